@@ -1,0 +1,1 @@
+"""Recommendations learned from ratings that never leave the device."""

@@ -1,0 +1,72 @@
+"""Every exception that hushrec raises on purpose.
+
+::
+
+    HushrecError
+    ├── ParameterError              a setting is outside the range its formula allows
+    │   └── ImpossibleBudget        no f, p, q exist for this budget; carries the smallest one that works
+    ├── BudgetExceeded              the ledger refuses what would be sent
+    ├── UnknownEvent                an accountant was handed an event it cannot price
+    ├── LedgerError                 a ledger is lost, damaged, or not this device's
+    ├── DataError                   a rating file, data set or item table is not what it should be
+    ├── RunError                    a run folder or checkpoint is missing, damaged or of another version
+    └── ProtocolError
+        ├── LocalProtocolError      *we* broke the protocol: a call out of turn
+        └── RemoteProtocolError     the *peer* broke it; carries an HTTP status hint
+
+The command line turns these into one sentence and exit code 1; any other exception is a bug and
+shows its traceback. No message carries a rating, an item choice, a permanent bit or a secret:
+messages speak of names, ranges and counts.
+"""
+
+
+class HushrecError(Exception):
+    """Base of everything that hushrec raises on purpose."""
+
+
+class ParameterError(HushrecError, ValueError):
+    """A setting is outside the range that its formula allows."""
+
+
+class ImpossibleBudget(ParameterError):
+    """No selection probabilities exist for this budget."""
+
+    def __init__(self, message: str, *, smallest_epsilon_p: float) -> None:
+        super().__init__(message)
+        self.smallest_epsilon_p = smallest_epsilon_p
+
+
+class BudgetExceeded(HushrecError):
+    """What would be sent costs more than the person allowed."""
+
+
+class UnknownEvent(HushrecError):
+    """An accountant cannot price this kind of event."""
+
+
+class LedgerError(HushrecError):
+    """The ledger is lost, damaged, or belongs to another device."""
+
+
+class DataError(HushrecError):
+    """A rating file, data set or item table is not what it should be."""
+
+
+class RunError(HushrecError):
+    """A run folder or checkpoint is missing, damaged, or of another version."""
+
+
+class ProtocolError(HushrecError):
+    """A message or call that the protocol does not allow here."""
+
+
+class LocalProtocolError(ProtocolError):
+    """We broke the protocol: a call out of turn."""
+
+
+class RemoteProtocolError(ProtocolError):
+    """The peer broke the protocol; `status_hint` is the HTTP status that fits."""
+
+    def __init__(self, message: str, *, status_hint: int = 400) -> None:
+        super().__init__(message)
+        self.status_hint = status_hint
