@@ -106,9 +106,9 @@ class SystemStream:
         return ((words >> np.uint64(11)) * 2.0**-53).reshape(size)
 
     def standard_normal(self, size: Shape, /) -> FloatArray:
-        """Inverse CDF at the midpoints of 2^53 cells, so that 0 and 1 cannot come up."""
+        """Inverse CDF at the midpoints of 2^52 cells, so that 0 and 1 cannot come up."""
         words = self._words(int(np.prod(size)))
-        return np.asarray(ndtri(((words >> np.uint64(11)) + 0.5) * 2.0**-53)).reshape(size)
+        return np.asarray(ndtri(((words >> np.uint64(12)) + 0.5) * 2.0**-52)).reshape(size)
 
     def integers(self, low: int, high: int, size: Shape, /) -> IntArray:
         """Multiplies a 53-bit uniform by the span; the bias is below span / 2^53."""
