@@ -103,7 +103,7 @@ class SystemStream:
 
     def random(self, size: Shape, /) -> FloatArray:
         words = self._words(int(np.prod(size)))
-        return ((words >> np.uint64(11)) * 2.0**-53).reshape(size)
+        return ((words >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(size)
 
     def standard_normal(self, size: Shape, /) -> FloatArray:
         """Inverse CDF at the midpoints of 2^52 cells, so that 0 and 1 cannot come up."""

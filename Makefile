@@ -1,0 +1,67 @@
+# Every job of the project. `make test PYTHON=python3.12` uses another interpreter for a new .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+CORE := $(VENV)/.installed-core
+TEST := $(VENV)/.installed-test
+COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate
+
+# Byte code and compiled kernels stay out of the tree.
+export PYTHONDONTWRITEBYTECODE := 1
+export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba
+
+.PHONY: demo test coverage lint bench reproduce soak docs lock clean
+.DELETE_ON_ERROR:
+
+demo: $(CORE)
+	$(BIN)/hushrec train synthetic --protocol sdcf --epsilon-i 4 --epsilon-g 4 --rounds 20 --factors 10
+
+test: $(TEST)
+	$(BIN)/python -m pytest -n 2 -p no:cacheprovider
+
+# Branch coverage; complete for what guards a person's ratings.
+coverage: export COVERAGE_FILE := $(VENV)/coverage
+coverage: $(TEST)
+	$(BIN)/python -m pytest -n 2 -p no:cacheprovider --cov --cov-report=
+	$(BIN)/coverage report
+	$(BIN)/coverage report --fail-under=100 --include='*/budget/*,*/mechanisms/*,*/client.py,*/messages.py,*/randomness.py,*/server.py'
+
+lint: $(TEST)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+bench: $(TEST)
+	$(BIN)/python -m pip install --quiet --no-build-isolation -e '.[bench]'
+	$(BIN)/python benchmarks/run.py
+
+reproduce: $(CORE)
+	$(BIN)/python experiments/reproduce.py
+
+soak: $(TEST)
+	$(BIN)/python -m pytest -m soak -p no:cacheprovider tests
+
+docs: $(CORE)
+	$(BIN)/python docs/generate.py
+
+# Resolves the newest versions into both locks; no address goes into them.
+lock: $(TEST)
+	$(BIN)/python -m pip install --quiet uv
+	printf 'hatchling\neditables\n' | $(COMPILE) --upgrade --output-file requirements.lock pyproject.toml -
+	printf 'hatchling\neditables\n' | $(COMPILE) --upgrade --extra test --constraints requirements.lock \
+	    --output-file requirements-test.lock pyproject.toml -
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache
+
+$(CORE): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "hushrec needs Python 3.11 or newer, but '$(PYTHON)' is not: install one and name it, as in 'make PYTHON=python3.12 $(MAKECMDGOALS)'." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(TEST): $(CORE) requirements-test.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock -r requirements-test.lock
+	@touch $@

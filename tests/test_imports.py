@@ -1,0 +1,164 @@
+"""Imports point one way, and only the edges touch files, sockets, clocks or the operating system."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import hushrec
+
+PACKAGE = Path(hushrec.__file__).parent
+
+_BASE = {"errors", "randomness"}
+_PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
+_PARTIES = _PARTS | {"protocols", "client", "server"}
+_SIMULATION = _PARTIES | {"engines", "data", "evaluate", "runs"}
+
+# Which parts of hushrec each part may import. `hushrec` is the package's own __init__.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "randomness": {"errors"},
+    "budget": _BASE,
+    "mechanisms": _BASE | {"budget"},
+    "models": _BASE,
+    "messages": _BASE,
+    "protocols": _PARTS,
+    "client": _PARTS | {"protocols"},
+    "server": _PARTS | {"protocols"},
+    "engines": _PARTIES,
+    "data": _BASE,
+    "evaluate": _BASE,
+    "runs": _PARTS | {"protocols", "data", "evaluate"},
+    "training": _SIMULATION,
+    "audit": _SIMULATION | {"training"},
+    "report": _BASE | {"budget", "runs", "evaluate"},
+    "experiments": _SIMULATION | {"training", "audit", "report"},
+    "service": _PARTS | {"protocols", "server", "runs"},
+    "device": _PARTS | {"protocols", "client"},
+    "hushrec": _SIMULATION | {"training"},
+    "cli": _SIMULATION | {"training", "audit", "report", "experiments", "service", "device", "hushrec"},
+    "__main__": {"cli"},
+}
+
+# Modules of the standard library (and one outside it) that reach past the process.
+_OUTSIDE = {
+    "asyncio", "datetime", "ftplib", "glob", "http", "httpx", "io", "logging", "multiprocessing", "os", "pathlib",
+    "platform", "random", "secrets", "select", "shutil", "signal", "socket", "socketserver", "sqlalchemy", "sqlite3",
+    "ssl", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
+}  # fmt: skip
+_EDGES = {"service", "device", "runs", "cli", "data", "experiments", "report", "__main__"}
+_EXCEPTIONS = {"randomness": {"os"}}  # the entropy call
+
+
+def part_of(module: str) -> str:
+    """The part that a dotted name inside the package belongs to: budget.events is in budget."""
+    return module.split(".")[0] if module else "hushrec"
+
+
+def read_modules() -> dict[str, str]:
+    """Source of every module of the package by its dotted name below `hushrec`, which is "" for the package itself."""
+    names = {path: path.relative_to(PACKAGE).with_suffix("").parts for path in sorted(PACKAGE.rglob("*.py"))}
+    return {
+        ".".join(part for part in name if part != "__init__"): path.read_text("utf-8") for path, name in names.items()
+    }
+
+
+SOURCES = read_modules()
+
+
+def imported_names(source: str) -> set[str]:
+    """Dotted names that a source imports anywhere, lazily or for types too."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports inside hushrec are absolute"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return names
+
+
+def imported_parts(source: str) -> set[str]:
+    """Parts of hushrec that a source imports; a name of the package's own __init__ counts as `hushrec`."""
+    inside = [name.split(".")[1:] for name in imported_names(source) if name.split(".")[0] == "hushrec"]
+    return {names[0] if names and names[0] in ALLOWED else "hushrec" for names in inside}
+
+
+def wrong_imports(module: str, source: str) -> set[str]:
+    """Parts that the module imports and may not; a part may always import itself."""
+    return imported_parts(source) - ALLOWED[part_of(module)] - {part_of(module)}
+
+
+def outside_imports(module: str, source: str) -> set[str]:
+    """Modules that the source imports and that only an edge may import."""
+    part = part_of(module)
+    if part in _EDGES:
+        return set()
+    return ({name.split(".")[0] for name in imported_names(source)} & _OUTSIDE) - _EXCEPTIONS.get(part, set())
+
+
+def reachable(part: str) -> set[str]:
+    """Everything that a part may pull in, through any number of steps."""
+    found: set[str] = set()
+    waiting = [part]
+    while waiting:
+        new = ALLOWED[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
+
+
+def test_every_part_has_a_place_in_the_table() -> None:
+    """A new module fails here until it is placed among the layers."""
+    unknown = {part_of(module) for module in SOURCES} - ALLOWED.keys()
+    assert not unknown, f"say in ALLOWED (tests/test_imports.py) what {sorted(unknown)} may import"
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_a_module_imports_only_what_its_layer_may(module: str) -> None:
+    """No module imports a part that the table does not grant it."""
+    assert part_of(module) in ALLOWED, "see test_every_part_has_a_place_in_the_table"
+    wrong = wrong_imports(module, SOURCES[module])
+    assert not wrong, f"hushrec.{module} imports {sorted(wrong)}, which lie above it or beside it"
+
+
+@pytest.mark.parametrize("module", SOURCES)
+def test_only_edges_reach_past_the_process(module: str) -> None:
+    """Files, sockets, clocks and the operating system belong to the edges; a deadline arrives as a message."""
+    wrong = outside_imports(module, SOURCES[module])
+    assert not wrong, f"hushrec.{module} imports {sorted(wrong)}; only {sorted(_EDGES)} may"
+
+
+def test_budget_events_stand_on_nothing_else_of_the_budget() -> None:
+    """What was released is described without knowing what it costs."""
+    names = imported_names(SOURCES.get("budget.events", ""))
+    assert not {name for name in names if name.startswith("hushrec.budget")}
+
+
+def test_the_table_has_no_circle() -> None:
+    """No part may reach itself through others."""
+    assert not [part for part in ALLOWED if part in reachable(part)]
+
+
+def test_the_table_keeps_its_promises() -> None:
+    """The rules that may not be edited away."""
+    parties = {"client", "server", "engines"}
+    assert "mechanisms" not in reachable("budget")
+    assert not parties & (
+        reachable("models") | reachable("mechanisms") | reachable("messages") | reachable("protocols")
+    )
+    assert "server" not in reachable("client") | reachable("device")
+    assert "client" not in reachable("server") | reachable("service")
+    assert {part for part in ALLOWED if "audit" in ALLOWED[part]} == {"cli", "experiments"}
+
+
+def test_a_forbidden_import_is_found_wherever_it_hides() -> None:
+    """Plain, from, lazy and type-only imports are all seen."""
+    assert wrong_imports("budget.events", "import hushrec.mechanisms.langevin") == {"mechanisms"}
+    assert wrong_imports("models.mf", "from hushrec import client") == {"client"}
+    assert wrong_imports("server", "def close():\n    from hushrec.client import Client") == {"client"}
+    assert wrong_imports("messages", "if TYPE_CHECKING:\n    from hushrec import train") == {"hushrec"}
+    assert wrong_imports("budget.ledger", "from hushrec.budget import events\nimport hushrecord") == set()
+    assert outside_imports("client", "def now():\n    import time") == {"time"}
+    assert outside_imports("randomness", "import os, socket") == {"socket"}
+    assert outside_imports("runs", "from pathlib import Path") == set()
