@@ -1,0 +1,248 @@
+"""From a budget to the parameters of the mechanisms of [SDCF].
+
+`calibrate_selection` finds the probabilities of the two-stage randomized response (Theorems 1 and 2),
+`fake_error_bound` the interval of the fake errors (Theorem 3). Both are exact to rounding, take one client
+or all clients at once, and refuse what has no answer: nothing is ever clamped.
+
+Letters: h = n_rated, m = n_items, z = reports_per_client.
+"""
+
+import decimal
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, TypeVar, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import cython_special, expit, ndtri_exp
+
+from hushrec.errors import ImpossibleBudget, ParameterError
+from hushrec.randomness import FloatArray, IntArray
+
+FloatOrArray = TypeVar("FloatOrArray", float, FloatArray)
+Numbers = float | npt.NDArray[np.floating] | npt.NDArray[np.integer]
+
+LARGEST_EPSILON_PER_RATING = 600.0  # above it, a probability would underflow to zero and protect nothing
+_ROUNDED_UP = 1 + 1e-15  # a few roundings to nearest, made one rounding up
+
+_log_ndtr: Callable[[float], float] = cython_special.log_ndtr  # compiled, without an array's overhead
+
+
+@dataclass(frozen=True, repr=False)  # the values tell how many items are rated
+class SelectionProbabilities(Generic[FloatOrArray]):
+    """The two-stage randomized response of one client (floats) or of many (arrays). Never leaves the device."""
+
+    prob_randomize: FloatOrArray  # f: a permanent bit is replaced by a fair coin
+    prob_send_unrated: FloatOrArray  # p*: an unrated item is selected, over both stages
+    prob_send_rated: FloatOrArray  # q*: a rated item is selected, over both stages
+    prob_send_zero: FloatOrArray  # p: an item whose permanent bit is 0 is selected
+    prob_send_one: FloatOrArray  # q: an item whose permanent bit is 1 is selected
+
+
+@overload
+def calibrate_selection(
+    n_rated: int, n_items: int, reports_per_client: float, epsilon_i: float, epsilon_p: float
+) -> SelectionProbabilities[float]: ...
+
+
+@overload
+def calibrate_selection(
+    n_rated: IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
+) -> SelectionProbabilities[FloatArray]: ...
+
+
+def calibrate_selection(
+    n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
+) -> SelectionProbabilities[float] | SelectionProbabilities[FloatArray]:
+    """The probabilities that spend exactly epsilon_p on B' and epsilon_i on each S, and send z items on average.
+
+    Theorem 1 of [SDCF] gives f, Theorem 2 with h q* + (m − h) p* = z gives p* and q*::
+
+        epsilon_p = 2h ln((1 − f/2) / (f/2))              epsilon_i = h ln(q*(1 − p*) / (p*(1 − q*)))
+        p* = (1 − f/2) p + (f/2) q                        q* = (f/2) p + (1 − f/2) q
+
+    With y = epsilon_p/2h, x = epsilon_i/h and L = ln((1 − p*)/(1 − q*)), so that x − L = ln(q*/p*), the second
+    line is solved without cancellation by::
+
+        p = p* (1 − exp(−(y − (x − L)))) / (1 − exp(−y))      q = q* (1 − exp(−(y + (x − L)))) / (1 − exp(−y))
+                                                      1 − q = (1 − q*) (1 − exp(−(y − L))) / (1 − exp(−y))
+
+    which lie in [0, 1] exactly if y ≥ max(x − L, L). Any other budget is refused with the smallest epsilon_p
+    that works; epsilon_p = 2 epsilon_i always does.
+
+    To protect how many items are rated as well, pass a public cap H as n_rated: the same cost then holds for
+    all profiles of up to H ratings, adding and removing included.
+    """
+    h, x, epsilon_p = _checked(n_rated, n_items, reports_per_client, epsilon_i, epsilon_p)
+    unrated, log_unsent = _solve_selection(h, n_items, reports_per_client, x)
+    _refuse_impossible(epsilon_p, _smallest_epsilon_p(h, x, log_unsent))
+    rated = unrated * np.exp(x - log_unsent)
+    y = epsilon_p / (2 * h)
+    zero = unrated * np.expm1(x - log_unsent - y) / np.expm1(-y)
+    one = rated * np.expm1(log_unsent - x - y) / np.expm1(-y)
+    not_one = (1 - unrated) * np.exp(-log_unsent) * np.expm1(log_unsent - y) / np.expm1(-y)
+    one = np.where(one <= 0.5, one, 1 - not_one)
+    return _packed(2 * expit(-y), unrated, rated, zero, one)
+
+
+@overload
+def smallest_epsilon_p(n_rated: int, n_items: int, reports_per_client: float, epsilon_i: float) -> float: ...
+
+
+@overload
+def smallest_epsilon_p(
+    n_rated: IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers
+) -> FloatArray: ...
+
+
+def smallest_epsilon_p(
+    n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers
+) -> float | FloatArray:
+    """The smallest epsilon_p for which p and q exist: 2h max(ln(q*/p*), ln((1 − p*)/(1 − q*))), rounded up.
+
+    It lies between epsilon_i and 2 epsilon_i, near 2 max(s, 1 − s) epsilon_i with s = z/m.
+    """
+    h, x, _ = _checked(n_rated, n_items, reports_per_client, epsilon_i, 1.0)
+    _, log_unsent = _solve_selection(h, n_items, reports_per_client, x)
+    smallest = _smallest_epsilon_p(h, x, log_unsent)
+    return smallest if smallest.ndim else float(smallest)
+
+
+def _solve_selection(h: FloatArray, m: int, z: float, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """p* and L = ln((1 − p*)/(1 − q*)) from h q* + (m − h) p* = z and q* = p*(1 + A)/(1 + A p*), A = exp(x) − 1.
+
+    p* is the positive root of (m − h) A p*² + b p* − z = 0 with b = m + (h − z) A. Everything is divided by
+    1 + A, so that a large x does not overflow, and the root is taken in the form without cancellation.
+    """
+    decay, growth = np.exp(-x), -np.expm1(-x)  # 1/(1 + A), A/(1 + A)
+    b = m * decay + (h - z) * growth
+    root = np.sqrt(b**2 + 4 * (m - h) * growth * z * decay)
+    with np.errstate(divide="ignore"):  # the branch that np.where does not take
+        unrated = np.where(b >= 0, 2 * z * decay / (b + root), (root - b) / (2 * (m - h) * growth))
+        small = np.log1p(2 * z * growth / (b + root))  # ln(1 + A p*)
+    return unrated, np.where(b >= 0, small, x + np.log(decay + growth * unrated))
+
+
+def _smallest_epsilon_p(h: FloatArray, x: FloatArray, log_unsent: FloatArray) -> FloatArray:
+    return np.asarray(2 * h * np.maximum(x - log_unsent, log_unsent) * _ROUNDED_UP)
+
+
+def _checked(
+    n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """h, epsilon_i/h and epsilon_p as arrays of one shape, or a refusal."""
+    if not 0 < reports_per_client < n_items:
+        raise ParameterError(f"reports_per_client must be in (0, n_items = {n_items}), got {reports_per_client}.")
+    h = np.asarray(n_rated, dtype=np.float64)
+    outside = np.count_nonzero(~((h >= 1) & (h <= n_items - 1) & (h == np.floor(h))))
+    if outside:
+        raise ParameterError(
+            f"n_rated must be a whole number in [1, n_items - 1 = {n_items - 1}], which {outside} of {h.size} "
+            "given are not. Leave out clients that rated nothing or everything."
+        )
+    for name, epsilon in (("epsilon_i", epsilon_i), ("epsilon_p", epsilon_p)):
+        values = np.asarray(epsilon, dtype=np.float64)
+        if not np.all((values > 0) & np.isfinite(values)):
+            raise ParameterError(f"{name} must be positive and finite, got {_extreme(values)}.")
+        if np.any(values / h > LARGEST_EPSILON_PER_RATING):
+            raise ParameterError(
+                f"{name} must be at most {LARGEST_EPSILON_PER_RATING:g} times n_rated, got {_extreme(values)}."
+            )
+    h, i, p = np.broadcast_arrays(h, epsilon_i, epsilon_p)
+    return h, np.asarray(i / h), np.asarray(p, dtype=np.float64)
+
+
+def _extreme(values: FloatArray) -> float:
+    """The value to name in a refusal: the largest if all are positive, else the smallest; NaN if there is one."""
+    return float(values.max() if np.all(values > 0) else values.min())
+
+
+def _refuse_impossible(epsilon_p: FloatArray, smallest: FloatArray) -> None:
+    too_small = np.count_nonzero(~(epsilon_p >= smallest))
+    if not too_small:
+        return
+    needed = float(smallest.max())
+    of_many = f" for {too_small} of {smallest.size} clients" if smallest.ndim else ""
+    raise ImpossibleBudget(
+        f"epsilon_p must be at least {_digits_up(needed)} for this epsilon_i and reports_per_client, "
+        f"got {float(epsilon_p.min()):g}, which is too small{of_many}. "
+        "Raise epsilon_p (2 epsilon_i always works) or lower epsilon_i.",
+        smallest_epsilon_p=needed,
+    )
+
+
+def _digits_up(value: float) -> decimal.Decimal:
+    """Six digits, rounded up, so that the number in the sentence works when it is typed in."""
+    return decimal.Context(prec=6, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
+
+
+def _packed(*values: FloatArray) -> SelectionProbabilities[float] | SelectionProbabilities[FloatArray]:
+    if values[0].ndim:
+        return SelectionProbabilities(*values)
+    return SelectionProbabilities(*(float(value) for value in values))
+
+
+@overload
+def fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float: ...
+
+
+@overload
+def fake_error_bound(mean: FloatArray, deviation: Numbers, epsilon_g: Numbers) -> FloatArray: ...
+
+
+def fake_error_bound(mean: Numbers, deviation: Numbers, epsilon_g: Numbers) -> float | FloatArray:
+    """α of Theorem 3 of [SDCF]: P(|X| < α) = exp(−epsilon_g) for X ~ N(mean, deviation²), rounded up.
+
+    epsilon_g = 0 gives ∞ (fakes like real errors), epsilon_g = ∞ gives 0 (fakes of zero error). A deviation of 0
+    (one rating) gives |mean|: the fake is the mean.
+
+    Departs from Theorem 3: epsilon_g is a parameter, not a guarantee. It bounds fake/real density, while a
+    real error outside [−α, α] cannot be a fake at all (docs/proofs.md).
+    """
+    if np.ndim(mean) == np.ndim(deviation) == np.ndim(epsilon_g) == 0:
+        return _fake_error_bound(cast(float, mean), cast(float, deviation), cast(float, epsilon_g))
+    return np.asarray(_fake_error_bounds(mean, deviation, epsilon_g), dtype=np.float64)
+
+
+def _fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float:
+    if not (math.isfinite(mean) and 0 <= deviation < math.inf):
+        raise ParameterError("mean and deviation of the errors must be finite, and deviation not negative.")
+    if not epsilon_g >= 0:
+        raise ParameterError(f"epsilon_g must be at least 0, got {epsilon_g}.")
+    if epsilon_g == 0:
+        return math.inf
+    if epsilon_g == math.inf:
+        return 0.0
+    if deviation == 0 or abs(mean) > 1e15 * deviation:
+        return abs(mean)
+    return deviation * _half_width(abs(mean) / deviation, epsilon_g)
+
+
+_fake_error_bounds = np.frompyfunc(_fake_error_bound, 3, 1)
+
+
+def _half_width(center: float, epsilon_g: float) -> float:
+    """s with ln F(s) = −epsilon_g, F(s) = P(|center + Z| < s) for a standard normal Z; rounded up by 1e-11.
+
+    F is log-concave in s, so Newton's method on ln F climbs to the root from any s below it. Two such are known:
+    F(s) ≤ 2 s φ(0), and F(s) ≤ Φ(s − center).
+    """
+    below = math.exp(-epsilon_g) * math.sqrt(math.pi / 2)
+    s = max(below, center + float(ndtri_exp(-epsilon_g)), 1e-300)
+    step = s
+    while step > 1e-12 * s:
+        log_mass = _log_mass(center, s)
+        log_density = -((s - center) ** 2) / 2 - math.log(2 * math.pi) / 2 + math.log1p(math.exp(-2 * center * s))
+        step = -(log_mass + epsilon_g) * math.exp(log_mass - log_density)
+        s += max(step, 0.0)
+    return s * (1 + 1e-11)
+
+
+def _log_mass(center: float, s: float) -> float:
+    """ln F(s) = ln(Φ(s − c) − Φ(−s − c)); for narrow intervals by its series 2 s φ(c) (1 + (c² − 1) s²/6 + …)."""
+    if s * max(center, 1.0) < 1e-4:
+        series = math.log1p((center**2 - 1) * s**2 / 6)
+        return math.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + series
+    upper = _log_ndtr(s - center)
+    return upper + math.log(-math.expm1(_log_ndtr(-s - center) - upper))

@@ -1,0 +1,79 @@
+"""What was released. An event is a fact; `accountants` say what it costs.
+
+Events stay on the device. Their reprs leave out everything that depends on the ratings.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hushrec.errors import ParameterError
+from hushrec.randomness import FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class PermanentDraw:
+    """The permanent bits B' were drawn from the rated items, at epsilon_p: Theorem 1 of [SDCF].
+
+    `n_protected` is the number of ratings from which f was calibrated: the person's own (private), or a public
+    cap on it, which `capped` tells.
+    """
+
+    epsilon: float
+    n_protected: int = field(repr=False)
+    capped: bool
+
+    def __post_init__(self) -> None:
+        _require_positive("epsilon", self.epsilon)
+        if not self.n_protected >= 1:
+            raise ParameterError("n_protected must be at least 1. A client without ratings draws no bits.")
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionSent:
+    """One round's selection S was drawn from B' and sent, at epsilon_i: Theorem 2 of [SDCF]."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _require_positive("epsilon", self.epsilon)
+
+
+@dataclass(frozen=True, slots=True)
+class GradientsSent:
+    """Noised gradients were sent; `rho` is their realized zero-concentrated loss, from `gradient_rho`."""
+
+    n_gradients: int = field(repr=False)
+    rho: float = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if not (self.n_gradients >= 0 and 0 <= self.rho < math.inf):
+            raise ParameterError("n_gradients and rho must be finite and not negative.")
+
+
+@dataclass(frozen=True, slots=True)
+class RatingsPerturbed:
+    """Every rating value got Laplace noise at epsilon, and what follows uses only the noisy values (ISGLD)."""
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _require_positive("epsilon", self.epsilon)
+
+
+Event = PermanentDraw | SelectionSent | GradientsSent | RatingsPerturbed
+
+
+def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
+    """Zero-concentrated loss of sending these gradients rather than zeros: Σ ‖η N e u‖² / 2η.
+
+    `data_terms` (n_gradients, width) holds η N e u, without prior and noise; the noise has variance η = `step_size`.
+    This is the loss that happened, not a guarantee, and it tells about the ratings: it stays on the device.
+    """
+    return float(np.sum(np.square(data_terms))) / (2 * step_size)
+
+
+def _require_positive(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ParameterError(f"{name} must be positive and finite, got {value}.")
