@@ -223,7 +223,7 @@ _fake_error_bounds = np.frompyfunc(_fake_error_bound, 3, 1)
 
 
 def _half_width(center: float, epsilon_g: float) -> float:
-    """s with ln F(s) = −epsilon_g, F(s) = P(|center + Z| < s) for a standard normal Z; rounded up by 1e-11.
+    """The s with ln F(s) = −epsilon_g, F(s) = P(|center + Z| < s) for a standard normal Z; rounded up by 1e-11.
 
     F is log-concave in s, so Newton's method on ln F climbs to the root from any s below it. Two such are known:
     F(s) ≤ 2 s φ(0), and F(s) ≤ Φ(s − center).
@@ -240,7 +240,7 @@ def _half_width(center: float, epsilon_g: float) -> float:
 
 
 def _log_mass(center: float, s: float) -> float:
-    """ln F(s) = ln(Φ(s − c) − Φ(−s − c)); for narrow intervals by its series 2 s φ(c) (1 + (c² − 1) s²/6 + …)."""
+    """The ln F(s) = ln(Φ(s − c) − Φ(−s − c)); if narrow, F is the series 2 s φ(c) (1 + (c² − 1) s²/6 + …)."""
     if s * max(center, 1.0) < 1e-4:
         series = math.log1p((center**2 - 1) * s**2 / 6)
         return math.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + series

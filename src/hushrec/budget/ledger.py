@@ -119,7 +119,7 @@ class Ledger:
         }
 
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> "Ledger":
+    def from_record(cls, record: object) -> "Ledger":
         """The ledger that `to_record` wrote. A record that is damaged, or of another version, is refused."""
         if not isinstance(record, Mapping) or record.get("version") != RECORD_VERSION:
             raise LedgerError(f"a ledger record must have version {RECORD_VERSION}. Restore it from a backup.")
