@@ -1,0 +1,170 @@
+"""Which column is the user, which the item, which the rating; and the checks on each."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from hushrec.data.ratings import FloatArray, Scale
+from hushrec.data.tables import Table
+from hushrec.errors import DataError
+
+ROLES = ("user", "item", "rating")
+_NAMES = {
+    "user": "user users userid uid username reviewer reviewerid customer customerid member memberid",
+    "item": "item items itemid iid movie movieid film filmid book bookid isbn product productid asin song songid track "
+    "trackid artist artistid game gameid article articleid",
+    "rating": "rating ratings score stars rate value bookrating overall ratingvalue userrating",
+}
+KNOWN_NAMES = {role: frozenset(names.split()) for role, names in _NAMES.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The columns that matter, as text ids and raw ratings, above the table that knows their lines."""
+
+    table: Table
+    users: pl.Series
+    items: pl.Series
+    ratings: pl.Series | None
+
+
+def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns:
+    """Finds user, item and rating: as `spec` says, else by the header's names, else by position 1, 2, 3.
+
+    A file of two columns, or `implicit`, has no rating. Line 1 counts as a header only if it holds a name
+    we know or that `spec` gives; anything else is data, and is checked as data.
+    """
+    wanted = _split_spec(spec, implicit=implicit)
+    if wanted and all(part.isascii() and part.isdigit() for part in wanted):
+        positions = _by_position(table, [int(part) for part in wanted])
+        header = table.names is None and _known_roles(_first_row(table)) != {}
+    elif wanted:
+        positions, header = _by_given_names(table, wanted), table.names is None
+    else:
+        positions, header = _by_known_names(table, implicit=implicit)
+    body = table.without_first() if header else table
+    if body.frame.is_empty():
+        raise DataError(f"{table.path} has a header but no ratings below it; expected one rating per line.")
+    columns = [body.frame.to_series(position) for position in positions]
+    users, items = (_clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
+    return Columns(body, users, items, columns[2] if len(columns) == 3 else None)
+
+
+def _split_spec(spec: str | None, *, implicit: bool) -> list[str]:
+    if spec is None:
+        return []
+    parts = [part.strip() for part in spec.split(",")]
+    allowed = (2, 3) if not implicit else (2,)
+    if len(parts) not in allowed or "" in parts or len(set(parts)) != len(parts):
+        expected = "user,item" if implicit else "user,item,rating (or user,item for pairs without ratings)"
+        raise DataError(f"columns must be different names or positions for {expected}, got {spec!r}.")
+    return parts
+
+
+def _first_row(table: Table) -> list[str]:
+    return list(table.names) if table.names is not None else [str(field) for field in table.frame.row(0)]
+
+
+def _role_of(name: str) -> str | None:
+    """The role a column name stands for; case, `_`, `-`, spaces and a `:type` suffix do not matter."""
+    plain = "".join(letter for letter in name.partition(":")[0].lower() if letter.isalnum())
+    return next((role for role, names in KNOWN_NAMES.items() if plain in names), None)
+
+
+def _known_roles(names: list[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        if role := _role_of(name):
+            found.setdefault(role, []).append(position)
+    return found
+
+
+def _by_position(table: Table, wanted: list[int]) -> list[int]:
+    width = table.frame.width
+    if not all(1 <= position <= width for position in wanted):
+        raise DataError(f"{table.path}: columns must be positions from 1 to {width}, the number of columns.")
+    return [position - 1 for position in wanted]
+
+
+def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
+    names = [name.strip() for name in _first_row(table)]
+    for name in wanted:
+        if names.count(name) != 1:
+            count = "no" if name not in names else "more than one"
+            raise DataError(
+                f"{_header_place(table)}: {count} column {name!r} among its {len(names)}; "
+                "expected the names given as columns, each once."
+            )
+    return [names.index(name) for name in wanted]
+
+
+def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
+    roles = _known_roles(_first_row(table))
+    width = table.frame.width
+    one_class = implicit or width == 2
+    needed = ROLES[:2] if one_class else ROLES
+    if table.names is None and not roles:
+        if width < 2:
+            raise DataError(f"{table.path}, line 1: expected the columns user, item and rating, found {width}.")
+        return list(range(len(needed))), False
+    for role in needed:
+        if len(roles.get(role, [])) != 1:
+            raise DataError(_missing_column(table, role, len(roles.get(role, []))))
+    return [roles[role][0] for role in needed], table.names is None
+
+
+def _missing_column(table: Table, role: str, count: int) -> str:
+    found = "none" if count == 0 else f"{count} that could be it"
+    hint = ", or --implicit if the file holds (user, item) pairs without ratings" if role == "rating" else ""
+    return f"{_header_place(table)}: expected one column for the {role}, found {found}. Pass --columns user,item,rating{hint}."
+
+
+def _header_place(table: Table) -> str:
+    return f"{table.path}, line 1" if table.names is None else str(table.path)
+
+
+def _clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
+    """Ids as text without surrounding space; none may be empty."""
+    if column.dtype != pl.String:
+        if not (column.dtype.is_integer() or isinstance(column.dtype, (pl.Categorical, pl.Enum))):
+            raise DataError(f"{table.path}, column {role}: expected whole numbers or text as ids.")
+        column = column.cast(pl.String)
+    column = column.str.strip_chars()
+    empty = (column.is_null() | (column == "")).fill_null(True)
+    if empty.any():
+        raise DataError(f"{table.place(_first_true(empty), role)}: expected an id, found an empty field.")
+    return column
+
+
+def read_values(table: Table, column: pl.Series, scale: Scale | None) -> tuple[FloatArray, Scale]:
+    """Ratings as finite numbers on the scale given, or on the one guessed from them."""
+    if not (column.dtype == pl.String or column.dtype.is_numeric()):
+        raise DataError(f"{table.path}, column rating: expected numbers.")
+    if column.dtype == pl.String:
+        column = column.str.strip_chars()
+    numbers = column.cast(pl.Float64, strict=False)
+    expected = "a finite number" if scale is None else f"a number from {scale.low:g} to {scale.high:g}"
+    bad = ~numbers.is_finite().fill_null(False)
+    if not bad.any() and scale is not None:
+        bad = pl.Series(~scale.holds(numbers.to_numpy()))
+    if bad.any():
+        row = _first_true(bad)
+        raise DataError(f"{table.place(row, 'rating')}: expected {expected}.{_header_hint(table, row)}")
+    values = numbers.to_numpy().astype(np.float64)
+    try:
+        return values, scale or Scale.guess(values)
+    except DataError as error:
+        raise DataError(f"{table.path}, column rating: {error}") from None
+
+
+def _header_hint(table: Table, row: int) -> str:
+    if table.names is None and table.lines is None and row == 0:
+        return " If line 1 is a header, pass --columns with the names it gives to user, item and rating."
+    return ""
+
+
+def _first_true(flags: pl.Series) -> int:
+    position = flags.arg_max()
+    assert position is not None
+    return position

@@ -1,0 +1,219 @@
+"""The data sets that hushrec knows by name: where they come from, under which terms, and where to look for them."""
+
+import os
+import shutil
+import tempfile
+import urllib.error
+import urllib.request
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hushrec.data.ratings import IntArray, Ratings
+from hushrec.errors import DataError
+
+MOVIELENS_LICENCE = (
+    "MovieLens (GroupLens, University of Minnesota): for research. Acknowledge it in publications; do not suggest "
+    "that they endorse you; no redistribution and no commercial use without their permission."
+)
+NETFLIX_LICENCE = (
+    "Netflix Prize: for research. Acknowledge it; no redistribution without permission; no commercial use. "
+    "Its publisher withdrew it; there is no address to get it from."
+)
+MOVIELENS_CITATION = (
+    "F. Maxwell Harper and Joseph A. Konstan. 2015. The MovieLens Datasets: History and Context. "
+    "ACM Transactions on Interactive Intelligent Systems 5, 4, Article 19. https://doi.org/10.1145/2827872"
+)
+NETFLIX_CITATION = "James Bennett and Stan Lanning. 2007. The Netflix Prize. Proceedings of KDD Cup and Workshop 2007."
+
+
+@dataclass(frozen=True)
+class NamedSet:
+    """One set. File names are relative to a data folder; `.gz` may follow each; the first that exists is used."""
+
+    name: str
+    summary: str
+    licence: str
+    citation: str
+    address: str | None
+    ratings_files: tuple[str, ...]
+    items_file: str
+
+
+SETS = {
+    entry.name: entry
+    for entry in (
+        NamedSet(
+            "ml-100k",
+            "943 users, 1,682 films, 100,000 ratings of 1-5",
+            MOVIELENS_LICENCE,
+            MOVIELENS_CITATION,
+            "https://files.grouplens.org/datasets/movielens/ml-100k.zip",
+            ("ml-100k/u.data",),
+            "ml-100k/u.item",
+        ),
+        NamedSet(
+            "ml-1m",
+            "6,040 users, 3,706 rated films, 1,000,209 ratings of 1-5",
+            MOVIELENS_LICENCE,
+            MOVIELENS_CITATION,
+            "https://files.grouplens.org/datasets/movielens/ml-1m.zip",
+            ("ml-1m/ratings.dat", "ml-1m/ratings_notime.dat"),
+            "ml-1m/movies.dat",
+        ),
+        NamedSet(
+            "netflix-10k",
+            "10,000 users, 1,766 films, 551,931 ratings of 1-5; a cut of a random sample of the Netflix Prize data",
+            NETFLIX_LICENCE,
+            NETFLIX_CITATION,
+            None,
+            ("netflix/netflix-10k.csv",),
+            "netflix/movie_titles.csv",
+        ),
+        NamedSet(
+            "netflix-10k5k",
+            "10,000 users, 5,000 films, 558,380 ratings of 1-5; put together from several samples: for time and memory only",
+            NETFLIX_LICENCE,
+            NETFLIX_CITATION,
+            None,
+            ("netflix/netflix-10k5k.csv",),
+            "netflix/movie_titles.csv",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a named set's files are; the items file may be missing."""
+
+    ratings: Path
+    items: Path | None
+
+
+def data_dirs(data_dir: str | Path | None = None) -> list[Path]:
+    """Where named sets are looked for, in order: the folder given, $HUSHREC_DATA, the user's cache."""
+    given = [Path(folder) for folder in (data_dir, os.environ.get("HUSHREC_DATA")) if folder]
+    return [*given, cache_dir()]
+
+
+def cache_dir() -> Path:
+    """$XDG_CACHE_HOME/hushrec, or ~/.cache/hushrec."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "hushrec"
+
+
+def find(name: str, data_dir: str | Path | None = None) -> Found:
+    """The files of a named set, in the first folder that has its ratings."""
+    entry = lookup(name)
+    folders = data_dirs(data_dir)
+    for folder in folders:
+        ratings = [path for file in entry.ratings_files if (path := _plain_or_gzipped(folder / file))]
+        if ratings:
+            return Found(ratings[0], _plain_or_gzipped(folder / entry.items_file))
+    looked = ", ".join(str(folder) for folder in folders)
+    wanted = " or ".join(entry.ratings_files)
+    raise DataError(f"{name} was not found: looked for {wanted} (or .gz) in {looked}. {_how_to_get(entry)}")
+
+
+def lookup(name: str) -> NamedSet:
+    """The entry of a named set."""
+    if name not in SETS:
+        raise DataError(f"there is no set named {name!r}. Named sets: synthetic, {', '.join(SETS)}.")
+    return SETS[name]
+
+
+def _plain_or_gzipped(path: Path) -> Path | None:
+    return next((candidate for candidate in (path, path.with_name(path.name + ".gz")) if candidate.is_file()), None)
+
+
+def _how_to_get(entry: NamedSet) -> str:
+    if entry.address:
+        return f"Run `hushrec data get {entry.name}`, or point $HUSHREC_DATA or --data-dir at a folder that has it."
+    return "Netflix has no publisher any more: put your copy there, or point $HUSHREC_DATA or --data-dir at it."
+
+
+def get(name: str, destination: str | Path | None = None, *, address: str | None = None, timeout: float = 60) -> Path:
+    """Downloads a set from its publisher and unpacks it; returns the folder that now holds it.
+
+    `destination` is a data folder, by default the user's cache. Show `lookup(name).licence` first.
+    """
+    entry = lookup(name)
+    folder = Path(destination) if destination else cache_dir()
+    source = address or entry.address
+    if source is None:
+        raise DataError(f"{name} cannot be downloaded. {_how_to_get(entry)}")
+    by_hand = f"By hand: download {source} elsewhere and unpack it, so that {folder / entry.ratings_files[0]} exists."
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            archive = Path(scratch) / "archive.zip"
+            with urllib.request.urlopen(source, timeout=timeout) as response, archive.open("wb") as file:
+                shutil.copyfileobj(response, file)
+            return _unpack(entry, archive, folder)
+    except zipfile.BadZipFile:
+        raise DataError(f"{source} did not give a whole zip archive. {by_hand}") from None
+    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
+        reason = getattr(error, "reason", error)
+        raise DataError(f"{name} could not be downloaded from {source} ({reason}). {by_hand}") from None
+    except OSError as error:
+        raise DataError(f"{name} could not be written to {folder} ({error.strerror or error}). {by_hand}") from None
+
+
+def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
+    """Takes plain files of the set's own folder out of the archive, and nothing that points elsewhere."""
+    with zipfile.ZipFile(archive) as content:
+        names = content.namelist()
+        if not any(file in names for file in entry.ratings_files):
+            raise DataError(
+                f"the archive of {entry.name} has no {' or '.join(entry.ratings_files)}; nothing was unpacked."
+            )
+        target = folder / entry.name
+        target.mkdir(exist_ok=True)
+        for member in names:
+            parent, _, file = member.rpartition("/")
+            if parent == entry.name and file:
+                with content.open(member) as source, (target / file).open("wb") as copy:
+                    shutil.copyfileobj(source, copy)
+    return target
+
+
+def describe(ratings: Ratings) -> dict[str, Any]:
+    """Counts, scale, density and how ratings spread over users and items; nothing about a single person."""
+    per_user = np.bincount(ratings.users, minlength=ratings.n_users)
+    per_item = np.bincount(ratings.items, minlength=ratings.n_items)
+    summary: dict[str, Any] = {
+        "name": ratings.name,
+        "users": ratings.n_users,
+        "items": ratings.n_items,
+        "ratings": ratings.n_ratings,
+        "scale": str(ratings.scale) if ratings.scale else None,
+        "density": ratings.n_ratings / (ratings.n_users * ratings.n_items),
+        "per_user": _quantiles(per_user),
+        "per_item": _quantiles(per_item),
+        "users_with_one_rating": int((per_user == 1).sum()),
+        "items_with_one_rating": int((per_item == 1).sum()),
+        "items_without_rating": int((per_item == 0).sum()),
+        "titles": ratings.titles is not None,
+        "attributes": [] if ratings.attributes is None else ratings.attributes.columns,
+        "checksum": ratings.checksum,
+    }
+    if ratings.values is not None:
+        values, counts = np.unique(ratings.values, return_counts=True)
+        summary["mean"] = float(ratings.values.mean())
+        summary["standard_deviation"] = float(ratings.values.std())
+        if len(values) <= MOST_VALUES:
+            summary["values"] = {f"{value:g}": int(count) for value, count in zip(values, counts, strict=True)}
+    return summary
+
+
+MOST_VALUES = 25
+QUANTILES = {"min": 0.0, "q10": 0.1, "q25": 0.25, "median": 0.5, "q75": 0.75, "q90": 0.9, "max": 1.0}
+
+
+def _quantiles(counts: IntArray) -> dict[str, float]:
+    spread = {name: float(np.quantile(counts, share)) for name, share in QUANTILES.items()}
+    return {**spread, "mean": float(counts.mean())}

@@ -1,0 +1,168 @@
+"""Ratings in memory: ids, indices, values, the scale they are on, and what is public about the items."""
+
+import hashlib
+import math
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from hushrec.errors import DataError
+
+FloatArray: TypeAlias = npt.NDArray[np.float64]
+IntArray: TypeAlias = npt.NDArray[np.int64]
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+MODEL_LOW, MODEL_HIGH = 1.0, 5.0
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The smallest and the largest rating a person can give.
+
+    Models work on 1..5 whatever the file's scale is: unmapped, a scale of 0..100 makes the paper's step
+    size diverge. `to_unit` maps affinely to 1..5, `from_unit` maps back.
+    """
+
+    low: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+            raise DataError(f"scale must be two finite numbers, low < high, got {self}. Write it as --scale 1,5.")
+
+    def __str__(self) -> str:
+        return f"{self.low:g}-{self.high:g}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Scale":
+        """Reads `MIN,MAX`, as in `--scale 1,5`."""
+        try:
+            low, high = (float(part) for part in text.split(","))
+        except ValueError:
+            raise DataError(f"scale must be written MIN,MAX, as in 1,5; got {text!r}.") from None
+        return cls(low, high)
+
+    @classmethod
+    def guess(cls, values: npt.ArrayLike) -> "Scale":
+        """The smallest of the usual scales that holds every value; refused when none does."""
+        array = np.asarray(values, dtype=np.float64)
+        for scale in USUAL_SCALES:
+            if scale.holds(array).all():
+                return scale
+        raise DataError(
+            f"the ratings fit none of the usual scales ({', '.join(map(str, USUAL_SCALES))}). Pass --scale MIN,MAX."
+        )
+
+    def holds(self, values: npt.ArrayLike) -> BoolArray:
+        """For each value, whether it lies on the scale (NaN does not)."""
+        array = np.asarray(values, dtype=np.float64)
+        return np.asarray((array >= self.low) & (array <= self.high))
+
+    def to_unit(self, values: npt.ArrayLike) -> FloatArray:
+        """low..high to 1..5."""
+        share = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
+        return np.asarray(MODEL_LOW + share * (MODEL_HIGH - MODEL_LOW))
+
+    def from_unit(self, values: npt.ArrayLike) -> FloatArray:
+        """1..5 back to low..high."""
+        share = (np.asarray(values, dtype=np.float64) - MODEL_LOW) / (MODEL_HIGH - MODEL_LOW)
+        return np.asarray(self.low + share * (self.high - self.low))
+
+
+USUAL_SCALES = (
+    Scale(1, 5),
+    Scale(0.5, 5),
+    Scale(0, 5),
+    Scale(1, 10),
+    Scale(0, 10),
+    Scale(-10, 10),
+    Scale(0, 100),
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """One row per rating, in the file's order. Arrays are read-only.
+
+    `values` is None for one-class data, where all that is known is that a user met an item.
+    `attributes` has one row per item: `NAME=CATEGORY` flags (Boolean) and numbers (Float64, may be null).
+    """
+
+    name: str
+    user_ids: list[str]
+    item_ids: list[str]
+    users: IntArray
+    items: IntArray
+    values: FloatArray | None
+    scale: Scale | None
+    titles: list[str] | None = None
+    attributes: pl.DataFrame | None = None
+
+    def __post_init__(self) -> None:
+        if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
+            raise DataError("users, items and values must have the same length.")
+        if (self.values is None) != (self.scale is None):
+            raise DataError("a scale belongs to ratings with values: give both or neither.")
+        for what, rows in (("titles", self.titles), ("attributes", self.attributes)):
+            if rows is not None and len(rows) != self.n_items:
+                raise DataError(f"{what} must have one entry per item: {self.n_items} items, {len(rows)} {what}.")
+        for array in (self.users, self.items, self.values):
+            if array is not None:
+                array.flags.writeable = False
+
+    @property
+    def n_users(self) -> int:
+        return len(self.user_ids)
+
+    @property
+    def n_items(self) -> int:
+        return len(self.item_ids)
+
+    @property
+    def n_ratings(self) -> int:
+        return len(self.users)
+
+    def __repr__(self) -> str:
+        return (
+            f"Ratings({self.name!r}, {self.n_users} users, {self.n_items} items, {self.n_ratings} ratings, "
+            f"scale {self.scale if self.scale else 'none (one-class)'})"
+        )
+
+    @cached_property
+    def checksum(self) -> str:
+        """SHA-256 of ids, rows in order, values and scale; titles, attributes and the name are not in it."""
+        digest = hashlib.sha256(b"hushrec ratings 1")
+        for ids in (self.user_ids, self.item_ids):
+            text = "\n".join(ids).encode()
+            digest.update(len(text).to_bytes(8, "little") + text)
+        for array in (self.users, self.items):
+            digest.update(array.astype("<i8").tobytes())
+        if self.values is not None and self.scale is not None:
+            digest.update(np.array([self.scale.low, self.scale.high], dtype="<f8").tobytes())
+            digest.update(self.values.astype("<f8").tobytes())
+        return digest.hexdigest()
+
+
+def index_ids(column: pl.Series) -> tuple[list[str], IntArray]:
+    """The distinct ids in order, and each row's index among them.
+
+    Ordered as numbers if every id is an integer, else as text.
+    """
+    distinct = column.unique()
+    if distinct.str.contains(r"^-?[0-9]+$").all():
+        ordered = sorted(distinct.to_list(), key=lambda text: (int(text), text))
+    else:
+        ordered = sorted(distinct.to_list())
+    indices = column.cast(pl.Enum(ordered)).to_physical().to_numpy().astype(np.int64)
+    return ordered, indices
+
+
+def year_of(title: str) -> float | None:
+    """The year in brackets at the end of a film's title, if there is one."""
+    match = re.search(r"\((\d{4})\)\s*$", title)
+    return float(match[1]) if match else None

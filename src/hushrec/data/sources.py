@@ -1,0 +1,102 @@
+"""`load`: ratings from a named set, a file, or the generator."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from hushrec.data import items as item_files
+from hushrec.data import named, synthetic
+from hushrec.data.columns import choose_columns, read_values
+from hushrec.data.ratings import FloatArray, IntArray, Ratings, Scale, index_ids
+from hushrec.data.tables import Table, read_table
+from hushrec.errors import DataError
+
+DUPLICATES = ("refuse", "first", "last", "mean")
+
+
+def load(
+    source: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    columns: str | None = None,
+    scale: Scale | str | None = None,
+    duplicates: str = "refuse",
+    items_file: str | Path | None = None,
+    implicit: bool = False,
+) -> Ratings:
+    """Ratings from `source`: the name of a set, or the path of a CSV, TSV, `::` or Parquet file.
+
+    `columns` says which columns are user, item and rating, by name or position from 1; `scale` the smallest and
+    largest rating; `duplicates` what to do with a (user, item) pair that comes twice: refuse, or keep the first,
+    the last, or the mean; `items_file` gives titles and attributes; `implicit` leaves ratings out.
+    """
+    if duplicates not in DUPLICATES:
+        raise DataError(f"duplicates must be one of {', '.join(DUPLICATES)}, got {duplicates!r}.")
+    scale = Scale.parse(scale) if isinstance(scale, str) else scale
+    if isinstance(source, str) and (source == "synthetic" or source.startswith("synthetic:")):
+        return synthetic.from_name(source)
+    if isinstance(source, str) and source in named.SETS:
+        place = named.find(source, data_dir)
+        items_path = Path(items_file) if items_file else place.items
+        return _from_file(source, place.ratings, items_path, columns, scale, duplicates, implicit)
+    path = Path(source)
+    if not path.exists():
+        raise DataError(
+            f"{path}: no such file, and no set of that name. Named sets: synthetic, {', '.join(named.SETS)}."
+        )
+    return _from_file(path.name, path, Path(items_file) if items_file else None, columns, scale, duplicates, implicit)
+
+
+def _from_file(
+    name: str,
+    path: Path,
+    items_path: Path | None,
+    spec: str | None,
+    scale: Scale | None,
+    duplicates: str,
+    implicit: bool,
+) -> Ratings:
+    chosen = choose_columns(read_table(path), spec, implicit=implicit)
+    values: FloatArray | None = None
+    if chosen.ratings is not None:
+        values, scale = read_values(chosen.table, chosen.ratings, scale)
+    else:
+        scale = None
+    user_ids, users = index_ids(chosen.users)
+    item_ids, items = index_ids(chosen.items)
+    users, items, values = _settle_duplicates(chosen.table, users, items, values, duplicates)
+    titles, attributes = item_files.read_items(items_path, item_ids) if items_path else (None, None)
+    return Ratings(name, user_ids, item_ids, users, items, values, scale, titles, attributes)
+
+
+def _settle_duplicates(
+    table: Table, users: IntArray, items: IntArray, values: FloatArray | None, mode: str
+) -> tuple[IntArray, IntArray, FloatArray | None]:
+    """Refuses pairs that come twice, or keeps one row for each pair, in the file's order."""
+    pairs = pl.Series("pair", users * (int(items.max()) + 1) + items)
+    if pairs.n_unique() == len(pairs):
+        return users, items, values
+    if mode == "refuse":
+        raise _duplicate(table, pairs)
+    if mode == "mean" and values is not None:
+        values = _mean_by_pair(pairs, values)
+    keep = (pairs.is_last_distinct() if mode == "last" else pairs.is_first_distinct()).to_numpy()
+    return users[keep], items[keep], None if values is None else values[keep]
+
+
+def _mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
+    frame = pl.DataFrame({"pair": pairs, "value": values})
+    means = frame.select(pl.col("value").mean().over("pair")).to_series()
+    return means.to_numpy().astype(np.float64)
+
+
+def _duplicate(table: Table, pairs: pl.Series) -> DataError:
+    again = np.flatnonzero(~pairs.is_first_distinct().to_numpy())
+    second = int(again[0])
+    first = int(np.flatnonzero(pairs.to_numpy() == pairs[second])[0])
+    return DataError(
+        f"{table.place(second)}: expected each (user, item) pair once, but this is the pair of "
+        f"{table.place(first).removeprefix(f'{table.path}, ')}; {len(again)} rows repeat an earlier pair. "
+        "Pass --duplicates first, last or mean to keep one of each."
+    )

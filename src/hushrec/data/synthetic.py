@@ -1,0 +1,255 @@
+"""Ratings made up from a known truth, in the shape of MovieLens.
+
+    rating = round(mean + user bias + item bias + user vector · item vector + noise), kept in 1..5
+
+Genres shape the item vectors, so that attributes tell something about taste. Who rates what: activity has a
+long tail with 20 ratings or more per person where there are enough, popularity is skewed and goes with
+quality, and people choose more of what they like.
+
+Every person draws from a stream of their own keyed (seed, user): blocks of people can be made one after the
+other, at any size, and are the same whatever the block.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from hushrec.data.ratings import BoolArray, FloatArray, IntArray, Ratings, Scale
+from hushrec.errors import DataError, ParameterError
+from hushrec.randomness import Purpose, SeededRandomness
+
+MEAN = 3.4
+N_FACTORS = 4
+USER_BIAS, ITEM_BIAS, TASTE, NOISE = 0.4, 0.4, 0.8, 0.6  # standard deviations, in stars
+GENRE_SHARE = 0.6  # of an item vector's variance that its genres explain
+FEWEST_PER_USER = 20
+MOST_OF_ITEMS = 0.6
+ACTIVITY_SPREAD, POPULARITY_SPREAD = 1.1, 1.1  # of log-normal weights
+QUALITY_PULL, TASTE_PULL = 0.8, 0.5  # how much more a better, a better-liked item is chosen
+
+GENRES = ("Action", "Comedy", "Crime", "Documentary", "Drama", "Family", "Horror", "Mystery", "Romance", "Sci-Fi")
+_FIRST = (
+    "Silent Crimson Hidden Golden Broken Distant Frozen Wandering Paper Electric Midnight Hollow Burning Gentle "
+    "Forgotten Velvet Restless Emerald Borrowed Last Second Lonely Iron Secret Quiet Wild Painted Savage Northern "
+    "Invisible Scarlet Falling Impossible Crooked"
+)
+_SECOND = (
+    "Harbour Orchard Station Letters River Winter Garden Empire Mirror Highway Summer Lighthouse Engine Horizon Clock "
+    "Dancer Island Museum Promise Signal Carnival Bridge Detective Voyage Kingdom Planet Neighbour Wedding Shadow "
+    "Telegram Mountain Comet Stranger Symphony Hotel"
+)
+FIRST_WORDS, SECOND_WORDS = _FIRST.split(), _SECOND.split()
+SHAPES = ("The {0} {1}", "{0} {1}", "A {0} {1}", "The {1}", "Return to the {0} {1}", "{1} of the {0}")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How many people, films and ratings, and the seed that makes them."""
+
+    n_users: int = 300
+    n_items: int = 400
+    n_ratings: int = 18_000
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n_users < 1 or self.n_items < 1:
+            raise ParameterError(f"users and items must be at least 1, got {self.n_users} and {self.n_items}.")
+        if not self.n_users <= self.n_ratings <= self.n_users * self.n_items:
+            raise ParameterError(
+                f"ratings must be from {self.n_users} (one per user) to {self.n_users * self.n_items} (users × items), "
+                f"got {self.n_ratings}."
+            )
+        if not 0 <= self.seed < 2**64:
+            raise ParameterError(f"seed must be in [0, 2^64), got {self.seed}.")
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """Ratings of consecutive users: indices and values, sorted by user."""
+
+    users: IntArray
+    items: IntArray
+    values: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Truth:
+    """What the ratings were made from."""
+
+    mean: float
+    user_biases: FloatArray  # (n_users,)
+    item_biases: FloatArray  # (n_items,)
+    user_vectors: FloatArray  # (n_users, N_FACTORS)
+    item_vectors: FloatArray  # (n_items, N_FACTORS)
+
+    def expected(self, users: IntArray, items: IntArray) -> FloatArray:
+        """The rating before noise and rounding, kept in 1..5."""
+        taste = np.einsum("rk,rk->r", self.user_vectors[users], self.item_vectors[items])
+        return np.asarray(np.clip(self.mean + self.user_biases[users] + self.item_biases[items] + taste, 1, 5))
+
+
+@dataclass(frozen=True, eq=False)
+class _World:
+    """Everything but the people: small beside the ratings, and drawn first."""
+
+    shape: Shape
+    activity: IntArray  # ratings per user
+    log_popularity: FloatArray
+    item_biases: FloatArray
+    item_vectors: FloatArray
+    genres: BoolArray
+    years: FloatArray
+    titles: list[str]
+
+
+def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0) -> Ratings:
+    """Ratings with titles, genres and years; item j of the file is film j + 1."""
+    shape = Shape(n_users, n_items, n_ratings, seed)
+    world = _make_world(shape)
+    users, items, values = np.empty(n_ratings, np.int64), np.empty(n_ratings, np.int64), np.empty(n_ratings)
+    start = 0
+    for block in _stream(world, users_per_block=256):
+        rows = slice(start, start + len(block.users))
+        users[rows], items[rows], values[rows] = block.users, block.items, block.values
+        start = rows.stop
+    return Ratings(
+        name="synthetic",
+        user_ids=[str(user + 1) for user in range(n_users)],
+        item_ids=[str(item + 1) for item in range(n_items)],
+        users=users,
+        items=items,
+        values=values,
+        scale=Scale(1, 5),
+        titles=world.titles,
+        attributes=_attributes(world),
+    )
+
+
+def stream(
+    n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0, *, users_per_block: int = 256
+) -> Iterator[Block]:
+    """The rows of `synthetic`, a block of users at a time: no more than one block is ever in memory."""
+    if users_per_block < 1:
+        raise ParameterError(f"users_per_block must be at least 1, got {users_per_block}.")
+    return _stream(_make_world(Shape(n_users, n_items, n_ratings, seed)), users_per_block)
+
+
+def synthetic_truth(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0) -> Truth:
+    """The biases and vectors behind `synthetic` of the same arguments."""
+    world = _make_world(Shape(n_users, n_items, n_ratings, seed))
+    people = [_person(seed, user)[:2] for user in range(n_users)]
+    biases = np.array([bias for bias, _ in people])
+    return Truth(MEAN, biases, world.item_biases, np.array([vector for _, vector in people]), world.item_vectors)
+
+
+def from_name(name: str) -> Ratings:
+    """`synthetic`, or `synthetic:users=6000,items=4000,ratings=1000000,seed=3` with any of these."""
+    settings: dict[str, int] = {}
+    names = {"users": "n_users", "items": "n_items", "ratings": "n_ratings", "seed": "seed"}
+    for part in filter(None, name.partition(":")[2].split(",")):
+        key, _, number = part.partition("=")
+        if key not in names or names[key] in settings or not (number.isascii() and number.isdigit()):
+            raise DataError(
+                f"{name!r}: expected synthetic:users=N,items=N,ratings=N,seed=N, each at most once, in whole numbers."
+            )
+        settings[names[key]] = int(number)
+    if "n_ratings" not in settings:
+        n_users, n_items = settings.get("n_users", 300), settings.get("n_items", 400)
+        settings["n_ratings"] = min(n_users * n_items, 60 * n_users)
+    return synthetic(**settings)
+
+
+def _make_world(shape: Shape) -> _World:
+    rng = SeededRandomness(shape.seed).stream(Purpose.SYNTHETIC)
+    genres = _draw_genres(rng, shape.n_items)
+    genre_vectors = rng.standard_normal((len(GENRES), N_FACTORS))
+    from_genres = genres @ genre_vectors / np.sqrt(genres.sum(axis=1, keepdims=True))
+    own = rng.standard_normal((shape.n_items, N_FACTORS))
+    item_vectors = np.sqrt(GENRE_SHARE) * from_genres + np.sqrt(1 - GENRE_SHARE) * own
+    item_biases = ITEM_BIAS * rng.standard_normal(shape.n_items)
+    log_popularity = POPULARITY_SPREAD * rng.standard_normal(shape.n_items) + QUALITY_PULL * item_biases / ITEM_BIAS
+    years = np.maximum(1930, 2005 - np.floor(rng.standard_exponential(shape.n_items) * 14))
+    return _World(
+        shape=shape,
+        activity=_draw_activity(rng, shape),
+        log_popularity=log_popularity,
+        item_biases=item_biases,
+        item_vectors=item_vectors * TASTE / np.sqrt(N_FACTORS),
+        genres=genres,
+        years=years,
+        titles=_draw_titles(rng, years),
+    )
+
+
+def _draw_genres(rng: np.random.Generator, n_items: int) -> BoolArray:
+    """One main genre and up to two more, as flags (n_items, len(GENRES))."""
+    genres = rng.random((n_items, len(GENRES))) < 0.08
+    genres[np.arange(n_items), rng.integers(0, len(GENRES), n_items)] = True
+    return genres
+
+
+def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
+    """Ratings per user: the fewest, plus a log-normal share of the rest; nobody rates nearly everything if avoidable."""
+    most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
+    fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
+    weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))
+    activity = np.full(shape.n_users, fewest, dtype=np.int64)
+    while (left := shape.n_ratings - int(activity.sum())) > 0:
+        open_weights = np.where(activity < most, weights, 0.0)
+        edges = np.floor(np.cumsum(open_weights) / open_weights.sum() * left + 0.5).astype(np.int64)
+        activity = np.minimum(activity + np.diff(edges, prepend=0), most)
+    return activity
+
+
+def _draw_titles(rng: np.random.Generator, years: FloatArray) -> list[str]:
+    """Different titles with the year; a title drawn again becomes part 2, 3, …"""
+    taken: dict[str, int] = {}
+    titles = []
+    choices = rng.integers(0, len(SHAPES) * len(FIRST_WORDS) * len(SECOND_WORDS), len(years))
+    for choice, year in zip(choices.tolist(), years.tolist(), strict=True):
+        choice, shape = divmod(choice, len(SHAPES))
+        second, first = divmod(choice, len(FIRST_WORDS))
+        title = SHAPES[shape].format(FIRST_WORDS[first], SECOND_WORDS[second])
+        taken[title] = part = taken.get(title, 0) + 1
+        titles.append(f"{title}{f' {part}' if part > 1 else ''} ({year:.0f})")
+    return titles
+
+
+def _person(seed: int, user: int) -> tuple[float, FloatArray, np.random.Generator]:
+    """One person's bias and taste, and the stream from which their ratings go on."""
+    rng = SeededRandomness(seed, user).stream(Purpose.SYNTHETIC, round_number=1)
+    draws = rng.standard_normal(1 + N_FACTORS)
+    return float(USER_BIAS * draws[0]), draws[1:], rng
+
+
+def _stream(world: _World, users_per_block: int) -> Iterator[Block]:
+    n_users = world.shape.n_users
+    for first in range(0, n_users, users_per_block):
+        users = range(first, min(first + users_per_block, n_users))
+        rated = [_rate(world, user) for user in users]
+        yield Block(
+            users=np.repeat(np.arange(users.start, users.stop), world.activity[users.start : users.stop]),
+            items=np.concatenate([items for items, _ in rated]),
+            values=np.concatenate([values for _, values in rated]),
+        )
+
+
+def _rate(world: _World, user: int) -> tuple[IntArray, FloatArray]:
+    """The items one person rated, by item, and the ratings.
+
+    Drawn without replacement with weights w: the smallest of Exp(1) / w.
+    """
+    bias, vector, rng = _person(world.shape.seed, user)
+    count = int(world.activity[user])
+    taste = world.item_vectors @ vector
+    waiting = rng.standard_exponential(world.shape.n_items) * np.exp(-world.log_popularity - TASTE_PULL * taste)
+    items = np.sort(np.argpartition(waiting, count - 1)[:count])
+    stars = MEAN + bias + world.item_biases[items] + taste[items] + NOISE * rng.standard_normal(count)
+    return items, np.clip(np.rint(stars), 1, 5)
+
+
+def _attributes(world: _World) -> pl.DataFrame:
+    flags = [pl.Series(f"genre={genre}", world.genres[:, column]) for column, genre in enumerate(GENRES)]
+    return pl.DataFrame([pl.Series("year", world.years), *flags])

@@ -1,0 +1,83 @@
+"""Splits: the rows of each part, and what is cold."""
+
+import numpy as np
+import pytest
+
+from hushrec.data import Ratings, Scale, Split, cold_counts, leave_one_out, random_split, synthetic, validation_split
+from hushrec.errors import ParameterError
+
+
+def three_users() -> Ratings:
+    """User 0 rated three items, user 1 two, user 2 one."""
+    users, items = np.array([0, 0, 0, 1, 1, 2]), np.array([0, 1, 2, 0, 1, 3])
+    return Ratings("three", ["a", "b", "c"], list("wxyz"), users, items, np.full(6, 3.0), Scale(1, 5))
+
+
+def test_the_random_split_is_the_generators_permutation_cut_at_four_fifths():
+    """Anybody can make the same split with one line of NumPy."""
+    split = random_split(1_000_209, 7)
+
+    order = np.random.default_rng(7).permutation(1_000_209)
+    assert np.array_equal(split.train, order[:800_167])
+    assert np.array_equal(split.test, order[800_167:])
+
+
+def test_validation_rows_come_out_of_training_and_never_out_of_test():
+    """Train and validation together are the old training part; test rows are in neither."""
+    split = random_split(1000, 0)
+    inner = validation_split(split, 0)
+
+    assert sorted([*inner.train, *inner.test]) == sorted(split.train)
+    assert (len(inner.train), len(inner.test)) == (640, 160)
+
+
+def test_leave_one_out_holds_out_one_rating_of_everybody_who_has_two():
+    """User 2 has one rating: it stays in training."""
+    ratings = three_users()
+    split = leave_one_out(ratings, 0)
+
+    assert sorted(ratings.users[split.test]) == [0, 1]
+    assert sorted([*split.train, *split.test]) == list(range(6))
+
+
+def test_leave_one_out_picks_each_rating_of_a_user_equally_often():
+    """User 0 has three ratings: over 3,000 seeds each is held out 1,000 ± 126 times (5 sigma: false alarm 2e-6 × 3)."""
+    ratings = three_users()
+    held_out = [leave_one_out(ratings, seed).test[0] for seed in range(3000)]
+
+    assert np.abs(np.bincount(held_out) - 1000).max() <= 126
+
+
+def test_cold_users_and_items_are_counted_once_each():
+    """Training on user 0's rows leaves users 1 and 2 cold, and of the items only the last."""
+    assert cold_counts(three_users(), Split(np.array([0, 1, 2]), np.array([3, 4, 5]))) == (2, 1)
+    assert cold_counts(three_users(), Split(np.array([0, 3, 5]), np.array([1, 2, 4]))) == (0, 2)
+
+
+def test_a_split_shows_counts_only():
+    """A repr never lists rows."""
+    assert repr(random_split(10, 0)) == "Split(8 train, 2 test)"
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
+def test_a_share_outside_zero_and_one_is_refused(share):
+    """Neither part may be everything."""
+    with pytest.raises(ParameterError, match="test_share must lie between 0 and 1, got"):
+        random_split(10, 0, share)
+    with pytest.raises(ParameterError, match="^share must lie between 0 and 1, got"):
+        validation_split(random_split(10, 0), 0, share)
+
+
+def test_a_split_with_an_empty_part_is_refused():
+    """One rating cannot be cut in two."""
+    with pytest.raises(
+        ParameterError, match="test_share 0.2 of 1 ratings leaves one part empty; expected rows in both"
+    ):
+        random_split(1, 0)
+
+
+def test_a_negative_seed_is_refused():
+    """The generator has no negative seeds."""
+    for cut in (lambda: random_split(10, -1), lambda: leave_one_out(synthetic(5, 5, 10), -1)):
+        with pytest.raises(ParameterError, match="seed must be 0 or more, got -1"):
+            cut()
