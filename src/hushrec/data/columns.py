@@ -117,7 +117,8 @@ def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
 def _missing_column(table: Table, role: str, count: int) -> str:
     found = "none" if count == 0 else f"{count} that could be it"
     hint = ", or --implicit if the file holds (user, item) pairs without ratings" if role == "rating" else ""
-    return f"{_header_place(table)}: expected one column for the {role}, found {found}. Pass --columns user,item,rating{hint}."
+    expected = f"{_header_place(table)}: expected one column for the {role}, found {found}."
+    return f"{expected} Pass --columns user,item,rating with the names the file uses{hint}."
 
 
 def _header_place(table: Table) -> str:

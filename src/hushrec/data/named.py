@@ -75,7 +75,7 @@ SETS = {
         ),
         NamedSet(
             "netflix-10k5k",
-            "10,000 users, 5,000 films, 558,380 ratings of 1-5; put together from several samples: for time and memory only",
+            "10,000 users, 5,000 films, 558,380 ratings of 1-5; pieced together: for time and memory only",
             NETFLIX_LICENCE,
             NETFLIX_CITATION,
             None,

@@ -191,7 +191,7 @@ def _draw_genres(rng: np.random.Generator, n_items: int) -> BoolArray:
 
 
 def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
-    """Ratings per user: the fewest, plus a log-normal share of the rest; nobody rates nearly everything if avoidable."""
+    """Ratings per user: the fewest, plus a log-normal share of the rest; nobody rates nearly all films."""
     most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
     fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
     weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))
