@@ -1,1 +1,27 @@
 """Recommendations learned from ratings that never leave the device."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hushrec.errors import HushrecError
+    from hushrec.runs import Recommendation, Result, load
+    from hushrec.training import Settings, train
+
+__all__ = ["HushrecError", "Recommendation", "Result", "Settings", "load", "train"]
+
+_HOME = {
+    "HushrecError": "errors",
+    "Recommendation": "runs",
+    "Result": "runs",
+    "Settings": "training",
+    "load": "runs",
+    "train": "training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used, so that `import hushrec` stays quick."""
+    if name not in _HOME:
+        raise AttributeError(f"module hushrec has no attribute {name!r}")
+    return getattr(import_module(f"hushrec.{_HOME[name]}"), name)

@@ -15,7 +15,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from scipy.special import ndtri
 
 from hushrec.errors import ParameterError
@@ -92,6 +91,8 @@ class SystemStream:
     """Uniform, normal and integer draws from ChaCha20 under a key that is used once."""
 
     def __init__(self) -> None:
+        from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # simulations do without it
+
         algorithm = algorithms.ChaCha20(os.urandom(32), os.urandom(16))
         self._keystream = Cipher(algorithm, mode=None).encryptor()
 

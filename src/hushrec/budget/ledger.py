@@ -70,6 +70,11 @@ class Ledger:
         _check("epsilon", self._rating.spent(), rating.spent(), self.max_rating_epsilon, "rating")
         self._selection, self._value, self._rating = selection, value, rating
 
+    @property
+    def value_rho(self) -> float:
+        """Realized loss of the gradient values sent so far. It tells about the ratings: it stays on the device."""
+        return self._value.spent()
+
     def raise_limit(self, max_selection_epsilon: float) -> None:
         """The person allows more: needed before every further draw of permanent bits. It never goes down."""
         _require_limit("max_selection_epsilon", max_selection_epsilon)
@@ -93,7 +98,7 @@ class Ledger:
             "rounds": selection.rounds,
             "permanent_draws": selection.permanent_draws,
             "capped": capped,
-            "value_rho": self._value.spent(),
+            "value_rho": self.value_rho,
             "rating_epsilon": self._rating.spent(),
             "not_covered": self._not_covered(capped),
         }

@@ -1,0 +1,55 @@
+"""Engines drive clients and a server through rounds; every engine speaks the same protocols."""
+
+from typing import ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.errors import ParameterError
+from hushrec.problem import Problem
+from hushrec.randomness import FloatArray
+
+State = dict[str, npt.NDArray[np.generic]]
+
+
+class Engine(Protocol):
+    """What training asks of an engine."""
+
+    name: ClassVar[str]
+    problem: Problem
+
+    @property
+    def round_number(self) -> int:
+        """The last round that was run."""
+
+    @property
+    def item_vectors(self) -> FloatArray:
+        """V, `(n_items, item_width)`: public."""
+
+    @property
+    def user_vectors(self) -> FloatArray:
+        """U, `(n_users, user_width)`: private to each user, joined here because this is a simulation."""
+
+    def run_round(self) -> None:
+        """One round: every active user answers, the server moves the items."""
+
+    def value_rho(self) -> FloatArray:
+        """The zCDP loss of the gradient values that each user has sent so far, `(n_users,)`."""
+
+    def bytes_per_client_round(self) -> float:
+        """Mean size of what one client sent in a round, as indices of 4 bytes and numbers of 4."""
+
+    def state(self) -> State:
+        """Everything that the rounds to come depend on, as named arrays."""
+
+    def restore(self, state: State) -> None:
+        """Continues from a state, bit for bit as if there had been no interruption."""
+
+
+def make_engine(name: str, problem: Problem) -> Engine:
+    """The engine of that name. Imports it only now."""
+    if name == "reference":
+        from hushrec.engines.reference import ReferenceEngine
+
+        return ReferenceEngine(problem)
+    raise ParameterError(f"engine must be reference, got {name}.")

@@ -1,0 +1,5 @@
+"""`python -m hushrec`."""
+
+from hushrec.cli import main
+
+main()

@@ -1,0 +1,167 @@
+"""`hushrec train`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from hushrec.cli.app import DataDir, JsonFlag, app, print_json, say
+
+
+@app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
+def train(
+    data: Annotated[str, typer.Argument(help="A named data set (synthetic, ml-100k, …) or a path to a rating file.")],
+    model: Annotated[str, typer.Option(help="What is learned: mf.")] = "mf",
+    protocol: Annotated[str, typer.Option(help="What devices send: plain, isgld or sdcf.")] = "sdcf",
+    epsilon_i: Annotated[
+        float | None, typer.Option(help="sdcf: budget of one round's selection.  [default: 4]")
+    ] = None,
+    epsilon_p: Annotated[
+        float | None, typer.Option(help="sdcf: budget of all rounds' selections.  [default: 2 × epsilon-i]")
+    ] = None,
+    epsilon_g: Annotated[
+        float | None, typer.Option(help="sdcf: range of the fake errors; 0 is α = ∞. No guarantee.  [default: 4]")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="isgld: budget of one rating's value.  [default: 4]")] = None,
+    clamp: Annotated[bool, typer.Option("--clamp", help="isgld: bring noisy ratings back to the scale.")] = False,
+    profile_cap: Annotated[
+        int | None, typer.Option(help="sdcf: calibrate from this public number of ratings, hiding how many there are.")
+    ] = None,
+    reports_per_client: Annotated[
+        float | None,
+        typer.Option(help="sdcf: items a device reports per round, on average.  [default: ratings / users]"),
+    ] = None,
+    epoch_rounds: Annotated[
+        int | None,
+        typer.Option(help="sdcf: draw the permanent bits anew every so many rounds, paying epsilon-p again."),
+    ] = None,
+    scale: Annotated[
+        str | None, typer.Option(help="Smallest and largest rating, as in 1,5.  [default: guessed]")
+    ] = None,
+    factors: Annotated[int, typer.Option(help="Numbers in each vector.")] = 50,
+    rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 100,
+    step: Annotated[float, typer.Option(help="First step size times the number of ratings.")] = 0.4,
+    split_seed: Annotated[int, typer.Option(help="Seed of the 80/20 split.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
+    engine: Annotated[str, typer.Option(help="How it is computed: reference.")] = "reference",
+    compare: Annotated[
+        bool,
+        typer.Option("--compare/--no-compare", help="Also train the non-private model and isgld on the same split."),
+    ] = True,
+    data_dir: DataDir = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Keep the run in this folder (private: it holds user vectors).")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Train a recommender on ratings, every device and the server as separate parties, and measure it."""
+    from hushrec.data.sources import load as load_ratings
+    from hushrec.training import train as run_training
+
+    ratings = load_ratings(data, data_dir=data_dir, scale=scale)
+    if scale is None:
+        counts = f"{ratings.n_users} users, {ratings.n_items} items, {ratings.n_ratings} ratings"
+        say(f"{ratings.name}: {counts}, scale {ratings.scale}")
+    with _training_bar() as progress:
+        result = run_training(
+            ratings,
+            compare=compare,
+            out=out,
+            progress=progress,
+            model=model,
+            protocol=protocol,
+            epsilon=epsilon,
+            clamp=clamp or None,
+            epsilon_i=epsilon_i,
+            epsilon_p=epsilon_p,
+            epsilon_g=epsilon_g,
+            profile_cap=profile_cap,
+            reports_per_client=reports_per_client,
+            epoch_rounds=epoch_rounds,
+            factors=factors,
+            rounds=rounds,
+            step=step,
+            split_seed=split_seed,
+            seed=seed,
+            engine=engine,
+        )
+    if as_json:
+        print_json(result.record)
+    else:
+        print_result(result.record)
+        if out is not None:
+            say(f"kept in {out} (private to you: it holds user vectors)")
+
+
+@contextmanager
+def _training_bar() -> Iterator[Any]:
+    """A progress bar on stderr; silent where that is no terminal."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        tasks: dict[str, Any] = {}
+
+        def advance(what: str, round_number: int, rounds: int, error: float) -> None:
+            if what not in tasks:
+                tasks[what] = bar.add_task(what, total=rounds)
+            bar.update(tasks[what], completed=round_number, description=f"{what:6} rmse {error:.4f}")
+
+        yield advance
+
+
+def print_result(record: dict[str, Any]) -> None:
+    """One table with the baselines in it, then the budget in words."""
+    data = record["data"]
+    table = Table("", "RMSE", "MAE", "protects", box=None)
+    own = f"{record['protocol']} (this run)"
+    rows = [(own, record["metrics"], record["budget"])]
+    names = {"plain": "plain, not private", "isgld": "isgld"}
+    rows += [(names[name], entry, entry["budget"]) for name, entry in record["comparisons"].items()]
+    for name, metrics, budget in rows:
+        table.add_row(name, f"{metrics['rmse']:.4f}", f"{metrics['mae']:.4f}", _short_budget(budget))
+    for name, metrics in record["baselines"].items():
+        table.add_row(name.replace("_", " "), f"{metrics['rmse']:.4f}", f"{metrics['mae']:.4f}", "not personal")
+    console = Console()
+    console.print(
+        f"{record['dataset']}: {data['train']} ratings to train, {data['test']} to test, {record['model']} with "
+        f"{record['factors']} factors, {record['rounds']} rounds, {record['seconds']:.1f} s"
+        + (", interrupted" if record["interrupted"] else ""),
+        highlight=False,
+    )
+    if data["cold_users"] or data["cold_items"]:
+        console.print(
+            f"in the test part without training ratings: {data['cold_users']} users, {data['cold_items']} items"
+        )
+    console.print(table)
+    print_budget(console, record["budget"])
+
+
+def _short_budget(budget: dict[str, Any]) -> str:
+    if "epsilon_p" in budget:
+        return f"selection, ε {budget['epsilon']:g} profile-level, all rounds"
+    if "clamp" in budget:
+        return f"one rating's value, ε {budget['epsilon']:g}"
+    return "nothing"
+
+
+def print_budget(console: Console, budget: dict[str, Any]) -> None:
+    """The budget with its unit, and what it does not cover."""
+    lines = [f"budget: {budget['unit']}"]
+    if "epsilon_p" in budget:
+        lines.append(
+            f"  ε = {budget['epsilon']:g} (δ = 0, {budget['rounds']} rounds);"
+            f" {budget['item_level_unit']}: ε = {budget['item_level']:.3g}"
+        )
+    elif "clamp" in budget:
+        lines.append(f"  ε = {budget['epsilon']:g} (δ = 0, {budget['rounds']} rounds)")
+    rho = budget["value_rho"]
+    lines.append(
+        f"  gradient values really sent: ρ = {rho['median']:.3g} ({rho['unit']}, median), far above any protection"
+    )
+    lines += [f"  not covered: {what}" for what in budget["not_covered"]]
+    console.print("\n".join(lines), highlight=False)

@@ -1,0 +1,321 @@
+"""The private side: one person's ratings, vector, permanent bits and ledger. No I/O.
+
+Algorithm 1 of [SDCF] as a state machine. In each round a client
+
+    receives the item vectors      IDLE     → READY
+    makes its report               READY    → REPORTED
+    finishes, and updates u        REPORTED → IDLE
+
+What leaves is what `make_report` and `finish` return, and nothing else. The ledger is charged before a report
+exists; when it refuses, nothing has changed and nothing was sent. The server is held to the terms that
+were accepted at the start: it may not raise what it asks, repeat a round, or shrink the list of items.
+"""
+
+import dataclasses
+import enum
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.budget.calibrate import SelectionProbabilities
+from hushrec.budget.events import Event, GradientsSent, gradient_rho
+from hushrec.budget.ledger import Ledger
+from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.mechanisms.langevin import langevin_noise
+from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
+from hushrec.models import Model
+from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Draws, PermanentChoice
+from hushrec.randomness import FloatArray, IntArray, Purpose, Randomness, RandomStream
+
+# A server that sends item vectors of absurd length reads ratings off the errors: v = 0 makes e = r.
+LARGEST_ITEM_NORM = 100.0
+SMALLEST_MEAN_ITEM_NORM = 0.01
+
+
+PrivateState = dict[str, npt.NDArray[np.generic]]
+
+
+class Phase(enum.Enum):
+    """Where a client stands in its round."""
+
+    IDLE = "idle"  # between rounds
+    READY = "ready"  # has this round's item vectors
+    REPORTED = "reported"  # the report exists; "finished" does not yet
+
+
+NEXT_PHASE: dict[Phase, dict[type, Phase]] = {
+    Phase.IDLE: {ItemVectors: Phase.READY},
+    Phase.READY: {GradientReport: Phase.REPORTED},
+    Phase.REPORTED: {Finished: Phase.IDLE},
+}
+
+
+class Client:
+    """One person's device. Ratings are on the scale 1 to 5; `ledger` outlives the client."""
+
+    def __init__(
+        self, terms: Terms, model: Model, protocol: DeviceProtocol, *, randomness: Randomness, ledger: Ledger
+    ) -> None:
+        if protocol.selects != (terms.reports_per_client is not None):
+            raise RemoteProtocolError(
+                f"terms of protocol {protocol.name} must {'' if protocol.selects else 'not '}name reports_per_client."
+            )
+        if model.name != terms.model or model.n_factors != terms.n_factors:
+            raise RemoteProtocolError(f"terms are for another model: {terms.model} with {terms.n_factors} factors.")
+        self._terms = terms
+        self._model = model
+        self._protocol = protocol
+        self._randomness = randomness
+        self.ledger = ledger
+        self._phase = Phase.IDLE
+        self._last_round = 0
+        self._items: IntArray = np.empty(0, dtype=np.int64)  # rated items, rising
+        self._values = np.empty(0)  # what is trained on: the ratings, or perturbed ones
+        self._user_vector: FloatArray = model.initial_vectors(1, rng=randomness.stream(Purpose.USER_VECTOR))[0]
+        self._permanent: PermanentChoice | None = None
+        self._permanent_epoch = -1
+        self._announcement: ItemVectors | None = None
+        self._pending_user_vector: FloatArray | None = None
+        self._last_draws: Draws | None = None
+
+    def __repr__(self) -> str:
+        return f"Client({self._protocol.name}, {self._phase.value}, round {self._last_round})"
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def last_round(self) -> int:
+        """The last round that this client took part in."""
+        return self._last_round
+
+    @property
+    def takes_part(self) -> bool:
+        """A client without ratings stays out: its fakes would all be alike and announce it."""
+        return len(self._items) > 0
+
+    @property
+    def last_draws(self) -> Draws:
+        """This client's random choices of its last round. Must never leave the device."""
+        if self._last_draws is None:
+            raise LocalProtocolError("a client has no draws before its first round.")
+        return self._last_draws
+
+    @property
+    def _rated_items(self) -> IntArray:
+        """Must never leave the device."""
+        return self._items
+
+    @property
+    def _private_user_vector(self) -> FloatArray:
+        """Must never leave the device."""
+        return self._user_vector
+
+    # Ratings ---------------------------------------------------------------------------------------------------
+
+    def add_ratings(self, items: IntArray, values: FloatArray) -> None:
+        """Step 1 of docs/data-flow.md. Stores ratings, replacing earlier ones of the same items.
+
+        They train the user vector at once; the permanent bits stay as they are until the next epoch, because a
+        single bit that changes would prove a rating.
+        """
+        items = np.asarray(items, dtype=np.int64)
+        values = np.asarray(values, dtype=np.float64)
+        if items.shape != values.shape or items.ndim != 1 or len(np.unique(items)) != len(items):
+            raise ParameterError("ratings must come as one value per item, each item once.")
+        if np.any(items < 0) or np.any(items >= self._terms.n_items):
+            raise ParameterError(f"a rated item must be one of the {self._terms.n_items} of the catalogue.")
+        if not np.all((values >= LOWEST) & (values <= HIGHEST)):
+            raise ParameterError(f"ratings must be numbers from {LOWEST:g} to {HIGHEST:g}, mapped to that scale first.")
+        rng = self._randomness.stream(Purpose.RATING_NOISE, self._last_round)
+        values = self._protocol.training_values(values, rng=rng)
+        keep = ~np.isin(self._items, items)
+        items, values = np.concatenate([self._items[keep], items]), np.concatenate([self._values[keep], values])
+        order = np.argsort(items)
+        self._items, self._values = items[order], values[order]
+
+    def remove_rating(self, item: int) -> None:
+        """Forgets one rating; what was sent stays sent."""
+        keep = self._items != item
+        if keep.all():
+            raise ParameterError("there is no rating of that item to remove.")
+        self._items, self._values = self._items[keep], self._values[keep]
+
+    # One round -------------------------------------------------------------------------------------------------
+
+    def answer(self, announcement: ItemVectors, draws: Draws | None = None) -> Iterator[GradientReport | Finished]:
+        """A whole round: every message that this client sends, in order."""
+        self.receive(announcement)
+        report = self.make_report(draws)
+        if report is not None:
+            yield report
+        yield self.finish()
+
+    def receive(self, announcement: ItemVectors) -> None:
+        """Checks what the server announces against what was accepted, and takes it as this round's."""
+        self._require(ItemVectors)
+        self._check(announcement)
+        self._announcement = announcement
+        self._phase = Phase.READY
+
+    def abandon(self) -> None:
+        """Gives up a round whose report was not made, so that a later one can be answered."""
+        if self._phase is not Phase.READY:
+            raise LocalProtocolError(f"only a round without a report can be abandoned; this client is {self._phase}.")
+        self._announcement = None
+        self._phase = Phase.IDLE
+
+    def make_report(self, draws: Draws | None = None) -> GradientReport | None:
+        """Steps 2 to 5 of docs/data-flow.md. None when no item was selected: then only "finished" is sent.
+
+        Charges the ledger first, with everything that this round releases.
+        """
+        self._require(GradientReport)
+        assert self._announcement is not None
+        vectors, terms, round_number = self._announcement.item_vectors, self._announcement.terms, self._round
+        step_size = terms.step_size(round_number)
+        permanent, events = self._permanent_choice()
+        rated_vectors = vectors[self._items]
+        rated_errors = self._values - self._model.predict(self._user_vector, rated_vectors)
+        if draws is None:
+            draws = self._draw(permanent, rated_errors, step_size)
+        errors = self._selected_errors(draws, rated_errors)
+        gradients = step_size * self._model.item_gradients(
+            errors,
+            self._user_vector,
+            vectors[draws.selected],
+            terms.item_regularization,
+            data_weight=terms.data_weight,
+        )
+        user_step = step_size * self._model.user_gradient(
+            rated_errors, self._user_vector, rated_vectors, terms.user_regularization, data_weight=terms.data_weight
+        )
+        rho = gradient_rho(step_size * terms.data_weight * np.outer(errors, self._user_vector), step_size)
+        sent = GradientsSent(len(errors), rho)
+        self.ledger.charge([*events, *self._protocol.selection_events(), sent])  # refuses before anything changes
+
+        if permanent is not self._permanent:
+            self._permanent, self._permanent_epoch = permanent, terms.epoch(round_number)
+        self._terms = terms
+        self._last_round = round_number
+        self._last_draws = draws
+        self._pending_user_vector = self._user_vector + user_step + draws.user_noise
+        self._phase = Phase.REPORTED
+        if len(draws.selected) == 0:
+            return None
+        return GradientReport(round_number, draws.selected, gradients + draws.gradient_noise)
+
+    def finish(self) -> Finished:
+        """Step 8 of docs/data-flow.md: updates the user vector, with the item vectors of the round's start."""
+        self._require(Finished)
+        assert self._pending_user_vector is not None
+        self._user_vector, self._pending_user_vector = self._pending_user_vector, None
+        self._announcement = None
+        self._phase = Phase.IDLE
+        return Finished(self._last_round)
+
+    def recommend(self, item_vectors: FloatArray, count: int) -> IntArray:
+        """The unrated items with the highest predictions, best first. Computed here; nothing is sent."""
+        scores = self._model.predict(self._user_vector, item_vectors)
+        scores[self._items] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: min(count, len(scores) - len(self._items))]
+        return best.astype(np.int64)
+
+    # Keeping state ---------------------------------------------------------------------------------------------
+
+    def private_state(self) -> PrivateState:
+        """What a device must store between rounds besides ratings and ledger. Must never leave the device."""
+        if self._phase is not Phase.IDLE:
+            raise LocalProtocolError("the state of a client can be taken between rounds only.")
+        permanent = self._permanent
+        return {
+            "user_vector": self._user_vector,
+            "permanent_bits": np.empty(0, dtype=np.bool_) if permanent is None else permanent.bits,
+            "probabilities": np.empty(0)
+            if permanent is None
+            else np.array(dataclasses.astuple(permanent.probabilities)),
+            "permanent_epoch": np.array(self._permanent_epoch),
+            "last_round": np.array(self._last_round),
+        }
+
+    def restore_private_state(self, state: PrivateState) -> None:
+        """Continues where `private_state` left off; the ledger and the ratings are given apart."""
+        self._user_vector = np.asarray(state["user_vector"], dtype=np.float64)
+        if len(state["permanent_bits"]):
+            probabilities = SelectionProbabilities(*(float(value) for value in state["probabilities"].tolist()))
+            self._permanent = PermanentChoice(state["permanent_bits"].astype(np.bool_), probabilities)
+        self._permanent_epoch = int(state["permanent_epoch"])
+        self._last_round = int(state["last_round"])
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _round(self) -> int:
+        assert self._announcement is not None
+        return self._announcement.round_number
+
+    def _require(self, message: type) -> None:
+        if message not in NEXT_PHASE[self._phase]:
+            raise LocalProtocolError(f"a client that is {self._phase.value} cannot handle {message.__name__} now.")
+
+    def _check(self, announcement: ItemVectors) -> None:
+        if not self.takes_part:
+            raise LocalProtocolError("a client without ratings takes no part in rounds. Add ratings first.")
+        if not announcement.terms.agrees_with(self._terms):
+            raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not answer it.")
+        if announcement.round_number <= self._last_round:
+            raise RemoteProtocolError(
+                f"rounds must rise: round {announcement.round_number} was announced after round {self._last_round}."
+            )
+        vectors = announcement.item_vectors
+        norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
+        if announcement.item_vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
+            raise RemoteProtocolError(
+                f"item vectors must have {self._model.item_width} numbers each and norms up to {LARGEST_ITEM_NORM:g}."
+            )
+        if norms.mean() < SMALLEST_MEAN_ITEM_NORM:
+            raise RemoteProtocolError(
+                f"item vectors must have a mean norm of at least {SMALLEST_MEAN_ITEM_NORM:g}:"
+                " near zero, errors are ratings."
+            )
+
+    def _permanent_choice(self) -> tuple[PermanentChoice | None, list[Event]]:
+        """The permanent bits of this round's epoch: those that stand, or a new draw and what it costs."""
+        assert self._announcement is not None
+        terms = self._announcement.terms
+        rng = self._randomness.stream(Purpose.PERMANENT_BITS, self._round)
+        if self._permanent is not None and terms.epoch(self._round) == self._permanent_epoch:
+            if len(self._permanent.bits) < terms.n_items:
+                return self._permanent.extended(terms.n_items, rng=rng), []
+            return self._permanent, []
+        drawn = self._protocol.draw_permanent(self._items, terms, rng=rng)
+        return (None, []) if drawn is None else drawn
+
+    def _draw(self, permanent: PermanentChoice | None, rated_errors: FloatArray, step_size: float) -> Draws:
+        """All random choices of this round, each from its own stream."""
+
+        def stream(purpose: Purpose) -> RandomStream:
+            return self._randomness.stream(purpose, self._round)
+
+        selected = self._protocol.select_items(self._items, permanent, rng=stream(Purpose.SELECTION))
+        n_fakes = len(selected) - int(np.isin(selected, self._items, assume_unique=True).sum())
+        fakes = self._protocol.fake_errors(n_fakes, rated_errors, rng=stream(Purpose.FAKE_ERRORS))
+        shape = (len(selected), self._model.item_width)
+        noise = langevin_noise(shape, step_size, rng=stream(Purpose.GRADIENT_NOISE))
+        # Departs from Algorithm 1 in form only: the mean of h noises N(0, η) is one N(0, η / h).
+        user_noise = langevin_noise(
+            (self._model.user_width,), step_size / len(self._items), rng=stream(Purpose.USER_NOISE)
+        )
+        return Draws(selected, fakes, noise, user_noise)
+
+    def _selected_errors(self, draws: Draws, rated_errors: FloatArray) -> FloatArray:
+        """The real error of each selected item that is rated, a fake one for each that is not."""
+        position = np.searchsorted(self._items, draws.selected)
+        position[position == len(self._items)] = 0
+        is_rated = self._items[position] == draws.selected
+        errors = np.empty(len(draws.selected))
+        errors[is_rated] = rated_errors[position[is_rated]]
+        errors[~is_rated] = draws.fake_errors
+        return errors

@@ -1,0 +1,158 @@
+"""Every value that crosses the trust boundary, and nothing else.
+
+What a server ever sees of a person is one `GradientReport` and one `Finished` per round, under the name the
+transport gives the sender. A reader of this file can list everything that leaves a device.
+
+    server → device     Terms, ItemVectors
+    device → server     GradientReport, Finished
+
+Messages are frozen, and check their own shape when they are built: a malformed one cannot exist.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import numpy as np
+
+from hushrec.errors import RemoteProtocolError
+from hushrec.randomness import FloatArray, IntArray
+
+PROTOCOL_VERSION = 1
+
+# Fields of the terms that may never change during a run.
+_FIXED = (
+    "version",
+    "model",
+    "n_factors",
+    "reports_per_client",
+    "data_weight",
+    "step",
+    "decay",
+    "max_rounds",
+    "epoch_rounds",
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Terms:
+    """What a server asks of every device for a whole run; a device accepts it once and holds the server to it.
+
+    `data_weight` is N: it stands for the number of ratings, which the server must not know, and is
+    n_clients · reports_per_client in `sdcf`. `step` is η₀ N.
+    """
+
+    version: int = PROTOCOL_VERSION
+    model: str
+    n_factors: int
+    n_items: int
+    reports_per_client: float | None  # z; None where devices send just their rated items
+    data_weight: float  # N
+    step: float  # η₀ N
+    decay: float  # γ of η_t = η₀ / t^γ
+    max_rounds: int
+    epoch_rounds: int | None  # every so many rounds the permanent bits are drawn anew; None: never
+    user_regularization: FloatArray = field(repr=False)  # diagonal of Λ_u
+    item_regularization: FloatArray = field(repr=False)  # diagonal of Λ_v
+
+    def __post_init__(self) -> None:
+        _check_version(self.version)
+        if not 1 <= self.n_items <= 10**8 or not 1 <= self.n_factors <= 10**4 or self.max_rounds < 1:
+            raise RemoteProtocolError("terms must name at least one item, one factor and one round, within reason.")
+        if self.reports_per_client is not None and not 0 < self.reports_per_client < self.n_items:
+            raise RemoteProtocolError(
+                f"reports_per_client must be above 0 and below the number of items, {self.n_items},"
+                f" got {self.reports_per_client}."
+            )
+        if not (0 < self.step < math.inf and 0 < self.data_weight < math.inf and 0 <= self.decay <= 10):
+            raise RemoteProtocolError("step and data_weight must be positive and finite, decay between 0 and 10.")
+        if self.epoch_rounds is not None and self.epoch_rounds < 1:
+            raise RemoteProtocolError(f"epoch_rounds must be at least 1, got {self.epoch_rounds}.")
+        for diagonal in (self.user_regularization, self.item_regularization):
+            if diagonal.ndim != 1 or not np.all(np.isfinite(diagonal)) or np.any(diagonal < 0):
+                raise RemoteProtocolError("a regularization must be a row of finite numbers, none below 0.")
+
+    def step_size(self, round_number: int) -> float:
+        """η_t = η₀ / t^γ, t = 1, 2, …  ([SDCF], section 2.3)."""
+        return self.step / self.data_weight * math.pow(round_number, -self.decay)
+
+    def epoch(self, round_number: int) -> int:
+        """The permanent epoch of a round: 0 until the first announced redraw."""
+        return 0 if self.epoch_rounds is None else (round_number - 1) // self.epoch_rounds
+
+    def agrees_with(self, accepted: "Terms") -> bool:
+        """Whether these terms keep what was accepted; only the list of items may grow."""
+        return (
+            all(getattr(self, name) == getattr(accepted, name) for name in _FIXED)
+            and self.n_items >= accepted.n_items
+            and np.array_equal(self.user_regularization, accepted.user_regularization)
+            and np.array_equal(self.item_regularization, accepted.item_regularization)
+        )
+
+    def with_items(self, n_items: int) -> Self:
+        """The same terms for a catalogue of another length."""
+        return replace(self, n_items=n_items)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemVectors:
+    """Opens a round on a device: the terms again, the round, and all that the server knows of the items."""
+
+    terms: Terms
+    round_number: int
+    item_vectors: FloatArray = field(repr=False)  # (n_items, item_width)
+    version: int = PROTOCOL_VERSION
+
+    def __post_init__(self) -> None:
+        _check_version(self.version)
+        if not 1 <= self.round_number <= self.terms.max_rounds:
+            raise RemoteProtocolError(
+                f"round must be in 1 to {self.terms.max_rounds}, the last round of the terms, got {self.round_number}."
+            )
+        if self.item_vectors.ndim != 2 or len(self.item_vectors) != self.terms.n_items:
+            raise RemoteProtocolError(
+                f"item vectors must be a table of {self.terms.n_items} rows, got shape {self.item_vectors.shape}."
+            )
+        if not np.all(np.isfinite(self.item_vectors)):
+            raise RemoteProtocolError("item vectors must be finite numbers.")
+
+
+@dataclass(frozen=True, eq=False)
+class GradientReport:
+    """What one device says of the items it selected in one round. Its repr shows none of it."""
+
+    round_number: int
+    items: IntArray = field(repr=False)  # (n_selected,), rising
+    gradients: FloatArray = field(repr=False)  # (n_selected, item_width)
+    version: int = PROTOCOL_VERSION
+
+    def __post_init__(self) -> None:
+        _check_version(self.version)
+        if self.items.ndim != 1 or self.gradients.ndim != 2 or len(self.items) != len(self.gradients):
+            raise RemoteProtocolError("a report must hold one gradient per item.")
+        if not np.issubdtype(self.items.dtype, np.integer) or not np.issubdtype(self.gradients.dtype, np.floating):
+            raise RemoteProtocolError("a report must hold integer items and floating-point gradients.")
+        if len(self.items) == 0:
+            raise RemoteProtocolError("a report must hold at least one item; with none, send only 'finished'.")
+        if np.any(np.diff(self.items) <= 0) or self.items[0] < 0:
+            raise RemoteProtocolError("items of a report must be rising and not negative, each named once.")
+        if not np.all(np.isfinite(self.gradients)):
+            raise RemoteProtocolError("gradients must be finite numbers.")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A device has sent all it will send in this round."""
+
+    round_number: int
+    version: int = PROTOCOL_VERSION
+
+    def __post_init__(self) -> None:
+        _check_version(self.version)
+
+
+def _check_version(version: int) -> None:
+    if version != PROTOCOL_VERSION:
+        raise RemoteProtocolError(
+            f"protocol version must be {PROTOCOL_VERSION}, got {version}. Update the older side.", status_hint=426
+        )

@@ -1,0 +1,127 @@
+"""One training problem, the same for every engine: who rated what, the model, the protocol, the terms."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hushrec.errors import ParameterError
+from hushrec.messages import Terms
+from hushrec.models import Model
+from hushrec.protocols import DeviceProtocol
+from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
+
+DECAY = 0.6  # γ of [SDCF], section 4.1
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Training ratings by user, on the scale 1 to 5, and all that a run needs besides.
+
+    User i rated `items[starts[i]:starts[i + 1]]`, rising. `protocols` has one entry for all users, or one each.
+    """
+
+    n_users: int
+    n_items: int
+    starts: IntArray = field(repr=False)  # (n_users + 1,)
+    items: IntArray = field(repr=False)  # (n_ratings,)
+    values: FloatArray = field(repr=False)  # (n_ratings,)
+    model: Model
+    protocols: Sequence[DeviceProtocol] = field(repr=False)
+    terms: Terms
+    seed: int
+
+    def protocol(self, user: int) -> DeviceProtocol:
+        """The protocol that this user's device speaks, with this user's budgets."""
+        return self.protocols[0] if len(self.protocols) == 1 else self.protocols[user]
+
+    @property
+    def rated_counts(self) -> IntArray:
+        """h_i, `(n_users,)`."""
+        return np.diff(self.starts)
+
+    @property
+    def active_users(self) -> IntArray:
+        """Users with training ratings; the others take no part and are predicted from their start."""
+        return np.flatnonzero(self.rated_counts)
+
+    def initial_item_vectors(self) -> FloatArray:
+        """V before the first round, `(n_items, item_width)`."""
+        return self.model.initial_vectors(self.n_items, rng=SeededRandomness(self.seed).stream(Purpose.ITEM_VECTORS))
+
+    def initial_user_vectors(self) -> FloatArray:
+        """U before the first round, `(n_users, user_width)`: each user's own draw."""
+        rows = [
+            self.model.initial_vectors(1, rng=SeededRandomness(self.seed, user).stream(Purpose.USER_VECTOR))
+            for user in range(self.n_users)
+        ]
+        return np.concatenate(rows)
+
+
+def make_problem(
+    users: IntArray,
+    items: IntArray,
+    values: FloatArray,
+    *,
+    n_users: int,
+    n_items: int,
+    model: Model,
+    protocols: Sequence[DeviceProtocol],
+    rounds: int,
+    step: float,
+    reports_per_client: float | None = None,
+    epoch_rounds: int | None = None,
+    seed: int = 0,
+) -> Problem:
+    """Groups the training ratings by user and settles the terms.
+
+    z is |R| / n unless given, n counting the users who take part. With selection, N = n z stands for |R|, which
+    the server must not know; without, N = |R|.
+    """
+    if rounds < 1:
+        raise ParameterError(f"rounds must be at least 1, got {rounds}.")
+    if not 0 < step < np.inf:
+        raise ParameterError(f"step must be positive and finite, got {step}.")
+    if len(users) == 0:
+        raise ParameterError("there must be at least one training rating.")
+    if len(protocols) not in (1, n_users):
+        raise ParameterError(f"protocols must be one for all or one for each of the {n_users} users.")
+    order = np.lexsort((items, users))
+    counts = np.bincount(users, minlength=n_users)
+    n_active = int(np.count_nonzero(counts))
+    data_weight = float(len(users))
+    if protocols[0].selects:
+        reports_per_client = len(users) / n_active if reports_per_client is None else reports_per_client
+        if not 0 < reports_per_client < n_items:
+            raise ParameterError(
+                f"reports_per_client must be above 0 and below the number of items, {n_items},"
+                f" got {reports_per_client:g}."
+            )
+        data_weight = n_active * reports_per_client
+    elif reports_per_client is not None:
+        raise ParameterError(f"protocol {protocols[0].name} sends its rated items; reports_per_client is not for it.")
+    rng = SeededRandomness(seed).stream(Purpose.REGULARIZATION)
+    terms = Terms(
+        model=model.name,
+        n_factors=model.n_factors,
+        n_items=n_items,
+        reports_per_client=reports_per_client,
+        data_weight=data_weight,
+        step=step,
+        decay=DECAY,
+        max_rounds=rounds,
+        epoch_rounds=epoch_rounds,
+        user_regularization=model.draw_regularization(rng=rng),
+        item_regularization=model.draw_regularization(rng=rng),
+    )
+    return Problem(
+        n_users=n_users,
+        n_items=n_items,
+        starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        items=items[order].astype(np.int64),
+        values=values[order].astype(np.float64),
+        model=model,
+        protocols=protocols,
+        terms=terms,
+        seed=seed,
+    )

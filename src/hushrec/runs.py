@@ -1,0 +1,149 @@
+"""What a training run leaves behind: a `Result` in memory, a run folder on disk.
+
+A folder holds `run.json` (what `train --json` prints), `model.npz` (vectors, and who rated what, so that
+recommendations leave those out) and `items.parquet` (ids and titles). It holds *user vectors*: it is
+private to its owner (mode 0700), because this is a simulation in which one party plays all the devices.
+"""
+
+import json
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from hushrec.errors import ParameterError, RunError
+from hushrec.models import make_model
+from hushrec.randomness import FloatArray, IntArray
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """One recommended item and its predicted rating on the file's own scale."""
+
+    item: str
+    title: str | None
+    predicted: float
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A finished run. `record` is what `train --json` prints."""
+
+    record: dict[str, Any] = field(repr=False)
+    user_ids: list[str] = field(repr=False)
+    item_ids: list[str] = field(repr=False)
+    titles: list[str] | None = field(repr=False)
+    user_vectors: FloatArray = field(repr=False)
+    item_vectors: FloatArray = field(repr=False)
+    starts: IntArray = field(repr=False)
+    rated_items: IntArray = field(repr=False)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Accuracy on the test part."""
+        return dict(self.record["metrics"])
+
+    def recommend(self, user: str | int, n: int = 10) -> list[Recommendation]:
+        """The n unrated items with the highest predictions for one user."""
+        if n < 1:
+            raise ParameterError(f"n must be at least 1, got {n}.")
+        try:
+            row = self.user_ids.index(str(user))
+        except ValueError:
+            raise ParameterError(f"user {user} is not among the {len(self.user_ids)} users of this run.") from None
+        model = make_model(self.record["model"], self.record["factors"])
+        scores = model.predict(self.user_vectors[row], self.item_vectors)
+        rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
+        scores[rated] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
+        low, high = self.record["data"]["scale"]
+        return [
+            Recommendation(
+                item=self.item_ids[item],
+                title=None if self.titles is None else self.titles[item],
+                predicted=float(low + (scores[item] - 1) * (high - low) / 4),
+            )
+            for item in best
+        ]
+
+    def save(self, folder: str | Path) -> None:
+        """Keeps this result in a folder that `hushrec.load` reads."""
+        save(self, folder)
+
+
+def check_free(folder: str | Path) -> None:
+    """Refuses a folder that already holds something."""
+    path = Path(folder)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise RunError(f"{path} must be a new or empty folder. Choose another --out, or remove it first.")
+
+
+def save(result: Result, folder: str | Path) -> None:
+    """Writes the three files; `run.json` comes last, so that a folder with it is whole."""
+    check_free(folder)
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o700)
+    np.savez_compressed(
+        path / "model.npz",
+        user_vectors=result.user_vectors,
+        item_vectors=result.item_vectors,
+        starts=result.starts,
+        rated_items=result.rated_items,
+        user_ids=np.array(result.user_ids),
+    )
+    titles = result.titles if result.titles is not None else [None] * len(result.item_ids)
+    table = pl.DataFrame({"item": result.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
+    table.write_parquet(path / "items.parquet")
+    record = {"format": FORMAT, "private": "holds user vectors and who rated what: do not share", **result.record}
+    temporary = path / "run.json.part"
+    temporary.write_text(json.dumps(to_json(record), indent=1))
+    os.replace(temporary, path / "run.json")
+
+
+def load(folder: str | Path) -> Result:
+    """Reads a run folder back."""
+    path = Path(folder)
+    try:
+        record = json.loads((path / "run.json").read_text())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} must be a run folder with a readable run.json ({type(error).__name__}).") from None
+    if not isinstance(record, dict) or record.get("format") != FORMAT:
+        raise RunError(f"{path}/run.json must have format {FORMAT}. It was written by another version of hushrec.")
+    try:
+        with np.load(path / "model.npz", allow_pickle=False) as arrays:
+            model = {name: arrays[name] for name in arrays.files}
+        table = pl.read_parquet(path / "items.parquet")
+        titles = table["title"].to_list()
+        return Result(
+            record={name: value for name, value in record.items() if name not in ("format", "private")},
+            user_ids=[str(name) for name in model["user_ids"]],
+            item_ids=table["item"].to_list(),
+            titles=None if all(title is None for title in titles) else titles,
+            user_vectors=model["user_vectors"],
+            item_vectors=model["item_vectors"],
+            starts=model["starts"],
+            rated_items=model["rated_items"],
+        )
+    except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
+        raise RunError(
+            f"{path} is damaged: model.npz or items.parquet cannot be read ({type(error).__name__})."
+        ) from None
+
+
+def to_json(value: Any) -> Any:
+    """The same value with infinity as the string "inf", so that it is standard JSON."""
+    if isinstance(value, dict):
+        return {name: to_json(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(entry) for entry in value]
+    if isinstance(value, float | np.floating):
+        if np.isinf(value):
+            return "inf" if value > 0 else "-inf"
+        return None if np.isnan(value) else float(value)
+    return value

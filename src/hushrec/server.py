@@ -1,0 +1,214 @@
+"""The public side: item vectors, and one round of reports at a time. No I/O.
+
+Algorithm 2 of [SDCF] as a state machine:
+
+    PUBLISHED ──StartRound──▶ OPEN ──DeadlinePassed, or all finished──▶ SUMMED ──PublishItems──▶ PUBLISHED
+
+A clock reaches the server as the message `DeadlinePassed`. Reports are added up in the order of the senders'
+names, so that the order of arrival changes no bit, and forgotten when the round closes. Whatever is
+refused leaves the server exactly as it was.
+"""
+
+import enum
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
+from hushrec.models import Model
+from hushrec.randomness import FloatArray, IntArray
+
+ClientName = int | str
+
+# A gradient of norm step · 250 would need an error of 100 and a user vector of norm 2.5.
+LARGEST_GRADIENT = 250.0
+
+
+@dataclass(frozen=True)
+class StartRound:
+    """Open the next round."""
+
+
+@dataclass(frozen=True)
+class DeadlinePassed:
+    """Wait no longer for those who have not finished."""
+
+
+@dataclass(frozen=True)
+class PublishItems:
+    """Move the item vectors and make them public."""
+
+
+class Phase(enum.Enum):
+    """Where the current round stands."""
+
+    PUBLISHED = "published"
+    OPEN = "open"
+    SUMMED = "summed"
+
+
+NEXT_PHASE: dict[Phase, dict[type, Phase]] = {
+    Phase.PUBLISHED: {StartRound: Phase.OPEN},
+    Phase.OPEN: {GradientReport: Phase.OPEN, Finished: Phase.OPEN, DeadlinePassed: Phase.SUMMED},
+    Phase.SUMMED: {PublishItems: Phase.PUBLISHED},
+}
+
+
+class Server:
+    """Keeps item vectors; holds the reports of one open round, and never more.
+
+    `max_gradient_norm` bounds every row of a report; by default it stops the absurd, not the malicious.
+    """
+
+    def __init__(
+        self,
+        terms: Terms,
+        model: Model,
+        item_vectors: FloatArray,
+        clients: Collection[ClientName],
+        *,
+        round_number: int = 0,
+        max_gradient_norm: float | None = None,
+    ) -> None:
+        if item_vectors.shape != (terms.n_items, model.item_width):
+            raise ParameterError(
+                f"item vectors must have shape {(terms.n_items, model.item_width)}, got {item_vectors.shape}."
+            )
+        self._terms = terms
+        self._model = model
+        self._item_vectors = np.array(item_vectors, dtype=np.float64)
+        self._clients = set(clients)
+        self._round_number = round_number
+        self._max_gradient_norm = LARGEST_GRADIENT * terms.step if max_gradient_norm is None else max_gradient_norm
+        self._phase = Phase.PUBLISHED
+        self._reports: dict[ClientName, GradientReport] = {}
+        self._finished: set[ClientName] = set()
+        self._sums = np.empty((0, 0))
+        self._counts: IntArray = np.empty(0, dtype=np.int64)
+
+    def __repr__(self) -> str:
+        return f"Server({self._phase.value}, round {self._round_number}, {len(self._finished)} finished)"
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def terms(self) -> Terms:
+        return self._terms
+
+    @property
+    def round_number(self) -> int:
+        """The open round, or the last one."""
+        return self._round_number
+
+    @property
+    def item_vectors(self) -> FloatArray:
+        """`(n_items, item_width)`, public."""
+        return self._item_vectors
+
+    @property
+    def announcement(self) -> ItemVectors:
+        """What devices download in the open round."""
+        self._require(GradientReport)
+        return ItemVectors(self._terms, self._round_number, self._item_vectors)
+
+    # Between rounds --------------------------------------------------------------------------------------------
+
+    def enrol(self, client: ClientName) -> None:
+        """Lets a client take part from the next round on."""
+        self._require(StartRound)
+        self._clients.add(client)
+
+    def dismiss(self, client: ClientName) -> None:
+        """Lets a client go."""
+        self._require(StartRound)
+        self._clients.discard(client)
+
+    def append_items(self, new_vectors: FloatArray) -> None:
+        """Adds items at the end of the catalogue; none is ever taken out."""
+        self._require(StartRound)
+        if new_vectors.ndim != 2 or new_vectors.shape[1] != self._model.item_width:
+            raise ParameterError(f"new item vectors must have {self._model.item_width} numbers each.")
+        self._item_vectors = np.concatenate([self._item_vectors, new_vectors])
+        self._terms = self._terms.with_items(len(self._item_vectors))
+
+    def start_round(self) -> ItemVectors:
+        """Opens the next round and returns what every device downloads."""
+        self._require(StartRound)
+        if self._round_number >= self._terms.max_rounds:
+            raise LocalProtocolError(f"all {self._terms.max_rounds} rounds of the terms are over.")
+        self._round_number += 1
+        self._phase = Phase.OPEN
+        return self.announcement
+
+    # In a round ------------------------------------------------------------------------------------------------
+
+    def receive(self, sender: ClientName, message: GradientReport | Finished) -> None:
+        """Step 6 of docs/data-flow.md: checks one message and keeps it until the round closes."""
+        if type(message) not in NEXT_PHASE[self._phase]:
+            raise RemoteProtocolError(
+                f"no round is open; the last was round {self._round_number}. Wait for the next one.", status_hint=409
+            )
+        if sender not in self._clients:
+            raise RemoteProtocolError("this sender is not enrolled.", status_hint=403)
+        if message.round_number != self._round_number:
+            raise RemoteProtocolError(
+                f"report is for round {message.round_number}, but the open round is {self._round_number}."
+                " Fetch the item vectors and report again.",
+                status_hint=409,
+            )
+        if sender in self._finished:
+            raise RemoteProtocolError("this sender has finished the round already.", status_hint=409)
+        if isinstance(message, GradientReport):
+            self._check_report(sender, message)
+            self._reports[sender] = message
+        else:
+            self._finished.add(sender)
+            if self._finished == self._clients:
+                self._close_round()
+
+    def deadline_passed(self) -> None:
+        """Closes the round with what has arrived."""
+        self._require(DeadlinePassed)
+        self._close_round()
+
+    def publish(self) -> FloatArray:
+        """Step 7 of docs/data-flow.md: moves each item by the mean of its reports, and returns the new vectors."""
+        self._require(PublishItems)
+        self._item_vectors = self._model.move_items(self._item_vectors, self._sums, self._counts)
+        self._phase = Phase.PUBLISHED
+        return self._item_vectors
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _require(self, message: type) -> None:
+        if message not in NEXT_PHASE[self._phase]:
+            raise LocalProtocolError(f"a server whose round is {self._phase.value} cannot do {message.__name__} now.")
+
+    def _check_report(self, sender: ClientName, report: GradientReport) -> None:
+        if sender in self._reports:
+            raise RemoteProtocolError("this sender has reported in this round already.", status_hint=409)
+        if report.items[-1] >= self._terms.n_items:
+            raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.", status_hint=422)
+        if report.gradients.shape[1] != self._model.item_width:
+            raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.", status_hint=422)
+        if np.linalg.norm(report.gradients, axis=1).max() > self._max_gradient_norm:
+            raise RemoteProtocolError(f"gradients must have norms up to {self._max_gradient_norm:g}.", status_hint=422)
+
+    def _close_round(self) -> None:
+        self._sums = np.zeros_like(self._item_vectors)
+        self._counts = np.zeros(len(self._item_vectors), dtype=np.int64)
+        for sender in sorted(self._reports, key=_order):
+            report = self._reports[sender]
+            self._sums[report.items] += report.gradients  # each item stands once in a report
+            self._counts[report.items] += 1
+        self._reports.clear()
+        self._finished.clear()
+        self._phase = Phase.SUMMED
+
+
+def _order(name: ClientName) -> tuple[bool, ClientName]:
+    return isinstance(name, str), name
