@@ -71,6 +71,7 @@ class Client:
         self._phase = Phase.IDLE
         self._last_round = 0
         self._items: IntArray = np.empty(0, dtype=np.int64)  # rated items, rising
+        self._ever_rated: IntArray = np.empty(0, dtype=np.int64)
         self._values = np.empty(0)  # what is trained on: the ratings, or perturbed ones
         self._user_vector: FloatArray = model.initial_vectors(1, rng=randomness.stream(Purpose.USER_VECTOR))[0]
         self._permanent: PermanentChoice | None = None
@@ -129,6 +130,9 @@ class Client:
             raise ParameterError(f"a rated item must be one of the {self._terms.n_items} of the catalogue.")
         if not np.all((values >= LOWEST) & (values <= HIGHEST)):
             raise ParameterError(f"ratings must be numbers from {LOWEST:g} to {HIGHEST:g}, mapped to that scale first.")
+        if len(self._ever_rated) == 0 or np.isin(items, self._ever_rated).any():
+            self.ledger.charge(self._protocol.perturbation_events())  # a value that is drawn again is paid again
+        self._ever_rated = np.union1d(self._ever_rated, items)
         rng = self._randomness.stream(Purpose.RATING_NOISE, self._last_round)
         values = self._protocol.training_values(values, rng=rng)
         keep = ~np.isin(self._items, items)

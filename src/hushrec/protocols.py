@@ -63,8 +63,8 @@ class DeviceProtocol(Protocol):
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
         """The values to train on, drawn once when a rating is stored."""
 
-    def stored_events(self) -> list[Event]:
-        """What storing perturbed ratings releases once training starts."""
+    def perturbation_events(self) -> list[Event]:
+        """What drawing training values releases, once they are used."""
 
     def draw_permanent(
         self, rated: IntArray, terms: Terms, *, rng: RandomStream
@@ -98,7 +98,7 @@ class Plain:
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
         return values
 
-    def stored_events(self) -> list[Event]:
+    def perturbation_events(self) -> list[Event]:
         return []
 
     def draw_permanent(self, rated: IntArray, terms: Terms, *, rng: RandomStream) -> None:
@@ -134,7 +134,7 @@ class Isgld(Plain):
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
         return perturb_ratings(values, LOWEST, HIGHEST, self.epsilon, clamp=self.clamp, rng=rng)
 
-    def stored_events(self) -> list[Event]:
+    def perturbation_events(self) -> list[Event]:
         return [RatingsPerturbed(self.epsilon)]
 
 
@@ -175,7 +175,7 @@ class Sdcf:
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
         return values
 
-    def stored_events(self) -> list[Event]:
+    def perturbation_events(self) -> list[Event]:
         return []
 
     def draw_permanent(

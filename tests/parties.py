@@ -1,0 +1,96 @@
+"""Small problems, clients and servers that several tests build on."""
+
+from typing import Any
+
+import numpy as np
+
+from hushrec.budget.ledger import Ledger
+from hushrec.client import Client
+from hushrec.messages import ItemVectors, Terms
+from hushrec.models.mf import MatrixFactorization
+from hushrec.problem import Problem, make_problem
+from hushrec.protocols import DeviceProtocol, Plain, Sdcf
+from hushrec.randomness import SeededRandomness
+from hushrec.server import Server
+
+N_ITEMS, N_FACTORS = 20, 3
+MODEL = MatrixFactorization(N_FACTORS)
+SDCF = Sdcf(epsilon_i=4.0, epsilon_g=1.0)
+
+
+def make_terms(**changes: Any) -> Terms:
+    """Terms of a small `sdcf` run."""
+    settings: dict[str, Any] = {
+        "model": "mf",
+        "n_factors": N_FACTORS,
+        "n_items": N_ITEMS,
+        "reports_per_client": 5.0,
+        "data_weight": 50.0,
+        "step": 0.4,
+        "decay": 0.6,
+        "max_rounds": 10,
+        "epoch_rounds": None,
+        "user_regularization": np.full(N_FACTORS, 0.01),
+        "item_regularization": np.full(N_FACTORS, 0.02),
+    }
+    return Terms(**{**settings, **changes})
+
+
+def make_vectors(n_items: int = N_ITEMS, width: int = N_FACTORS, seed: int = 0) -> np.ndarray:
+    """Item vectors of ordinary size."""
+    return np.random.default_rng(seed).uniform(0.2, 1.0, (n_items, width))
+
+
+def make_announcement(round_number: int = 1, **changes: Any) -> ItemVectors:
+    """What a server would announce under those terms."""
+    terms = make_terms(**changes)
+    return ItemVectors(terms, round_number, make_vectors(terms.n_items))
+
+
+def make_client(
+    protocol: DeviceProtocol = SDCF, *, user: int = 0, limit: float = 8.0, rated: bool = True, **changes: Any
+) -> Client:
+    """A client with six ratings."""
+    if isinstance(protocol, Plain):
+        changes = {"reports_per_client": None, **changes}
+    terms = make_terms(**changes)
+    client = Client(
+        terms, MODEL, protocol, randomness=SeededRandomness(7, user), ledger=Ledger(max_selection_epsilon=limit)
+    )
+    if rated:
+        client.add_ratings(np.array([1, 3, 4, 8, 12, 19]), np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]))
+    return client
+
+
+def make_server(clients: tuple[int | str, ...] = (0, 1, 2), **changes: Any) -> Server:
+    """A server with those clients enrolled, between rounds."""
+    terms = make_terms(**changes)
+    return Server(terms, MODEL, make_vectors(terms.n_items), clients)
+
+
+def small_problem(
+    *protocols: DeviceProtocol,
+    n_users: int = 30,
+    n_items: int = N_ITEMS,
+    rounds: int = 5,
+    seed: int = 1,
+    **changes: Any,
+) -> Problem:
+    """Random ratings of about a third of all pairs; user 0 has none."""
+    rng = np.random.default_rng(3)
+    users, items = np.nonzero(rng.random((n_users, n_items)) < 0.35)
+    keep = users != 0
+    users, items = users[keep], items[keep]
+    values = rng.integers(1, 6, len(users)).astype(np.float64)
+    settings: dict[str, Any] = {"step": 0.3, "model": MODEL, **changes}
+    return make_problem(
+        users,
+        items,
+        values,
+        n_users=n_users,
+        n_items=n_items,
+        protocols=protocols or (SDCF,),
+        rounds=rounds,
+        seed=seed,
+        **settings,
+    )

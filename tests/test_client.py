@@ -1,0 +1,378 @@
+"""The private side: phases, refusals that change nothing, permanent epochs, and what never shows."""
+
+import math
+
+import numpy as np
+import pytest
+from parties import MODEL, N_ITEMS, SDCF, make_announcement, make_client, make_terms, make_vectors
+
+from hushrec.budget.ledger import Ledger
+from hushrec.client import LARGEST_ITEM_NORM, NEXT_PHASE, Client, Phase
+from hushrec.errors import BudgetExceeded, ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.messages import Finished, GradientReport, ItemVectors
+from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols import Draws, Isgld, Plain, Sdcf
+from hushrec.randomness import SystemRandomness
+
+
+def private_view(client: Client) -> tuple[object, ...]:
+    """Everything of a client that a refusal must leave alone."""
+    return (
+        client.phase,
+        client.last_round,
+        client._rated_items.tobytes(),
+        client._private_user_vector.tobytes(),
+        str(client.ledger.to_record()),
+    )
+
+
+def client_in(phase: Phase) -> Client:
+    """A client brought to that phase."""
+    client = make_client()
+    if phase is not Phase.IDLE:
+        client.receive(make_announcement())
+    if phase is Phase.REPORTED:
+        client.make_report()
+    return client
+
+
+ACTIONS = {
+    ItemVectors: lambda client: client.receive(make_announcement(2)),
+    GradientReport: lambda client: client.make_report(),
+    Finished: lambda client: client.finish(),
+}
+
+
+@pytest.mark.parametrize("message", ACTIONS, ids=lambda message: message.__name__)
+@pytest.mark.parametrize("phase", Phase)
+def test_every_phase_takes_its_own_message_and_refuses_the_others(phase, message):
+    """A legal move leads where the table says; an illegal one raises and changes nothing."""
+    client = client_in(phase)
+    before = private_view(client)
+    if message in NEXT_PHASE[phase]:
+        ACTIONS[message](client)
+        assert client.phase is NEXT_PHASE[phase][message]
+    else:
+        with pytest.raises(
+            LocalProtocolError, match=f"a client that is {phase.value} cannot handle {message.__name__}"
+        ):
+            ACTIONS[message](client)
+        assert private_view(client) == before
+
+
+def test_a_round_sends_one_report_and_one_finish():
+    """And the user vector moves only when the round is finished."""
+    client = make_client()
+    start = client._private_user_vector.copy()
+    report, finished = client.answer(make_announcement())
+    assert isinstance(report, GradientReport)
+    assert finished == Finished(1)
+    assert client.last_round == 1
+    assert not np.array_equal(client._private_user_vector, start)
+
+
+def test_an_empty_selection_sends_only_finished():
+    """Nothing selected: no report, but the round counts and is paid for."""
+    client = make_client()
+    nothing = Draws(np.empty(0, dtype=np.int64), np.empty(0), np.empty((0, 3)), np.zeros(3))
+    messages = list(client.answer(make_announcement(), nothing))
+    assert messages == [Finished(1)]
+    assert client.ledger.statement()["rounds"] == 1
+
+
+def test_given_draws_are_used_as_they_are():
+    """A report is a function of the draws: real errors for rated items, the given fakes for others."""
+    client = make_client()
+    announcement = make_announcement()
+    vectors, terms, u = announcement.item_vectors, announcement.terms, client._private_user_vector.copy()
+    draws = Draws(np.array([0, 3, 8]), np.array([0.7]), np.zeros((3, 3)), np.zeros(3))
+    report, _ = client.answer(announcement, draws)
+    errors = np.array([0.7, 4.0 - vectors[3] @ u, 3.0 - vectors[8] @ u])
+    expected = 0.008 * (50 * errors[:, None] * u - 0.02 * vectors[[0, 3, 8]])
+    np.testing.assert_allclose(report.gradients, expected, rtol=1e-12)
+    np.testing.assert_array_equal(report.items, [0, 3, 8])
+
+    rated = np.array([1, 3, 4, 8, 12, 19])
+    rated_errors = np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]) - vectors[rated] @ u
+    moved = u + 0.008 * (50 * rated_errors @ vectors[rated] / 6 - 0.01 * u)
+    np.testing.assert_allclose(client._private_user_vector, moved, rtol=1e-12)
+    assert terms.step_size(1) == pytest.approx(0.008)
+
+
+def test_the_ledger_is_charged_with_what_was_sent():
+    """Selection in its unit, and the zCDP price of the gradient values: Σ η N² ‖e u‖² / 2."""
+    client = make_client(Plain(), limit=0.0)
+    u = client._private_user_vector.copy()
+    announcement = make_announcement(reports_per_client=None)
+    rated = client._rated_items
+    errors = np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]) - announcement.item_vectors[rated] @ u
+    list(client.answer(announcement))
+    assert client.ledger.value_rho == pytest.approx(0.008 * 50**2 * np.sum(errors**2) * (u @ u) / 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"reports_per_client": 6.0}, "breaks the terms"),
+        ({"data_weight": 60.0}, "breaks the terms"),
+        ({"step": 0.9}, "breaks the terms"),
+        ({"decay": 0.1}, "breaks the terms"),
+        ({"max_rounds": 1000}, "breaks the terms"),
+        ({"n_items": 19}, "breaks the terms"),
+        ({"epoch_rounds": 1}, "breaks the terms"),
+    ],
+)
+def test_an_announcement_that_breaks_the_terms_is_refused(changes, sentence):
+    """What was accepted at the start holds for the whole run."""
+    client = make_client()
+    before = private_view(client)
+    with pytest.raises(RemoteProtocolError, match=sentence):
+        client.receive(make_announcement(**changes))
+    assert private_view(client) == before
+
+
+def test_a_round_is_never_answered_twice():
+    """Rounds only rise."""
+    client = make_client()
+    list(client.answer(make_announcement(3)))
+    for round_number in (1, 3):
+        with pytest.raises(RemoteProtocolError, match="rounds must rise"):
+            client.receive(make_announcement(round_number))
+
+
+@pytest.mark.parametrize(
+    ("vectors", "sentence"),
+    [
+        (make_vectors() * 2 * LARGEST_ITEM_NORM, "norms up to 100"),
+        (np.zeros((N_ITEMS, 3)), "mean norm of at least 0.01"),
+        (make_vectors() * 1e-4, "mean norm of at least 0.01"),
+        (make_vectors(width=4), "must have 3 numbers each"),
+    ],
+)
+def test_item_vectors_of_absurd_size_are_refused(vectors, sentence):
+    """V = 0 would turn every error into a rating; huge vectors blow up the device's own."""
+    client = make_client()
+    with pytest.raises(RemoteProtocolError, match=sentence):
+        client.receive(ItemVectors(make_terms(), 1, vectors))
+    assert client.phase is Phase.IDLE
+
+
+def test_a_client_without_ratings_stays_out():
+    """Its fakes would all be alike and announce it."""
+    client = make_client(rated=False)
+    assert not client.takes_part
+    with pytest.raises(LocalProtocolError, match="without ratings takes no part"):
+        client.receive(make_announcement())
+
+
+def test_terms_that_do_not_fit_protocol_or_model_are_refused():
+    """Selection needs reports_per_client; the model's name and size must be the terms'."""
+    with pytest.raises(RemoteProtocolError, match="terms of protocol sdcf must name reports_per_client"):
+        make_client(SDCF, reports_per_client=None)
+    with pytest.raises(RemoteProtocolError, match="terms of protocol plain must not name reports_per_client"):
+        make_client(Plain(), reports_per_client=5.0)
+    for model, terms in ((MatrixFactorization(9), make_terms()), (MODEL, make_terms(model="other"))):
+        with pytest.raises(RemoteProtocolError, match="terms are for another model"):
+            Client(terms, model, SDCF, randomness=SystemRandomness(), ledger=Ledger(max_selection_epsilon=8))
+
+
+# Budgets -------------------------------------------------------------------------------------------------------
+
+
+def test_a_ledger_that_refuses_stops_the_report_and_nothing_changes():
+    """No permanent bits are kept, no round counted, nothing returned; the round can be abandoned."""
+    client = make_client(limit=7.9)
+    client.receive(make_announcement())
+    before = private_view(client)
+    with pytest.raises(BudgetExceeded, match=r"7\.9"):
+        client.make_report()
+    assert private_view(client) == before
+    assert client._permanent is None
+    client.abandon()
+    assert client.phase is Phase.IDLE
+    with pytest.raises(LocalProtocolError, match="only a round without a report can be abandoned"):
+        client.abandon()
+
+
+def test_an_impossible_budget_is_refused_with_the_smallest_that_works():
+    """ε_P below what ε_I needs has no p, q: the refusal names the number."""
+    client = make_client(Sdcf(epsilon_i=4.0, epsilon_g=1.0, epsilon_p=4.1))
+    client.receive(make_announcement())
+    with pytest.raises(ImpossibleBudget) as refusal:
+        client.make_report()
+    assert 4.1 < refusal.value.smallest_epsilon_p < 8
+
+
+def test_permanent_bits_stay_for_all_rounds():
+    """Rounds of one epoch draw from the same B', and pay for it once."""
+    client = make_client()
+    list(client.answer(make_announcement(1)))
+    bits = client._permanent.bits
+    for round_number in (2, 3, 4):
+        list(client.answer(make_announcement(round_number)))
+        assert client._permanent.bits is bits
+    assert client.ledger.statement()["committed"] == 8
+
+
+def test_new_ratings_train_the_user_vector_but_leave_the_permanent_bits():
+    """A bit that changes would prove a rating."""
+    client = make_client()
+    list(client.answer(make_announcement(1)))
+    bits = client._permanent.bits.copy()
+    client.add_ratings(np.array([0, 3]), np.array([5.0, 1.0]))
+    client.remove_rating(19)
+    list(client.answer(make_announcement(2)))
+    np.testing.assert_array_equal(client._permanent.bits, bits)
+    assert client._rated_items.tolist() == [0, 1, 3, 4, 8, 12]
+
+
+def test_a_permanent_epoch_redraws_and_pays_again_or_is_refused():
+    """Every three rounds all bits are drawn anew; beyond the limit the device stops."""
+    client = make_client(limit=16.0, epoch_rounds=3)
+    for round_number in (1, 2, 3):
+        list(client.answer(make_announcement(round_number, epoch_rounds=3)))
+    first = client._permanent
+    list(client.answer(make_announcement(4, epoch_rounds=3)))
+    assert client._permanent is not first
+    assert client.ledger.statement()["permanent_draws"] == 2
+    client.receive(make_announcement(7, epoch_rounds=3))
+    with pytest.raises(BudgetExceeded):
+        client.make_report()
+    client.ledger.raise_limit(24.0)
+    assert client.make_report() is not None
+    assert client.ledger.statement()["committed"] == 24
+
+
+def test_items_that_join_get_their_bit_once():
+    """The bits that stand are kept, the new ones are drawn when first seen, nothing is charged."""
+    client = make_client()
+    list(client.answer(make_announcement(1)))
+    bits = client._permanent.bits.copy()
+    list(client.answer(make_announcement(2, n_items=30)))
+    extended = client._permanent.bits.copy()
+    np.testing.assert_array_equal(extended[:N_ITEMS], bits)
+    list(client.answer(make_announcement(3, n_items=30)))
+    np.testing.assert_array_equal(client._permanent.bits, extended)
+    assert client.ledger.statement()["committed"] == 8
+    with pytest.raises(RemoteProtocolError, match="breaks the terms"):
+        client.receive(make_announcement(4, n_items=29))
+
+
+def test_a_profile_cap_counts_at_most_that_many_ratings():
+    """With f = 0 (an endless budget) the permanent bits are the capped profile itself."""
+    client = make_client(Sdcf(epsilon_i=400.0, epsilon_g=1.0, epsilon_p=800.0, profile_cap=4), limit=800.0)
+    list(client.answer(make_announcement()))
+    assert client._permanent.bits.sum() == 4
+    assert set(np.flatnonzero(client._permanent.bits)) < set(client._rated_items.tolist())
+    assert client.ledger.statement()["capped"]
+
+
+# Ratings -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("items", "values", "sentence"),
+    [
+        ([1, 1], [3.0, 3.0], "one value per item, each item once"),
+        ([1, 2], [3.0], "one value per item, each item once"),
+        ([-1], [3.0], "one of the 20 of the catalogue"),
+        ([20], [3.0], "one of the 20 of the catalogue"),
+        ([2], [5.5], "ratings must be numbers from 1 to 5"),
+        ([2], [math.nan], "ratings must be numbers from 1 to 5"),
+    ],
+)
+def test_bad_ratings_are_refused_without_an_echo(items, values, sentence):
+    """The sentence names the range, never the rating or the item; nothing is stored."""
+    client = make_client()
+    before = private_view(client)
+    with pytest.raises(ParameterError, match=sentence) as refusal:
+        client.add_ratings(np.array(items), np.array(values))
+    assert "5.5" not in str(refusal.value)
+    assert private_view(client) == before
+
+
+def test_a_rating_that_is_not_there_cannot_be_removed():
+    """And the sentence does not name the item."""
+    with pytest.raises(ParameterError, match="no rating of that item"):
+        make_client().remove_rating(17)
+
+
+def test_isgld_perturbs_each_rating_once():
+    """The training values differ from the ratings, and stay what they are from round to round."""
+    client = make_client(Isgld(epsilon=2.0), limit=0.0)
+    values = client._values.copy()
+    assert not np.any(values == np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]))
+    list(client.answer(make_announcement(reports_per_client=None)))
+    np.testing.assert_array_equal(client._values, values)
+
+
+def test_isgld_charges_for_each_noisy_value_of_the_same_rating():
+    """ε per rating value, once for all ratings together; a rating that is given again pays again."""
+    client = make_client(Isgld(epsilon=2.0), limit=0.0)
+    client.add_ratings(np.array([0]), np.array([4.0]))
+    assert client.ledger.statement()["rating_epsilon"] == 2
+    client.remove_rating(0)
+    client.add_ratings(np.array([0]), np.array([4.0]))
+    assert client.ledger.statement()["rating_epsilon"] == 4
+
+
+def test_recommendations_leave_out_what_is_rated():
+    """Best first, and no more than there are."""
+    client = make_client()
+    vectors = make_vectors()
+    scores = vectors @ client._private_user_vector
+    best = client.recommend(vectors, 5)
+    assert not set(best) & set(client._rated_items)
+    assert np.all(np.diff(scores[best]) <= 0)
+    assert len(client.recommend(vectors, 100)) == N_ITEMS - 6
+
+
+# State and secrecy ---------------------------------------------------------------------------------------------
+
+
+def test_a_restored_client_continues_bit_for_bit():
+    """State, ledger and ratings are all that the next rounds depend on."""
+    client, twin = make_client(), make_client()
+    list(client.answer(make_announcement(1)))
+    twin.restore_private_state(client.private_state())
+    twin.ledger = Ledger.from_record(client.ledger.to_record())
+    for one, two in zip(client.answer(make_announcement(2)), twin.answer(make_announcement(2)), strict=True):
+        if isinstance(one, GradientReport):
+            np.testing.assert_array_equal(one.gradients, two.gradients)
+    assert private_view(client) == private_view(twin)
+
+
+def test_a_fresh_client_has_a_state_too_and_an_open_round_has_none():
+    """Before the first round there are no bits to restore; in a round there is no state to take."""
+    client, twin = make_client(), make_client()
+    twin.restore_private_state(client.private_state())
+    assert private_view(client) == private_view(twin)
+    client.receive(make_announcement())
+    with pytest.raises(LocalProtocolError, match="between rounds only"):
+        client.private_state()
+
+
+def test_draws_exist_only_after_a_round():
+    """The engine records them; before the first round there are none."""
+    client = make_client()
+    with pytest.raises(LocalProtocolError, match="no draws before its first round"):
+        _ = client.last_draws
+    report, _ = client.answer(make_announcement())
+    np.testing.assert_array_equal(client.last_draws.selected, report.items)
+
+
+def test_nothing_private_shows_in_a_repr():
+    """Clients, draws, bits, states: names and counts alone."""
+    client = make_client()
+    list(client.answer(make_announcement()))
+    assert repr(client) == "Client(sdcf, idle, round 1)"
+    assert repr(client.last_draws) == "Draws()"
+    assert repr(client._permanent) == "PermanentChoice()"
+
+
+def test_a_device_on_system_randomness_takes_part():
+    """The same client code, without a seed anywhere."""
+    client = Client(make_terms(), MODEL, SDCF, randomness=SystemRandomness(), ledger=Ledger(max_selection_epsilon=8.0))
+    client.add_ratings(np.arange(6), np.full(6, 4.0))
+    messages = list(client.answer(make_announcement()))
+    assert messages[-1] == Finished(1)

@@ -1,0 +1,131 @@
+"""A malformed message cannot exist: every check of `messages`, with its sentence."""
+
+import numpy as np
+import pytest
+from parties import make_terms, make_vectors
+
+from hushrec.errors import RemoteProtocolError
+from hushrec.messages import PROTOCOL_VERSION, Finished, GradientReport, ItemVectors
+
+ROWS = np.ones((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"version": 99}, "protocol version must be 1, got 99. Update the older side."),
+        ({"n_items": 0}, "at least one item, one factor and one round"),
+        ({"n_factors": 0}, "at least one item, one factor and one round"),
+        ({"max_rounds": 0}, "at least one item, one factor and one round"),
+        ({"reports_per_client": 0.0}, "reports_per_client must be above 0 and below the number of items, 20, got 0.0"),
+        ({"reports_per_client": 20.0}, "reports_per_client must be above 0 and below"),
+        ({"step": np.inf}, "step and data_weight must be positive and finite"),
+        ({"data_weight": 0.0}, "step and data_weight must be positive and finite"),
+        ({"decay": np.nan}, "step and data_weight must be positive and finite"),
+        ({"epoch_rounds": 0}, "epoch_rounds must be at least 1, got 0"),
+        ({"item_regularization": np.array([0.1, -0.1, 0.1])}, "finite numbers, none below 0"),
+        ({"user_regularization": np.array([np.nan])}, "finite numbers, none below 0"),
+        ({"user_regularization": np.ones((2, 2))}, "finite numbers, none below 0"),
+    ],
+)
+def test_impossible_terms_are_refused(changes, sentence):
+    """Terms that no honest server sends."""
+    with pytest.raises(RemoteProtocolError) as refusal:
+        make_terms(**changes)
+    assert sentence in str(refusal.value)
+
+
+def test_a_wrong_version_asks_for_an_upgrade():
+    """The status hint is 426, in every message."""
+    for build in (
+        lambda: Finished(1, version=2),
+        lambda: GradientReport(1, np.array([1, 2]), ROWS, version=2),
+        lambda: ItemVectors(make_terms(), 1, make_vectors(), version=2),
+    ):
+        with pytest.raises(RemoteProtocolError) as refusal:
+            build()
+        assert refusal.value.status_hint == 426
+
+
+@pytest.mark.parametrize(
+    ("round_number", "vectors", "sentence"),
+    [
+        (0, make_vectors(), "round must be in 1 to 10"),
+        (11, make_vectors(), "round must be in 1 to 10"),
+        (1, make_vectors(19), "table of 20 rows, got shape (19, 3)"),
+        (1, make_vectors().ravel(), "table of 20 rows"),
+        (1, np.full((20, 3), np.nan), "item vectors must be finite"),
+    ],
+)
+def test_impossible_announcements_are_refused(round_number, vectors, sentence):
+    """A round outside the terms, a table of the wrong shape, numbers that are none."""
+    with pytest.raises(RemoteProtocolError) as refusal:
+        ItemVectors(make_terms(), round_number, vectors)
+    assert sentence in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("items", "gradients", "sentence"),
+    [
+        (np.array([1, 2, 3]), ROWS, "one gradient per item"),
+        (np.array([[1, 2]]), ROWS, "one gradient per item"),
+        (np.array([1, 2]), np.ones(2), "one gradient per item"),
+        (np.array([1.0, 2.0]), ROWS, "integer items and floating-point gradients"),
+        (np.array([1, 2]), np.ones((2, 3), dtype=int), "integer items and floating-point gradients"),
+        (np.empty(0, dtype=int), np.empty((0, 3)), "at least one item"),
+        (np.array([2, 1]), ROWS, "rising and not negative, each named once"),
+        (np.array([1, 1]), ROWS, "rising and not negative, each named once"),
+        (np.array([-1, 1]), ROWS, "rising and not negative, each named once"),
+        (np.array([1, 2]), np.full((2, 3), np.inf), "gradients must be finite"),
+    ],
+)
+def test_impossible_reports_are_refused_without_naming_an_item(items, gradients, sentence):
+    """Shapes, types, order and numbers; the sentence never says which item."""
+    with pytest.raises(RemoteProtocolError) as refusal:
+        GradientReport(1, items, gradients)
+    assert sentence in str(refusal.value)
+
+
+def test_a_report_shows_nothing_of_its_content():
+    """Its repr names the round and the version alone."""
+    report = GradientReport(3, np.array([5, 17]), np.full((2, 3), 0.123))
+    assert repr(report) == f"GradientReport(round_number=3, version={PROTOCOL_VERSION})"
+
+
+def test_step_sizes_follow_the_schedule():
+    """η_t = (step / N) / t^0.6."""
+    terms = make_terms(step=0.4, data_weight=50.0, decay=0.6)
+    assert terms.step_size(1) == pytest.approx(0.008)
+    assert terms.step_size(10) == pytest.approx(0.008 / 10**0.6)
+
+
+def test_epochs_change_at_the_announced_rounds():
+    """Every three rounds: 1–3, 4–6, 7–9."""
+    assert [make_terms(epoch_rounds=3).epoch(t) for t in range(1, 8)] == [0, 0, 0, 1, 1, 1, 2]
+    assert [make_terms().epoch(t) for t in (1, 10)] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reports_per_client": 6.0},
+        {"data_weight": 51.0},
+        {"step": 0.5},
+        {"decay": 0.5},
+        {"max_rounds": 11},
+        {"epoch_rounds": 2},
+        {"n_items": 19},
+        {"item_regularization": np.zeros(3)},
+        {"user_regularization": np.zeros(3)},
+        {"model": "other"},
+    ],
+)
+def test_terms_that_change_do_not_agree(changes):
+    """Whatever was accepted is fixed; the catalogue may only grow."""
+    assert not make_terms(**changes).agrees_with(make_terms())
+
+
+def test_terms_agree_when_only_the_catalogue_grows():
+    """And not when it shrinks."""
+    assert make_terms().with_items(25).agrees_with(make_terms())
+    assert make_terms().agrees_with(make_terms())
