@@ -1,0 +1,97 @@
+"""docs/data-flow.md, run: three people, three items, one factor, one round, every number checkable by hand.
+
+V = (1, 2, 1), u = 1 for everybody, no prior, step 0.5, N = 1, no noise. Anna rated items 0 and 1 with 2 and 4, Ben
+item 1 with 1, Cleo item 2 with 5; the draws below say what each reports.
+"""
+
+import numpy as np
+import pytest
+
+from hushrec.budget.ledger import Ledger
+from hushrec.client import Client
+from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
+from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols import Draws, Sdcf
+from hushrec.randomness import SeededRandomness
+from hushrec.server import Phase, Server
+
+MODEL = MatrixFactorization(1)
+TERMS = Terms(
+    model="mf",
+    n_factors=1,
+    n_items=3,
+    reports_per_client=1.5,
+    data_weight=1.0,
+    step=0.5,
+    decay=0.6,
+    max_rounds=1,
+    epoch_rounds=None,
+    user_regularization=np.zeros(1),
+    item_regularization=np.zeros(1),
+)
+RATINGS = {"anna": ([0, 1], [2.0, 4.0]), "ben": ([1], [1.0]), "cleo": ([2], [5.0])}
+
+
+def make_draws(selected: list[int], fakes: list[float]) -> Draws:
+    """These items, these fakes, no noise."""
+    return Draws(np.array(selected), np.array(fakes), np.zeros((len(selected), 1)), np.zeros(1))
+
+
+# Anna reports items 0 and 2 (2 is a fake), Ben his item 1, Cleo a fake for item 0.
+DRAWS = {"anna": make_draws([0, 2], [0.4]), "ben": make_draws([1], []), "cleo": make_draws([0], [-0.2])}
+
+
+@pytest.fixture
+def clients() -> dict[str, Client]:
+    """Step 1: ratings are stored, each on its own device."""
+    made = {}
+    for user, (name, (items, values)) in enumerate(RATINGS.items()):
+        protocol = Sdcf(epsilon_i=1.0, epsilon_g=1.0)
+        ledger = Ledger(max_selection_epsilon=2.0)
+        client = Client(TERMS, MODEL, protocol, randomness=SeededRandomness(0, user), ledger=ledger)
+        client.add_ratings(np.array(items), np.array(values))
+        state = client.private_state()
+        client.restore_private_state({**state, "user_vector": np.ones(1)})
+        made[name] = client
+    return made
+
+
+def test_one_rating_from_the_device_to_the_recommendation(clients):
+    """The eight steps of docs/data-flow.md with their numbers."""
+    server = Server(TERMS, MODEL, np.array([[1.0], [2.0], [1.0]]), clients)
+    announcement = server.start_round()
+    assert isinstance(announcement, ItemVectors)
+
+    reports = {}
+    for name, client in clients.items():
+        # Steps 2 to 5: select, error, gradient, report. Anna's error on item 0 is 2 − 1·1 = 1.
+        report, finished = client.answer(announcement, DRAWS[name])
+        assert isinstance(report, GradientReport)
+        assert finished == Finished(1)
+        reports[name] = report
+        server.receive(name, report)  # step 6
+        server.receive(name, finished)
+
+    np.testing.assert_allclose(reports["anna"].gradients[:, 0], [0.5 * 1.0, 0.5 * 0.4])
+    np.testing.assert_allclose(reports["ben"].gradients[:, 0], [0.5 * (1 - 2)])
+    np.testing.assert_allclose(reports["cleo"].gradients[:, 0], [0.5 * -0.2])
+
+    # Step 7: item 0 moves by the mean of 0.5 and −0.1, item 1 by −0.5, item 2 by 0.2.
+    assert server.phase is Phase.SUMMED
+    vectors = server.publish()
+    np.testing.assert_allclose(vectors[:, 0], [1 + 0.2, 2 - 0.5, 1 + 0.2])
+
+    # Step 8: Anna's u moves by 0.5 · mean(1·1, 2·2) = 1.25; Ben's by 0.5·(−1)·2 = −1; Cleo's by 0.5·4·1 = 2.
+    moved = {name: float(client._private_user_vector[0]) for name, client in clients.items()}
+    assert moved == pytest.approx({"anna": 2.25, "ben": 0.0, "cleo": 3.0})
+    assert clients["anna"].recommend(vectors, 3).tolist() == [2]
+    assert clients["cleo"].recommend(vectors, 3).tolist() == [1, 0]
+
+
+def test_the_ledger_of_the_walk_through(clients):
+    """One round at ε_I = 1 of at most ε_P = 2, and the price of the values: η Σ ‖e u‖² / 2 = 0.5 (1 + 0.16)/2."""
+    list(clients["anna"].answer(ItemVectors(TERMS, 1, np.array([[1.0], [2.0], [1.0]])), DRAWS["anna"]))
+    statement = clients["anna"].ledger.statement()
+    assert statement["spent"] == 1
+    assert statement["committed"] == 2
+    assert statement["value_rho"] == pytest.approx(0.5 * (1 + 0.4**2) / 2)
