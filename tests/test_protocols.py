@@ -38,7 +38,7 @@ def test_isgld_is_plain_on_noisy_ratings(rng):
 
 
 def test_sdcf_reports_the_promised_number_of_items(rng):
-    """z = 5 of 20 on average over both stages; one false alarm in a million seeds (Gaussian bound of the mean)."""
+    """On average 5 of 20 over both stages; at most one false alarm in a million seeds (binomial bound)."""
     sdcf, terms, total = Sdcf(epsilon_i=4.0, epsilon_g=1.0), make_terms(), 0
     for _ in range(4000):
         permanent, _ = sdcf.draw_permanent(RATED, terms, rng=rng)

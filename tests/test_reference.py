@@ -126,8 +126,8 @@ def test_the_missing_squares_of_a_checkerboard_are_found(protocol):
 )
 def test_impossible_problems_are_refused(changes, sentence):
     """Before anything is trained."""
+    protocols = changes.pop("protocols", [SDCF])
     with pytest.raises(ParameterError, match=sentence):
-        protocols = changes.pop("protocols", [SDCF])
         small_problem(*protocols, **changes)
 
 
