@@ -4,10 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from hushrec.cli.app import JsonFlag, app, print_json
+from hushrec.cli.app import JsonFlag, app, harmless, print_json
 
 
 @app.command(epilog="Example: hushrec recommend runs/first --user 42 -n 5")
@@ -18,6 +16,9 @@ def recommend(
     as_json: JsonFlag = False,
 ) -> None:
     """Recommend unrated items to one user of a finished run."""
+    from rich.console import Console
+    from rich.table import Table
+
     from hushrec.runs import load
 
     items = load(folder).recommend(user, count)
@@ -26,5 +27,5 @@ def recommend(
         return
     table = Table("item", "title", "predicted", box=None)
     for item in items:
-        table.add_row(item.item, item.title or "", f"{item.predicted:.2f}")
+        table.add_row(harmless(item.item), harmless(item.title or ""), f"{item.predicted:.2f}")
     Console().print(table)

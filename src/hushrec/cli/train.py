@@ -3,19 +3,32 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from hushrec.cli.app import DataDir, JsonFlag, app, print_json, say
+from hushrec.cli.app import (
+    Columns,
+    Data,
+    DataDir,
+    Duplicates,
+    Implicit,
+    ItemsFile,
+    JsonFlag,
+    ScaleOption,
+    app,
+    harmless,
+    print_json,
+    say,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 @app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
 def train(
-    data: Annotated[str, typer.Argument(help="A named data set (synthetic, ml-100k, …) or a path to a rating file.")],
+    data: Data,
     model: Annotated[str, typer.Option(help="What is learned: mf.")] = "mf",
     protocol: Annotated[str, typer.Option(help="What devices send: plain, isgld or sdcf.")] = "sdcf",
     epsilon_i: Annotated[
@@ -40,9 +53,11 @@ def train(
         int | None,
         typer.Option(help="sdcf: draw the permanent bits anew every so many rounds, paying epsilon-p again."),
     ] = None,
-    scale: Annotated[
-        str | None, typer.Option(help="Smallest and largest rating, as in 1,5.  [default: guessed]")
-    ] = None,
+    columns: Columns = None,
+    scale: ScaleOption = None,
+    duplicates: Duplicates = "refuse",
+    items: ItemsFile = None,
+    implicit: Implicit = False,
     factors: Annotated[int, typer.Option(help="Numbers in each vector.")] = 50,
     rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 100,
     step: Annotated[float, typer.Option(help="First step size times the number of ratings.")] = 0.4,
@@ -63,7 +78,15 @@ def train(
     from hushrec.data.sources import load as load_ratings
     from hushrec.training import train as run_training
 
-    ratings = load_ratings(data, data_dir=data_dir, scale=scale)
+    ratings = load_ratings(
+        data,
+        data_dir=data_dir,
+        columns=columns,
+        scale=scale,
+        duplicates=duplicates,
+        items_file=items,
+        implicit=implicit,
+    )
     if scale is None:
         counts = f"{ratings.n_users} users, {ratings.n_items} items, {ratings.n_ratings} ratings"
         say(f"{ratings.name}: {counts}, scale {ratings.scale}")
@@ -101,6 +124,9 @@ def train(
 @contextmanager
 def _training_bar() -> Iterator[Any]:
     """A progress bar on stderr; silent where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -116,6 +142,9 @@ def _training_bar() -> Iterator[Any]:
 
 def print_result(record: dict[str, Any]) -> None:
     """One table with the baselines in it, then the budget in words."""
+    from rich.console import Console
+    from rich.table import Table
+
     data = record["data"]
     table = Table("", "RMSE", "MAE", "protects", box=None)
     own = f"{record['protocol']} (this run)"
@@ -128,7 +157,7 @@ def print_result(record: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), f"{metrics['rmse']:.4f}", f"{metrics['mae']:.4f}", "not personal")
     console = Console()
     console.print(
-        f"{record['dataset']}: {data['train']} ratings to train, {data['test']} to test, {record['model']} with "
+        f"{harmless(record['dataset'])}: {data['train']} ratings to train, {data['test']} to test, {record['model']} with "
         f"{record['factors']} factors, {record['rounds']} rounds, {record['seconds']:.1f} s"
         + (", interrupted" if record["interrupted"] else ""),
         highlight=False,
@@ -149,7 +178,7 @@ def _short_budget(budget: dict[str, Any]) -> str:
     return "nothing"
 
 
-def print_budget(console: Console, budget: dict[str, Any]) -> None:
+def print_budget(console: "Console", budget: dict[str, Any]) -> None:
     """The budget with its unit, and what it does not cover."""
     lines = [f"budget: {budget['unit']}"]
     if "epsilon_p" in budget:

@@ -6,6 +6,7 @@ import tempfile
 import urllib.error
 import urllib.request
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ import numpy as np
 
 from hushrec.data.ratings import IntArray, Ratings
 from hushrec.errors import DataError
+
+Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
+CHUNK = 1 << 16
 
 MOVIELENS_LICENCE = (
     "MovieLens (GroupLens, University of Minnesota): for research. Acknowledge it in publications; do not suggest "
@@ -136,10 +140,18 @@ def _how_to_get(entry: NamedSet) -> str:
     return "Netflix has no publisher any more: put your copy there, or point $HUSHREC_DATA or --data-dir at it."
 
 
-def get(name: str, destination: str | Path | None = None, *, address: str | None = None, timeout: float = 60) -> Path:
+def get(
+    name: str,
+    destination: str | Path | None = None,
+    *,
+    address: str | None = None,
+    timeout: float = 60,
+    progress: Progress | None = None,
+) -> Path:
     """Downloads a set from its publisher and unpacks it; returns the folder that now holds it.
 
-    `destination` is a data folder, by default the user's cache. Show `lookup(name).licence` first.
+    `destination` is a data folder, by default the user's cache. `progress` hears how many bytes have come, and
+    of how many if the publisher says so. Show `lookup(name).licence` first.
     """
     entry = lookup(name)
     folder = Path(destination) if destination else cache_dir()
@@ -152,7 +164,11 @@ def get(name: str, destination: str | Path | None = None, *, address: str | None
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             archive = Path(scratch) / "archive.zip"
             with urllib.request.urlopen(source, timeout=timeout) as response, archive.open("wb") as file:
-                shutil.copyfileobj(response, file)
+                total = int(response.headers.get("Content-Length") or 0) or None
+                while chunk := response.read(CHUNK):
+                    file.write(chunk)
+                    if progress is not None:
+                        progress(file.tell(), total)
             return _unpack(entry, archive, folder)
     except zipfile.BadZipFile:
         raise DataError(f"{source} did not give a whole zip archive. {by_hand}") from None

@@ -1,0 +1,172 @@
+"""`hushrec data list | get | describe`."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushrec.cli.app import (
+    Columns,
+    Data,
+    DataDir,
+    Duplicates,
+    Implicit,
+    ItemsFile,
+    JsonFlag,
+    ScaleOption,
+    app,
+    harmless,
+    print_json,
+    say,
+)
+
+if TYPE_CHECKING:
+    from hushrec.data.named import Progress
+
+data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(data_app, name="data", help="Rating data: what is known by name, where to get it, what a file holds.")
+
+
+@data_app.command(name="list", epilog="Example: hushrec data list --data-dir ~/ratings")
+def list_sets(data_dir: DataDir = None, as_json: JsonFlag = False) -> None:
+    """List the data sets that hushrec knows by name, and which of them are here."""
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = [{"name": "synthetic", "summary": "generated here, known truth; synthetic:users=N,…", "found": "built in"}]
+    rows += _named_sets(data_dir)
+    if as_json:
+        print_json({"sets": rows})
+        return
+    table = Table("name", "what", "where", box=None)
+    for row in rows:
+        table.add_row(row["name"], row["summary"], harmless(row["found"] or _how_to_get(row)))
+    Console().print(table)
+
+
+def _named_sets(data_dir: Path | None) -> list[dict[str, Any]]:
+    from hushrec.data.named import SETS, find
+    from hushrec.errors import DataError
+
+    rows = []
+    for entry in SETS.values():
+        try:
+            found: str | None = str(find(entry.name, data_dir).ratings)
+        except DataError:
+            found = None
+        rows.append(
+            {
+                "name": entry.name,
+                "summary": entry.summary,
+                "found": found,
+                "licence": entry.licence,
+                "citation": entry.citation,
+                "address": entry.address,
+            }
+        )
+    return rows
+
+
+def _how_to_get(row: dict[str, Any]) -> str:
+    return f"hushrec data get {row['name']}" if row["address"] else "not here; no publisher any more"
+
+
+@data_app.command(epilog="Example: hushrec data get ml-100k --yes")
+def get(
+    name: Annotated[str, typer.Argument(help="A named data set; `hushrec data list` shows them.")],
+    to: Annotated[Path | None, typer.Option(help="The folder to put it in.  [default: the user's cache]")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the licence without being asked.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Download a named data set from its publisher, after showing its licence."""
+    from hushrec.data.named import get as download
+    from hushrec.data.named import lookup
+
+    entry = lookup(name)
+    say(f"licence: {entry.licence}\ncite: {entry.citation}")
+    if entry.address is not None and not yes:
+        _ask(entry.address)
+    with _download_bar(name) as progress:
+        folder = download(name, to, progress=progress)
+    if as_json:
+        print_json({"name": name, "folder": str(folder), "licence": entry.licence, "citation": entry.citation})
+    else:
+        print(f"{name} is in {folder}")
+
+
+def _ask(address: str) -> None:
+    """Goes on only with a yes; without a terminal nobody can give one."""
+    if not sys.stdin.isatty():
+        raise typer.BadParameter("nobody is here to accept the licence. Read it, then pass --yes.", param_hint="--yes")
+    typer.confirm(f"download {address} on these terms?", abort=True, err=True)
+
+
+@contextmanager
+def _download_bar(name: str) -> "Iterator[Progress]":
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+@data_app.command(epilog="Example: hushrec data describe my.csv --columns reader,book,stars --items books.csv")
+def describe(
+    data: Data,
+    columns: Columns = None,
+    scale: ScaleOption = None,
+    duplicates: Duplicates = "refuse",
+    items: ItemsFile = None,
+    implicit: Implicit = False,
+    data_dir: DataDir = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Read rating data and say what it holds: counts, scale, density, how ratings spread; nobody's own."""
+    from hushrec.data import describe as summarize
+    from hushrec.data import load
+
+    summary = summarize(
+        load(
+            data,
+            data_dir=data_dir,
+            columns=columns,
+            scale=scale,
+            duplicates=duplicates,
+            items_file=items,
+            implicit=implicit,
+        )
+    )
+    if as_json:
+        print_json(summary)
+    else:
+        _print_summary(summary)
+
+
+def _print_summary(summary: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, show_header=False)
+    scale = (
+        "none: pairs without ratings" if summary["scale"] is None else f"{summary['scale']}, mean {summary['mean']:.2f}"
+    )
+    table.add_row("users", f"{summary['users']:,}")
+    table.add_row("items", f"{summary['items']:,}" + (", with titles" if summary["titles"] else ""))
+    table.add_row("ratings", f"{summary['ratings']:,} ({summary['density']:.2%} of all pairs)")
+    table.add_row("scale", scale)
+    for value, count in summary.get("values", {}).items():
+        table.add_row("", f"{value:>4} {'█' * round(40 * count / max(summary['values'].values()))} {count:,}")
+    for who in ("user", "item"):
+        spread = summary[f"per_{who}"]
+        parts = ", ".join(f"{name} {spread[name]:g}" for name in ("min", "q25", "median", "q75", "max"))
+        table.add_row(f"per {who}", parts)
+    table.add_row("attributes", harmless(", ".join(summary["attributes"]) or "none"))
+    console = Console(highlight=False)
+    console.print(harmless(summary["name"]))
+    console.print(table)
