@@ -41,15 +41,12 @@ Implicit = Annotated[bool, typer.Option("--implicit", help="The file holds (user
 
 
 def main() -> None:
-    """Runs a command; our own errors become one sentence and exit code 1, Ctrl-C exit code 130."""
+    """Runs a command; our own errors become one sentence and exit code 1. (Ctrl-C is typer's: exit code 130.)"""
     try:
         app(standalone_mode=True)
     except HushrecError as error:
         print(f"hushrec: {error}", file=sys.stderr)
         sys.exit(1)
-    except KeyboardInterrupt:
-        print("hushrec: interrupted.", file=sys.stderr)
-        sys.exit(130)
 
 
 def print_json(value: Any) -> None:
