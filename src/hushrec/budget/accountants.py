@@ -127,7 +127,7 @@ class RatingAccountant:
 def gaussian_epsilon(rho: float, delta: float) -> float:
     """The smallest epsilon for which a Gaussian mechanism of zero-concentrated loss rho is (epsilon, delta)-private.
 
-    Theorem 8 of Balle and Wang (2018), with μ = sensitivity/deviation = √(2 rho)::
+    Theorem 8 of [Balle2018], with μ = sensitivity/deviation = √(2 rho)::
 
         delta(epsilon) = Φ(μ/2 − epsilon/μ) − exp(epsilon) Φ(−μ/2 − epsilon/μ)
 

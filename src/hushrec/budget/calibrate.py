@@ -23,7 +23,8 @@ from hushrec.randomness import FloatArray, IntArray
 FloatOrArray = TypeVar("FloatOrArray", float, FloatArray)
 Numbers = float | npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
-LARGEST_EPSILON_PER_RATING = 600.0  # above it, a probability would underflow to zero and protect nothing
+# Per rating; beyond, a probability could underflow to zero, and zero protects nothing.
+LARGEST_EPSILON_I, LARGEST_EPSILON_P = 300.0, 600.0
 _ROUNDED_UP = 1 + 1e-15  # a few roundings to nearest, made one rounding up
 
 _log_ndtr: Callable[[float], float] = cython_special.log_ndtr  # compiled, without an array's overhead
@@ -141,14 +142,13 @@ def _checked(
             f"n_rated must be a whole number in [1, n_items - 1 = {n_items - 1}], which {outside} of {h.size} "
             "given are not. Leave out clients that rated nothing or everything."
         )
-    for name, epsilon in (("epsilon_i", epsilon_i), ("epsilon_p", epsilon_p)):
+    limits = (("epsilon_i", epsilon_i, LARGEST_EPSILON_I), ("epsilon_p", epsilon_p, LARGEST_EPSILON_P))
+    for name, epsilon, largest in limits:
         values = np.asarray(epsilon, dtype=np.float64)
         if not np.all((values > 0) & np.isfinite(values)):
             raise ParameterError(f"{name} must be positive and finite, got {_extreme(values)}.")
-        if np.any(values / h > LARGEST_EPSILON_PER_RATING):
-            raise ParameterError(
-                f"{name} must be at most {LARGEST_EPSILON_PER_RATING:g} times n_rated, got {_extreme(values)}."
-            )
+        if np.any(values / h > largest):
+            raise ParameterError(f"{name} must be at most {largest:g} times n_rated, got {_extreme(values)}.")
     h, i, p = np.broadcast_arrays(h, epsilon_i, epsilon_p)
     return h, np.asarray(i / h), np.asarray(p, dtype=np.float64)
 
@@ -245,4 +245,5 @@ def _log_mass(center: float, s: float) -> float:
         series = math.log1p((center**2 - 1) * s**2 / 6)
         return math.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + series
     upper = _log_ndtr(s - center)
-    return upper + math.log(-math.expm1(_log_ndtr(-s - center) - upper))
+    gap = _log_ndtr(-s - center) - upper
+    return upper + (math.log(-math.expm1(gap)) if gap > -0.7 else math.log1p(-math.exp(gap)))

@@ -18,7 +18,8 @@ def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng:
     """(count,) draws from N(mean, deviation²) truncated to [−bound, bound]; never outside.
 
     `bound` comes from `budget.calibrate.fake_error_bound`: ∞ gives the normal itself, 0 gives zeros. A deviation
-    of 0 (one rating) gives the mean. Otherwise, by symmetry for mean ≥ 0, the inverse CDF in log space::
+    of 0 (one rating), or lost in the rounding of the mean, gives the mean. Otherwise, by symmetry for mean ≥ 0, the
+    inverse CDF in log space::
 
         ln Φ(x) = ln Φ(b) + ln(1 − u (1 − Φ(a)/Φ(b))),   a, b = (∓bound − mean)/deviation,   error = mean + deviation x
 
@@ -26,7 +27,7 @@ def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng:
     """
     if not (math.isfinite(mean) and 0 <= deviation < math.inf and bound >= 0):
         raise ParameterError("mean and deviation must be finite, and deviation and bound not negative.")
-    if deviation == 0 or bound == 0:
+    if bound == 0 or abs(mean) >= 1e15 * deviation:
         return np.full(count, min(max(mean, -bound), bound))
     if bound == math.inf:
         return mean + deviation * rng.standard_normal(count)

@@ -16,7 +16,7 @@ def perturb_ratings(
     The density of one noisy value changes by at most a factor exp(epsilon) when its rating changes within
     [low, high]. This covers the value of a rating, not that it exists. Clamping is post-processing.
 
-    A floating-point sum can show the rating in its lowest bits (Mironov 2012): a baseline for comparison,
+    A floating-point sum can show the rating in its lowest bits ([Mironov2012]): a baseline for comparison,
     not a defence to rely on.
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):

@@ -1,6 +1,6 @@
 """Two-stage randomized response over the items of one client: which items a report is about.
 
-[SDCF], section on the existence of ratings, after RAPPOR. The privacy of both stages is derived in
+[SDCF], section on the existence of ratings, after RAPPOR [Erlingsson2014]. The privacy of both stages is derived in
 docs/proofs.md, the probabilities come from `budget.calibrate`.
 """
 

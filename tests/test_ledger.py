@@ -1,0 +1,248 @@
+"""The ledger: charged before sending, all or nothing, and honest about what it does not cover."""
+
+import copy
+import json
+import math
+import time
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from hushrec.budget.events import GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent
+from hushrec.budget.ledger import Ledger
+from hushrec.errors import BudgetExceeded, LedgerError, ParameterError, UnknownEvent
+
+DRAW = PermanentDraw(8.0, 20, capped=False)
+
+
+def used_ledger() -> Ledger:
+    """One draw, two rounds."""
+    ledger = Ledger(max_selection_epsilon=8.0)
+    ledger.charge([DRAW])
+    for _ in range(2):
+        ledger.charge([SelectionSent(2.0), GradientsSent(3, 1.5)])
+    return ledger
+
+
+def test_a_statement_is_worked_by_hand() -> None:
+    """epsilon_p = 8 at h = 20, two rounds of 2 with gradients of rho 1.5 each."""
+    assert used_ledger().statement() == {
+        "unit": "which items were selected, over all rounds: two profiles with the same number of ratings",
+        "committed": 8.0,
+        "spent": 4.0,
+        "limit": 8.0,
+        "item_level": 4.0 / 20,
+        "rounds": 2,
+        "permanent_draws": 1,
+        "capped": False,
+        "value_rho": 3.0,
+        "rating_epsilon": 0.0,
+        "not_covered": [
+            "the gradient values: value_rho is their realized loss, not a guarantee",
+            "how many items are rated: it can be read off the selections",
+            "that this device takes part, and when",
+        ],
+    }
+
+
+def test_a_public_cap_covers_the_number_of_ratings() -> None:
+    """With a cap the unit says so and the number of ratings leaves the list; one draw without it brings it back."""
+    ledger = Ledger(max_selection_epsilon=16.0)
+    ledger.charge([PermanentDraw(8.0, 100, capped=True)])
+    statement = ledger.statement()
+    assert statement["capped"]
+    assert statement["unit"] == "which items were selected, over all rounds: any two profiles of up to the public cap"
+    assert not any("how many" in sentence for sentence in statement["not_covered"])
+    ledger.charge([DRAW])
+    assert not ledger.statement()["capped"]
+    assert any("how many" in sentence for sentence in ledger.statement()["not_covered"])
+
+
+def test_noisy_ratings_are_recorded_and_do_not_cover_existence() -> None:
+    """Rating values have a price of their own, and the statement says that existence is in plain sight."""
+    ledger = Ledger(max_selection_epsilon=0.0)
+    ledger.charge([RatingsPerturbed(4.0)])
+    statement = ledger.statement()
+    assert statement["rating_epsilon"] == 4.0
+    assert "which items are rated: noisy rating values hide the value of a rating only" in statement["not_covered"]
+
+
+def test_a_further_draw_is_refused_until_the_person_raises_the_limit() -> None:
+    """A second epoch, or a lost store, adds epsilon_p; the refusal is a sentence and changes nothing."""
+    ledger = used_ledger()
+    before = ledger.to_record()
+    with pytest.raises(BudgetExceeded) as refusal:
+        ledger.charge([SelectionSent(2.0), DRAW])
+    assert str(refusal.value) == (
+        "selection budget would be exceeded: spent epsilon 8 of 8, this costs 8. "
+        "Stop reporting or raise max_selection_epsilon."
+    )
+    assert ledger.to_record() == before
+    ledger.raise_limit(16.0)
+    ledger.charge([DRAW, SelectionSent(2.0)])
+    statement = ledger.statement()
+    assert (statement["committed"], statement["spent"], statement["permanent_draws"]) == (16.0, 6.0, 2)
+
+
+def test_rounds_within_an_epoch_are_never_refused() -> None:
+    """All selections of an epoch are paid for by its draw."""
+    ledger = used_ledger()
+    for _ in range(1000):
+        ledger.charge([SelectionSent(2.0)])
+    assert ledger.statement()["spent"] == 8.0
+
+
+def test_value_and_rating_limits_are_enforced_where_given() -> None:
+    """With max_value_rho or max_rating_epsilon, one charge too many is refused as a whole."""
+    ledger = Ledger(max_selection_epsilon=8.0, max_value_rho=2.0, max_rating_epsilon=4.0)
+    ledger.charge([DRAW, SelectionSent(2.0), GradientsSent(3, 1.5), RatingsPerturbed(4.0)])
+    before = ledger.to_record()
+    with pytest.raises(BudgetExceeded, match=r"value budget .* spent rho 1.5 of 2, this costs 1. .* max_value_rho"):
+        ledger.charge([SelectionSent(2.0), GradientsSent(3, 1.0)])
+    with pytest.raises(
+        BudgetExceeded, match=r"rating budget .* spent epsilon 4 of 4, this costs 4. .* max_rating_epsi"
+    ):
+        ledger.charge([RatingsPerturbed(4.0)])
+    assert ledger.to_record() == before
+
+
+def test_decimals_that_add_up_to_the_limit_fit() -> None:
+    """Three draws of 0.1 under a limit of 0.3, although their sum in binary is a little more."""
+    ledger = Ledger(max_selection_epsilon=0.3)
+    for _ in range(3):
+        ledger.charge([PermanentDraw(0.1, 5, capped=True)])
+    with pytest.raises(BudgetExceeded):
+        ledger.charge([PermanentDraw(1e-9, 5, capped=True)])
+
+
+@pytest.mark.parametrize("events", [[DRAW, "stranger"], [SelectionSent(1.0)], [GradientsSent(1, 1.0), 7]])
+def test_unknown_events_are_refused_and_change_nothing(events: Any) -> None:
+    """A stranger anywhere in the list, or a selection before any bits."""
+    ledger = Ledger(max_selection_epsilon=8.0)
+    before = ledger.to_record()
+    with pytest.raises(UnknownEvent, match=r"cannot price a|needs an earlier"):
+        ledger.charge(events)
+    assert ledger.to_record() == before
+
+
+@pytest.mark.parametrize("limit", [-1.0, math.inf, math.nan])
+def test_limits_must_be_finite_and_not_negative(limit: float) -> None:
+    """Each limit by its name."""
+    for name in ("max_selection_epsilon", "max_value_rho", "max_rating_epsilon"):
+        with pytest.raises(ParameterError, match=f"{name} must be finite and not negative, got {limit}."):
+            Ledger(**{"max_selection_epsilon": 1.0, name: limit})
+    with pytest.raises(ParameterError, match="max_selection_epsilon must be finite"):
+        used_ledger().raise_limit(limit)
+
+
+def test_a_limit_is_never_lowered() -> None:
+    """Lowering would make what was committed look like a breach."""
+    with pytest.raises(ParameterError, match=r"max_selection_epsilon can only be raised: it is 8, got 7\."):
+        used_ledger().raise_limit(7.0)
+
+
+events = st.one_of(
+    st.builds(PermanentDraw, st.floats(1e-3, 50), st.integers(1, 2000), st.booleans()),
+    st.builds(SelectionSent, st.floats(1e-3, 50)),
+    st.builds(GradientsSent, st.integers(0, 500), st.floats(0, 1e8)),
+    st.builds(RatingsPerturbed, st.floats(1e-3, 50)),
+)
+
+
+@given(st.lists(st.lists(events, max_size=4), max_size=12))
+def test_a_record_brings_the_same_ledger_back(charges: list[list[Any]]) -> None:
+    """Any history survives JSON, keeps its limit, and spends no more than it committed."""
+    ledger = Ledger(max_selection_epsilon=120.0, max_value_rho=1e9)
+    for charge in charges:
+        before = ledger.to_record()
+        try:
+            ledger.charge(charge)
+        except (BudgetExceeded, UnknownEvent):
+            assert ledger.to_record() == before
+    back = Ledger.from_record(json.loads(json.dumps(ledger.to_record())))
+    assert back.to_record() == ledger.to_record()
+    statement = back.statement()
+    assert statement == ledger.statement()
+    assert statement["spent"] <= statement["committed"] * (1 + 1e-12)
+    assert statement["committed"] <= 120.0 * (1 + 1e-12)
+
+
+def damaged(*path: str, value: Any) -> Any:
+    """A good record with one value changed; the value `...` takes the key away."""
+    record: Any = used_ledger().to_record()
+    inner = record
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is ...:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return record
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        damaged("max_selection_epsilon", value=...),
+        damaged("max_selection_epsilon", value=-1.0),
+        damaged("max_selection_epsilon", value="8"),
+        damaged("extra", value=1),
+        damaged("selection", value=None),
+        damaged("selection", "rounds", value=...),
+        damaged("selection", "stranger", value=1),
+        damaged("selection", "rounds", value=2.5),
+        damaged("selection", "rounds", value=-1),
+        damaged("selection", "epoch_sent", value=math.nan),
+        damaged("selection", "epoch_sent", value="4"),
+        damaged("selection", "epoch_sent", value=math.inf),
+        damaged("selection", "epoch_protected", value=0),
+        damaged("selection", "capped_draws", value=2),
+        damaged("selection", "closed_spent", value=1.0),
+        damaged("selection", "permanent_draws", value=0),
+        damaged("selection", "epoch_epsilon", value=0.0),
+        damaged("value", "rho", value=-1.0),
+        damaged("rating", "total", value=None),
+    ],
+)
+def test_a_damaged_record_is_refused(record: Any) -> None:
+    """Missing, strange, of a wrong type, out of range, or impossible together: refused, never repaired."""
+    with pytest.raises(
+        LedgerError, match=r"the ledger record is damaged\. Restore it from a backup, or pay for new bits\."
+    ):
+        Ledger.from_record(record)
+
+
+@pytest.mark.parametrize("record", [None, [], "{}", {}, damaged("version", value=2), damaged("version", value=...)])
+def test_a_record_of_another_version_is_refused(record: Any) -> None:
+    """Only version 1 is known."""
+    with pytest.raises(LedgerError, match=r"a ledger record must have version 1\. Restore it from a backup\."):
+        Ledger.from_record(record)
+
+
+def test_rounds_without_bits_are_no_history() -> None:
+    """A record whose rounds have no draw behind them is damaged, though every number alone is fine."""
+    record = copy.deepcopy(Ledger(max_selection_epsilon=8.0).to_record())
+    record["selection"]["rounds"] = 3
+    with pytest.raises(LedgerError, match="damaged"):
+        Ledger.from_record(record)
+
+
+def test_a_ledger_prints_its_limit_only() -> None:
+    """Nothing that depends on ratings."""
+    assert repr(used_ledger()) == "Ledger(max_selection_epsilon=8)"
+
+
+def test_a_charge_takes_microseconds_and_no_memory() -> None:
+    """943 ledgers and 100 rounds: totals only, and a record of one size (2 µs each on an idle machine)."""
+    ledger = used_ledger()
+    charge = [SelectionSent(2.0), GradientsSent(3, 1.5)]
+    best = math.inf
+    for _ in range(5):
+        start = time.perf_counter()
+        for _ in range(1000):
+            ledger.charge(charge)
+        best = min(best, time.perf_counter() - start)
+    assert best / 1000 < 1e-4
+    assert len(json.dumps(ledger.to_record())) < 600
