@@ -25,7 +25,8 @@ from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolErr
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
 from hushrec.models import Model
-from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Draws, PermanentChoice
+from hushrec.models.bpr import PairwiseRanking
+from hushrec.protocols import HIGHEST, LOWEST, NOBODY, DeviceProtocol, Draws, PermanentChoice
 from hushrec.randomness import FloatArray, IntArray, Purpose, Randomness, RandomStream
 
 # A server that sends item vectors of absurd length reads ratings off the errors: v = 0 makes e = r.
@@ -94,8 +95,11 @@ class Client:
 
     @property
     def takes_part(self) -> bool:
-        """A client without ratings stays out: its fakes would all be alike and announce it."""
-        return len(self._items) > 0
+        """A client without ratings stays out: its fakes would all be alike and announce it.
+
+        So does one that rated everything where the model learns from pairs: it has none.
+        """
+        return 0 < len(self._items) < self._terms.n_items + (not self._model.one_class)
 
     @property
     def last_draws(self) -> Draws:
@@ -178,25 +182,28 @@ class Client:
         """
         self._require(GradientReport)
         assert self._announcement is not None
-        vectors, terms, round_number = self._announcement.item_vectors, self._announcement.terms, self._round
+        table, terms, round_number = self._announcement.item_vectors, self._announcement.terms, self._round
         step_size = terms.step_size(round_number)
         permanent, events = self._permanent_choice()
-        rated_vectors = vectors[self._items]
-        rated_errors = self._values - self._model.predict(self._user_vector, rated_vectors)
+        rows = self._model.item_rows(table)
+        partners = self._draw_partners() if draws is None else draws.user_partners
+        own_rows = rows[self._items] - rows[partners] if self._model.one_class else rows[self._items]
+        own_errors = self._model.errors(self._values, self._model.predict(self._user_vector, own_rows))
         if draws is None:
-            draws = self._draw(permanent, rated_errors, step_size)
-        errors = self._selected_errors(draws, rated_errors)
+            draws = self._draw(permanent, own_errors, partners, step_size)
+        errors = self._selected_errors(draws, own_errors, rows)
         gradients = step_size * self._model.item_gradients(
             errors,
             self._user_vector,
-            vectors[draws.selected],
+            table[draws.selected],
             terms.item_regularization,
             data_weight=terms.data_weight,
         )
         user_step = step_size * self._model.user_gradient(
-            rated_errors, self._user_vector, rated_vectors, terms.user_regularization, data_weight=terms.data_weight
+            own_errors, self._user_vector, own_rows, terms.user_regularization, data_weight=terms.data_weight
         )
-        rho = gradient_rho(step_size * terms.data_weight * np.outer(errors, self._user_vector), step_size)
+        sent_values = np.outer(errors, self._model.direction(self._user_vector))
+        rho = gradient_rho(step_size * terms.data_weight * sent_values, step_size)
         sent = GradientsSent(len(errors), rho)
         self.ledger.charge([*events, *self._protocol.selection_events(), sent])  # refuses before anything changes
 
@@ -222,7 +229,7 @@ class Client:
 
     def recommend(self, item_vectors: FloatArray, count: int) -> IntArray:
         """The unrated items with the highest predictions, best first. Computed here; nothing is sent."""
-        scores = self._model.predict(self._user_vector, item_vectors)
+        scores = self._model.predict(self._user_vector, self._model.item_rows(item_vectors))
         scores[self._items] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(count, len(scores) - len(self._items))]
         return best.astype(np.int64)
@@ -264,9 +271,12 @@ class Client:
         if message not in NEXT_PHASE[self._phase]:
             raise LocalProtocolError(f"a client that is {self._phase.value} cannot handle {message.__name__} now.")
 
+    def _needs(self) -> str:
+        return "rated and unrated items" if self._model.one_class else "ratings"
+
     def _check(self, announcement: ItemVectors) -> None:
         if not self.takes_part:
-            raise LocalProtocolError("a client without ratings takes no part in rounds. Add ratings first.")
+            raise LocalProtocolError(f"a client must have {self._needs()} to take part in rounds. Add ratings first.")
         if not announcement.terms.agrees_with(self._terms):
             raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not answer it.")
         if announcement.round_number <= self._last_round:
@@ -297,29 +307,74 @@ class Client:
         drawn = self._protocol.draw_permanent(self._items, terms, rng=rng)
         return (None, []) if drawn is None else drawn
 
-    def _draw(self, permanent: PermanentChoice | None, rated_errors: FloatArray, step_size: float) -> Draws:
-        """All random choices of this round, each from its own stream."""
+    def _stream(self, purpose: Purpose) -> RandomStream:
+        return self._randomness.stream(purpose, self._round)
 
-        def stream(purpose: Purpose) -> RandomStream:
-            return self._randomness.stream(purpose, self._round)
+    def _draw_partners(self) -> IntArray:
+        """For each rated item an unrated one, uniform and new each round, where the model learns from pairs."""
+        if not self._model.one_class:
+            return NOBODY
+        return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
 
-        selected = self._protocol.select_items(self._items, permanent, rng=stream(Purpose.SELECTION))
-        n_fakes = len(selected) - int(np.isin(selected, self._items, assume_unique=True).sum())
-        fakes = self._protocol.fake_errors(n_fakes, rated_errors, rng=stream(Purpose.FAKE_ERRORS))
+    def _draw(
+        self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray, step_size: float
+    ) -> Draws:
+        """All other random choices of this round, each from its own stream."""
+        selected = self._protocol.select_items(self._items, permanent, rng=self._stream(Purpose.SELECTION))
+        fakes, selected_partners = np.empty(0), NOBODY
+        if not self._model.one_class:
+            n_fakes = int(np.count_nonzero(~self._find(selected)[0]))
+            fakes = self._protocol.fake_errors(n_fakes, own_errors, rng=self._stream(Purpose.FAKE_ERRORS))
+        elif self._protocol.selects:
+            selected_partners = self._pair_selected(selected)
+        else:
+            selected, selected_partners = self._both_ends(partners)
         shape = (len(selected), self._model.item_width)
-        noise = langevin_noise(shape, step_size, rng=stream(Purpose.GRADIENT_NOISE))
+        noise = langevin_noise(shape, step_size, rng=self._stream(Purpose.GRADIENT_NOISE))
         # Departs from Algorithm 1 in form only: the mean of h noises N(0, η) is one N(0, η / h).
         user_noise = langevin_noise(
-            (self._model.user_width,), step_size / len(self._items), rng=stream(Purpose.USER_NOISE)
+            (self._model.user_width,), step_size / len(self._items), rng=self._stream(Purpose.USER_NOISE)
         )
-        return Draws(selected, fakes, noise, user_noise)
+        return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
 
-    def _selected_errors(self, draws: Draws, rated_errors: FloatArray) -> FloatArray:
-        """The real error of each selected item that is rated, a fake one for each that is not."""
-        position = np.searchsorted(self._items, draws.selected)
-        position[position == len(self._items)] = 0
-        is_rated = self._items[position] == draws.selected
+    def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
+        """The real error of each selected item that is rated, a fake one for each that is not; or that of its pair."""
+        is_rated, position = self._find(draws.selected)
+        if isinstance(self._model, PairwiseRanking):
+            return self._model.selected_errors(
+                is_rated, self._user_vector, rows[draws.selected], rows[draws.selected_partners]
+            )
         errors = np.empty(len(draws.selected))
-        errors[is_rated] = rated_errors[position[is_rated]]
+        errors[is_rated] = own_errors[position[is_rated]]
         errors[~is_rated] = draws.fake_errors
         return errors
+
+    def _find(self, items: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
+        """Which of these items are rated, and where among the rated ones."""
+        position = np.searchsorted(self._items, items)
+        position[position == len(self._items)] = 0
+        return self._items[position] == items, position
+
+    def _unrated(self, uniform: FloatArray) -> IntArray:
+        """An unrated item for each number in [0, 1): the k-th of the m − h, k = ⌊(m − h) · number⌋.
+
+        `items[i] − i` unrated items lie below rated item i, so that the k-th has k plus as many rated ones below it
+        as there are i with items[i] − i ≤ k.
+        """
+        assert self._announcement is not None
+        rank = np.floor(uniform * (self._announcement.terms.n_items - len(self._items))).astype(np.int64)
+        return rank + np.searchsorted(self._items - np.arange(len(self._items)), rank, side="right")
+
+    def _pair_selected(self, selected: IntArray) -> IntArray:
+        """A random unrated partner for each selected item that is rated, a random rated one for each that is not."""
+        uniform = self._stream(Purpose.SELECTED_PAIRS).random(len(selected))
+        rated = self._items[np.floor(uniform * len(self._items)).astype(np.int64)]
+        return np.where(self._find(selected)[0], self._unrated(uniform), rated)
+
+    def _both_ends(self, partners: IntArray) -> tuple[IntArray, IntArray]:
+        """Every item of this round's own pairs, and the other end of its pair; one met twice keeps its first pair."""
+        drawn, first = np.unique(partners, return_index=True)
+        items = np.concatenate([self._items, drawn])
+        others = np.concatenate([partners, self._items[first]])
+        order = np.argsort(items)
+        return items[order], others[order]

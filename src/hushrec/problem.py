@@ -42,12 +42,12 @@ class Problem:
 
     @property
     def active_users(self) -> IntArray:
-        """Users with training ratings; the others take no part and are predicted from their start."""
-        return np.flatnonzero(self.rated_counts)
+        """Users who take part, as `Client.takes_part` says; the others are predicted from their start."""
+        return _active(self.rated_counts, self.n_items, self.model)
 
     def initial_item_vectors(self) -> FloatArray:
-        """V before the first round, `(n_items, item_width)`."""
-        return self.model.initial_vectors(self.n_items, rng=SeededRandomness(self.seed).stream(Purpose.ITEM_VECTORS))
+        """The public table before the first round, `(n_items + n_side_rows, item_width)`."""
+        return self.model.initial_items(self.n_items, rng=SeededRandomness(self.seed).stream(Purpose.ITEM_VECTORS))
 
     def initial_user_vectors(self) -> FloatArray:
         """U before the first round, `(n_users, user_width)`: each user's own draw."""
@@ -88,7 +88,9 @@ def make_problem(
         raise ParameterError(f"protocols must be one for all or one for each of the {n_users} users.")
     order = np.lexsort((items, users))
     counts = np.bincount(users, minlength=n_users)
-    n_active = int(np.count_nonzero(counts))
+    n_active = len(_active(counts, n_items, model))
+    if n_active == 0:
+        raise ParameterError("there must be at least one user with both rated and unrated items.")
     data_weight = float(len(users))
     if protocols[0].selects:
         reports_per_client = len(users) / n_active if reports_per_client is None else reports_per_client
@@ -125,3 +127,8 @@ def make_problem(
         terms=terms,
         seed=seed,
     )
+
+
+def _active(rated_counts: IntArray, n_items: int, model: Model) -> IntArray:
+    """Users with ratings and, where the model learns from pairs, with unrated items."""
+    return np.flatnonzero((rated_counts > 0) & (rated_counts < n_items + (not model.one_class)))

@@ -20,6 +20,8 @@ from hushrec.mechanisms.randomized_response import instantaneous_items, permanen
 from hushrec.messages import Terms
 from hushrec.randomness import FloatArray, IntArray, RandomStream
 
+NOBODY: IntArray = np.empty(0, dtype=np.int64)
+NOBODY.flags.writeable = False
 LOWEST, HIGHEST = 1.0, 5.0  # every device maps its ratings to this scale first
 
 
@@ -31,6 +33,9 @@ class Draws:
     fake_errors: FloatArray = field(repr=False)  # (n_selected unrated,), in the order of `selected`
     gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
     user_noise: FloatArray = field(repr=False)  # (user_width,)
+    # Of a model that learns from pairs; of others, nobody.
+    user_partners: IntArray = field(default=NOBODY, repr=False)  # (n_rated,): an unrated item for each rated one
+    selected_partners: IntArray = field(default=NOBODY, repr=False)  # (n_selected,): the other end of its pair
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,8 +47,7 @@ class PermanentChoice:
 
     def extended(self, n_items: int, *, rng: RandomStream) -> "PermanentChoice":
         """Items that joined the catalogue get their bit once; the bits that stand are kept."""
-        nobody = np.empty(0, dtype=np.int64)
-        more = permanent_bits(nobody, n_items - len(self.bits), self.probabilities.prob_randomize, rng=rng)
+        more = permanent_bits(NOBODY, n_items - len(self.bits), self.probabilities.prob_randomize, rng=rng)
         return PermanentChoice(np.concatenate([self.bits, more]), self.probabilities)
 
 
@@ -142,14 +146,15 @@ class Isgld(Plain):
 class Sdcf:
     """The paper's protocol: two-stage randomized response, fake errors for unrated items.
 
-    `epsilon_p` is 2 · `epsilon_i` unless given. `profile_cap` calibrates from a public number of ratings, so that
+    `epsilon_p` is 2 · `epsilon_i` unless given. `epsilon_g` is None for a model that learns from pairs: its unrated
+    items have errors of their own, and no fakes are drawn. `profile_cap` calibrates from a public number of ratings, so that
     the selections no longer depend on how many there are.
     """
 
     name: ClassVar[str] = "sdcf"
 
     epsilon_i: float
-    epsilon_g: float
+    epsilon_g: float | None
     epsilon_p: float = field(default=math.nan)
     profile_cap: int | None = None
 
@@ -159,7 +164,7 @@ class Sdcf:
         for name in ("epsilon_i", "epsilon_p"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ParameterError(f"{name} must be positive and finite, got {getattr(self, name)}.")
-        if not self.epsilon_g >= 0:
+        if self.epsilon_g is not None and not self.epsilon_g >= 0:
             raise ParameterError(f"epsilon_g must be 0 or more (0 is α = ∞), got {self.epsilon_g}.")
         if self.profile_cap is not None and self.profile_cap < 1:
             raise ParameterError(f"profile_cap must be at least 1, got {self.profile_cap}.")
@@ -204,6 +209,8 @@ class Sdcf:
 
     def fake_errors(self, count: int, rated_errors: FloatArray, *, rng: RandomStream) -> FloatArray:
         """Drawn from the normal law of this round's real errors, within ±α ([SDCF], section 3.3)."""
+        if self.epsilon_g is None:
+            raise ParameterError("epsilon_g must be given: this model needs fake errors.")
         mean, deviation = float(rated_errors.mean()), float(rated_errors.std())
         bound = float(fake_error_bound(mean, deviation, self.epsilon_g))
         return fake_errors(count, mean, deviation, bound, rng=rng)

@@ -23,7 +23,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One recommended item and its predicted rating on the file's own scale."""
+    """One recommended item and its predicted rating on the file's own scale; its bare score after one-class data."""
 
     item: str
     title: str | None
@@ -57,11 +57,11 @@ class Result:
         except ValueError:
             raise ParameterError(f"user {user} is not among the {len(self.user_ids)} users of this run.") from None
         model = make_model(self.record["model"], self.record["factors"])
-        scores = model.predict(self.user_vectors[row], self.item_vectors)
+        scores = model.predict(self.user_vectors[row], model.item_rows(self.item_vectors))
         rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
         scores[rated] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
-        low, high = self.record["data"]["scale"]
+        low, high = self.record["data"]["scale"] or (1, 5)
         return [
             Recommendation(
                 item=self.item_ids[item],

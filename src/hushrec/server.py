@@ -72,10 +72,9 @@ class Server:
         round_number: int = 0,
         max_gradient_norm: float | None = None,
     ) -> None:
-        if item_vectors.shape != (terms.n_items, model.item_width):
-            raise ParameterError(
-                f"item vectors must have shape {(terms.n_items, model.item_width)}, got {item_vectors.shape}."
-            )
+        shape = (terms.n_items + model.n_side_rows, model.item_width)
+        if item_vectors.shape != shape:
+            raise ParameterError(f"item vectors must have shape {shape}, got {item_vectors.shape}.")
         self._terms = terms
         self._model = model
         self._item_vectors = np.array(item_vectors, dtype=np.float64)
@@ -106,7 +105,7 @@ class Server:
 
     @property
     def item_vectors(self) -> FloatArray:
-        """`(n_items, item_width)`, public."""
+        """`(n_items + n_side_rows, item_width)`, public."""
         return self._item_vectors
 
     @property
@@ -178,7 +177,8 @@ class Server:
     def publish(self) -> FloatArray:
         """Step 7 of docs/data-flow.md: moves each item by the mean of its reports, and returns the new vectors."""
         self._require(PublishItems)
-        self._item_vectors = self._model.move_items(self._item_vectors, self._sums, self._counts)
+        prior = self._terms.step_size(self._round_number) * self._terms.item_regularization
+        self._item_vectors = self._model.move_items(self._item_vectors, self._sums, self._counts, prior)
         self._phase = Phase.PUBLISHED
         return self._item_vectors
 
@@ -199,8 +199,8 @@ class Server:
             raise RemoteProtocolError(f"gradients must have norms up to {self._max_gradient_norm:g}.", status_hint=422)
 
     def _close_round(self) -> None:
-        self._sums = np.zeros_like(self._item_vectors)
-        self._counts = np.zeros(len(self._item_vectors), dtype=np.int64)
+        self._sums = np.zeros((self._terms.n_items, self._model.item_width))
+        self._counts = np.zeros(self._terms.n_items, dtype=np.int64)
         for sender in sorted(self._reports, key=_order):
             report = self._reports[sender]
             self._sums[report.items] += report.gradients  # each item stands once in a report

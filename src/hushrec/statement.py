@@ -15,6 +15,12 @@ EPSILON_G_CAVEAT = (
 )
 
 
+OPPOSITE_PULLS = (
+    "which reported items are rated: in one upload, rated and unrated items pull in opposite directions along the"
+    " user vector, so that it splits into two groups"
+)
+
+
 def budget_statement(problem: Problem, rounds: int, value_rho: FloatArray) -> dict[str, Any]:
     """Unit, epsilon, delta and rounds of a run, and what is not covered.
 
@@ -56,7 +62,7 @@ def _sdcf_statement(problem: Problem, protocol: Sdcf, rounds: int) -> dict[str, 
     )
     not_covered = [
         "the gradient values: the user vector's direction and the errors can be read off one upload",
-        EPSILON_G_CAVEAT,
+        OPPOSITE_PULLS if problem.model.one_class else EPSILON_G_CAVEAT,
         "a malicious server",
         TAKING_PART,
     ]

@@ -8,19 +8,17 @@ from typing import Any
 
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
-from hushrec.data.splits import Split, cold_counts, random_split
+from hushrec.data.splits import cold_counts
 from hushrec.engines import make_engine
 from hushrec.errors import ParameterError
-from hushrec.evaluate import rating_metrics
-from hushrec.models import make_model
-from hushrec.models.baselines import rating_baselines
+from hushrec.models import MODELS, make_model
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
-from hushrec.randomness import FloatArray, IntArray
 from hushrec.runs import Result, check_free, save
 from hushrec.statement import budget_statement
+from hushrec.tasks import Task, ranking_task, rating_task
 
-Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test error so far
+Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test RMSE or AUC so far
 
 DEFAULT_EPSILON = 4.0
 
@@ -31,12 +29,19 @@ USED_BY: dict[str, tuple[str, ...]] = {
     "sdcf": ("epsilon_i", "epsilon_p", "epsilon_g", "profile_cap", "reports_per_client", "epoch_rounds"),
 }
 
+# The options that belong to some models alone, the protocols of each, and its defaults.
+USED_BY_MODEL: dict[str, tuple[str, ...]] = {"mf": ("epsilon_g",), "bpr": ("at_least",)}
+PROTOCOLS_OF: dict[str, tuple[str, ...]] = {"mf": ("plain", "isgld", "sdcf"), "bpr": ("plain", "sdcf")}
+DEFAULT_FACTORS = {"mf": 50, "bpr": 10}
+DEFAULT_STEP = {"mf": 0.4, "bpr": 0.4}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """Everything that defines a run besides its data. An option that the protocol does not use is refused.
+    """Everything that defines a run besides its data. An option that model or protocol does not use is refused.
 
-    None means the default of the protocol in force: ε 4 for `isgld`; ε_I 4, ε_P 2 ε_I, ε_g 4 for `sdcf`.
+    None means the default of the protocol in force: ε 4 for `isgld`; ε_I 4, ε_P 2 ε_I, ε_g 4 for `sdcf`; or of the
+    model: see `DEFAULT_FACTORS`, `DEFAULT_STEP`. `at_least` is the lowest rating that counts as an action (`bpr`).
     """
 
     model: str = "mf"
@@ -49,9 +54,10 @@ class Settings:
     profile_cap: int | None = None
     reports_per_client: float | None = None
     epoch_rounds: int | None = None
-    factors: int = 50
+    at_least: float | None = None
+    factors: int | None = None
     rounds: int = 100
-    step: float = 0.4
+    step: float | None = None
     split_seed: int = 0
     seed: int = 0
     engine: str = "reference"
@@ -59,9 +65,34 @@ class Settings:
     def __post_init__(self) -> None:
         if self.protocol not in USED_BY:
             raise ParameterError(f"protocol must be one of {', '.join(USED_BY)}, got {self.protocol}.")
-        for name in (name for names in USED_BY.values() for name in names):
-            if getattr(self, name) is not None and name not in USED_BY[self.protocol]:
-                raise ParameterError(f"protocol {self.protocol} does not use {name}. Leave it out.")
+        if self.model not in MODELS:
+            raise ParameterError(f"model must be one of {', '.join(MODELS)}, got {self.model}.")
+        if self.protocol not in PROTOCOLS_OF[self.model]:
+            allowed = " or ".join(PROTOCOLS_OF[self.model])
+            raise ParameterError(f"protocol of model {self.model} must be {allowed}, got {self.protocol}.")
+        self._refuse_unused(f"protocol {self.protocol}", USED_BY, self.protocol)
+        self._refuse_unused(f"model {self.model}", USED_BY_MODEL, self.model)
+
+    def _refuse_unused(self, who: str, used_by: dict[str, tuple[str, ...]], key: str) -> None:
+        for name in (name for names in used_by.values() for name in names):
+            if getattr(self, name) is not None and name not in used_by[key]:
+                raise ParameterError(f"{who} does not use {name}. Leave it out.")
+
+    @property
+    def chosen_factors(self) -> int:
+        """Numbers in each vector."""
+        return DEFAULT_FACTORS[self.model] if self.factors is None else self.factors
+
+    @property
+    def chosen_step(self) -> float:
+        """η₀ N."""
+        return _or(self.step, DEFAULT_STEP[self.model])
+
+    def make_task(self, ratings: Ratings) -> Task:
+        """What the model learns from, split into training and test part."""
+        if MODELS[self.model].one_class:
+            return ranking_task(ratings, self.split_seed, self.at_least)
+        return rating_task(ratings, self.split_seed)
 
     def make_protocol(self) -> DeviceProtocol:
         """The protocol with its budgets, checked."""
@@ -73,7 +104,7 @@ class Settings:
         return Sdcf(
             epsilon_i=epsilon_i,
             epsilon_p=_or(self.epsilon_p, 2 * epsilon_i),
-            epsilon_g=_or(self.epsilon_g, DEFAULT_EPSILON),
+            epsilon_g=None if MODELS[self.model].one_class else _or(self.epsilon_g, DEFAULT_EPSILON),
             profile_cap=self.profile_cap,
         )
 
@@ -128,47 +159,37 @@ class Run:
     """One training run: the problem, its engine, and the curve so far."""
 
     def __init__(self, ratings: Ratings, settings: Settings) -> None:
-        if ratings.values is None or ratings.scale is None:
-            raise ParameterError("model mf learns from ratings with values; this file has none.")
         self.ratings = ratings
-        self.scale = ratings.scale
-        self.values = ratings.values
         self.settings = settings
-        self.split = random_split(ratings.n_ratings, settings.split_seed)
-        self.engine = make_engine(settings.engine, rating_problem(ratings, self.split, settings))
+        self.task = settings.make_task(ratings)
+        self.engine = make_engine(settings.engine, task_problem(self.task, settings))
         self.curve: list[dict[str, float]] = []
         self.seconds = 0.0
 
     def train(self, progress: Progress | None) -> None:
         """Runs all rounds, measuring after each."""
-        actual = self._test_values()
         for round_number in range(1, self.settings.rounds + 1):
             started = time.perf_counter()
             self.engine.run_round()
             self.seconds += time.perf_counter() - started
-            metrics = rating_metrics(self.predict(*self._test_pairs()), actual)
-            self.curve.append({"round": round_number, "rmse": metrics["rmse"]})
+            headline = self.metrics()[self.task.headline]
+            self.curve.append({"round": round_number, self.task.headline: headline})
             if progress is not None:
-                progress(self.settings.protocol, round_number, self.settings.rounds, metrics["rmse"])
+                progress(self.settings.protocol, round_number, self.settings.rounds, headline)
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
         """The same run without privacy, and with the naive protocol, on the same split."""
         comparisons = {}
         for protocol in ("plain", "isgld"):
-            if protocol != self.settings.protocol:
+            if protocol != self.settings.protocol and protocol in PROTOCOLS_OF[self.settings.model]:
                 other = Run(self.ratings, self.settings.compared_with(protocol))
                 other.train(progress)
                 comparisons[protocol] = {**other.metrics(), "budget": other.budget()}
         return comparisons
 
-    def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Predicted ratings on the file's own scale, not clipped."""
-        engine = self.engine
-        unit = engine.problem.model.predict_pairs(engine.user_vectors, engine.item_vectors, users, items)
-        return self.scale.from_unit(unit)
-
     def metrics(self) -> dict[str, float]:
-        return rating_metrics(self.predict(*self._test_pairs()), self._test_values())
+        """Accuracy on the test part so far."""
+        return self.task.metrics(self.engine.problem.model, self.engine.user_vectors, self.engine.item_vectors)
 
     def budget(self) -> dict[str, Any]:
         engine = self.engine
@@ -177,7 +198,8 @@ class Run:
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool) -> Result:
         """Everything that is kept of a run."""
         engine, settings, ratings = self.engine, self.settings, self.ratings
-        cold_users, cold_items = cold_counts(ratings, self.split)
+        split, scale = self.task.split, self.task.scale
+        cold_users, cold_items = cold_counts(self.task.ratings, split)
         record = {
             "dataset": ratings.name,
             "model": settings.model,
@@ -186,19 +208,20 @@ class Run:
             "seed": settings.seed,
             "split_seed": settings.split_seed,
             "rounds": engine.round_number,
-            "factors": settings.factors,
-            "step": settings.step,
+            "factors": settings.chosen_factors,
+            "step": settings.chosen_step,
+            "at_least": settings.at_least,
             "metrics": self.metrics(),
             "curve": self.curve,
-            "baselines": self._baselines(),
+            "baselines": self.task.baselines(),
             "comparisons": comparisons,
             "budget": self.budget(),
             "data": {
                 "users": ratings.n_users,
                 "items": ratings.n_items,
-                "train": len(self.split.train),
-                "test": len(self.split.test),
-                "scale": [self.scale.low, self.scale.high],
+                "train": len(split.train),
+                "test": len(split.test),
+                "scale": None if scale is None else [scale.low, scale.high],
                 "cold_users": cold_users,
                 "cold_items": cold_items,
                 "checksum": ratings.checksum,
@@ -220,36 +243,20 @@ class Run:
             rated_items=problem.items,
         )
 
-    def _test_pairs(self) -> tuple[IntArray, IntArray]:
-        return self.ratings.users[self.split.test], self.ratings.items[self.split.test]
 
-    def _test_values(self) -> FloatArray:
-        return self.values[self.split.test]
-
-    def _baselines(self) -> dict[str, dict[str, float]]:
-        ratings, rows = self.ratings, self.split.train
-        fitted = rating_baselines(
-            ratings.users[rows], ratings.items[rows], self.values[rows], ratings.n_users, ratings.n_items
-        )
-        pairs, actual = self._test_pairs(), self._test_values()
-        return {name: rating_metrics(predict(*pairs), actual) for name, predict in fitted.items()}
-
-
-def rating_problem(ratings: Ratings, split: Split, settings: Settings) -> Problem:
-    """The training part as a problem: ratings mapped to 1 to 5, as every device does."""
-    assert ratings.values is not None
-    assert ratings.scale is not None
-    rows = split.train
+def task_problem(task: Task, settings: Settings) -> Problem:
+    """The training part of a task as a problem."""
+    users, items, values = task.training()
     return make_problem(
-        ratings.users[rows],
-        ratings.items[rows],
-        ratings.scale.to_unit(ratings.values[rows]),
-        n_users=ratings.n_users,
-        n_items=ratings.n_items,
-        model=make_model(settings.model, settings.factors),
+        users,
+        items,
+        values,
+        n_users=task.ratings.n_users,
+        n_items=task.ratings.n_items,
+        model=make_model(settings.model, settings.chosen_factors),
         protocols=[settings.make_protocol()],
         rounds=settings.rounds,
-        step=settings.step,
+        step=settings.chosen_step,
         reports_per_client=settings.reports_per_client,
         epoch_rounds=settings.epoch_rounds,
         seed=settings.seed,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
 def train(
     data: Data,
-    model: Annotated[str, typer.Option(help="What is learned: mf.")] = "mf",
+    model: Annotated[str, typer.Option(help="What is learned: mf (ratings) or bpr (who met what).")] = "mf",
     protocol: Annotated[str, typer.Option(help="What devices send: plain, isgld or sdcf.")] = "sdcf",
     epsilon_i: Annotated[
         float | None, typer.Option(help="sdcf: budget of one round's selection.  [default: 4]")
@@ -58,10 +58,17 @@ def train(
     duplicates: Duplicates = "refuse",
     items: ItemsFile = None,
     implicit: Implicit = False,
-    factors: Annotated[int, typer.Option(help="Numbers in each vector.")] = 50,
+    at_least: Annotated[
+        float | None, typer.Option(help="bpr: the lowest rating that counts as an action.  [default: any rating]")
+    ] = None,
+    factors: Annotated[int | None, typer.Option(help="Numbers in each vector.  [default: 50; bpr: 10]")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 100,
-    step: Annotated[float, typer.Option(help="First step size times the number of ratings.")] = 0.4,
-    split_seed: Annotated[int, typer.Option(help="Seed of the 80/20 split.")] = 0,
+    step: Annotated[
+        float | None, typer.Option(help="First step size times the number of ratings.  [default: 0.4]")
+    ] = None,
+    split_seed: Annotated[
+        int, typer.Option(help="Seed of the 80/20 split; bpr: of the item held out of each user's.")
+    ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
     engine: Annotated[str, typer.Option(help="How it is computed: reference.")] = "reference",
     compare: Annotated[
@@ -90,7 +97,7 @@ def train(
     if scale is None:
         counts = f"{ratings.n_users} users, {ratings.n_items} items, {ratings.n_ratings} ratings"
         say(f"{ratings.name}: {counts}, scale {ratings.scale}")
-    with _training_bar() as progress:
+    with _training_bar("auc" if model == "bpr" else "rmse") as progress:
         result = run_training(
             ratings,
             compare=compare,
@@ -106,6 +113,7 @@ def train(
             profile_cap=profile_cap,
             reports_per_client=reports_per_client,
             epoch_rounds=epoch_rounds,
+            at_least=at_least,
             factors=factors,
             rounds=rounds,
             step=step,
@@ -122,7 +130,7 @@ def train(
 
 
 @contextmanager
-def _training_bar() -> Iterator[Any]:
+def _training_bar(headline: str) -> Iterator[Any]:
     """A progress bar on stderr; silent where that is no terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -135,9 +143,20 @@ def _training_bar() -> Iterator[Any]:
         def advance(what: str, round_number: int, rounds: int, error: float) -> None:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=rounds)
-            bar.update(tasks[what], completed=round_number, description=f"{what:6} rmse {error:.4f}")
+            bar.update(tasks[what], completed=round_number, description=f"{what:6} {headline} {error:.4f}")
 
         yield advance
+
+
+# A metric by its name in a result, and as the table's heading.
+COLUMNS = {
+    "rmse": "RMSE",
+    "mae": "MAE",
+    "auc": "AUC",
+    "hr_at_10": "HR@10",
+    "ndcg_at_10": "NDCG@10",
+    "recall_at_10": "Recall@10",
+}
 
 
 def print_result(record: dict[str, Any]) -> None:
@@ -146,15 +165,16 @@ def print_result(record: dict[str, Any]) -> None:
     from rich.table import Table
 
     data = record["data"]
-    table = Table("", "RMSE", "MAE", "protects", box=None)
+    columns = [name for name in COLUMNS if name in record["metrics"]]
+    table = Table("", *(COLUMNS[name] for name in columns), "protects", box=None)
     own = f"{record['protocol']} (this run)"
     rows = [(own, record["metrics"], record["budget"])]
     names = {"plain": "plain, not private", "isgld": "isgld"}
     rows += [(names[name], entry, entry["budget"]) for name, entry in record["comparisons"].items()]
     for name, metrics, budget in rows:
-        table.add_row(name, f"{metrics['rmse']:.4f}", f"{metrics['mae']:.4f}", _short_budget(budget))
+        table.add_row(name, *(f"{metrics[column]:.4f}" for column in columns), _short_budget(budget))
     for name, metrics in record["baselines"].items():
-        table.add_row(name.replace("_", " "), f"{metrics['rmse']:.4f}", f"{metrics['mae']:.4f}", "not personal")
+        table.add_row(name.replace("_", " "), *(f"{metrics[column]:.4f}" for column in columns), "not personal")
     console = Console()
     console.print(
         f"{harmless(record['dataset'])}: {data['train']} ratings to train, {data['test']} to test, {record['model']} with "

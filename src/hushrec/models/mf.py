@@ -38,6 +38,15 @@ class MatrixFactorization:
         """Numbers in an item vector."""
         return self.n_factors
 
+    @property
+    def n_side_rows(self) -> int:
+        """Rows of the public table after those of the items: none."""
+        return 0
+
+    def initial_items(self, n_items: int, *, rng: RandomStream) -> FloatArray:
+        """The public table before the first round, `(n_items + n_side_rows, item_width)`."""
+        return self.initial_vectors(n_items, rng=rng)
+
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
         """`(count, n_factors)` start values, uniform on (0, 0.3 √(50 / n_factors)), so that a product is near 1.1.
 
@@ -49,15 +58,31 @@ class MatrixFactorization:
         """The diagonal of Λ, one draw of Gamma(1, rate 100) per factor and run ([SDCF], section 4.1)."""
         return -MEAN_REGULARIZATION * np.log1p(-rng.random(self.n_factors))
 
-    def predict(self, user_vector: FloatArray, item_vectors: FloatArray) -> FloatArray:
+    def item_rows(self, table: FloatArray) -> FloatArray:
+        """What predictions need of each item, `(n_items, item_width)`, from the public table: here, the table."""
+        return table
+
+    def direction(self, user_vector: FloatArray) -> FloatArray:
+        """What an item's gradient is a multiple of, `(item_width,)`: the user vector."""
+        return user_vector
+
+    def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
+        """e = r − u vᵀ for every rated item."""
+        return values - scores
+
+    def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
         """Predicted ratings of the given items: V u."""
-        return np.asarray(item_vectors @ user_vector)
+        return np.asarray(item_rows @ user_vector)
 
     def predict_pairs(
-        self, user_vectors: FloatArray, item_vectors: FloatArray, users: IntArray, items: IntArray
+        self, user_vectors: FloatArray, item_rows: FloatArray, users: IntArray, items: IntArray
     ) -> FloatArray:
         """Predicted ratings of (user, item) pairs, the same maths for many users at once."""
-        return np.asarray(np.einsum("nk,nk->n", user_vectors[users], item_vectors[items]))
+        return np.asarray(np.einsum("nk,nk->n", user_vectors[users], item_rows[items]))
+
+    def predict_all(self, user_vectors: FloatArray, item_rows: FloatArray) -> FloatArray:
+        """Predicted ratings of every item by every given user, `(n_users, n_items)`."""
+        return np.asarray(user_vectors @ item_rows.T)
 
     def item_gradients(
         self,
@@ -74,23 +99,24 @@ class MatrixFactorization:
         subtracts, so that the error would grow; and the data term is multiplied by N, without which
         the step sizes of the paper move nothing.
         """
-        return data_weight * np.outer(errors, user_vector) - item_vectors * regularization
+        return data_weight * np.outer(errors, self.direction(user_vector)) - item_vectors * regularization
 
     def user_gradient(
         self,
         errors: FloatArray,
         user_vector: FloatArray,
-        item_vectors: FloatArray,
+        item_rows: FloatArray,
         regularization: FloatArray,
         *,
         data_weight: float,
     ) -> FloatArray:
         """Downhill gradient with respect to the user vector, averaged over the rated items: N mean(e v) − u Λ_u."""
-        return data_weight * (errors @ item_vectors) / len(errors) - user_vector * regularization
+        return data_weight * (errors @ item_rows) / len(errors) - user_vector * regularization
 
-    def move_items(self, item_vectors: FloatArray, sums: FloatArray, counts: IntArray) -> FloatArray:
+    def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
         """Each item moves by the mean of what was received for it; an item nobody reported stays.
 
-        Departs from [SDCF], Algorithm 2, which divides by one count of all reports.
+        `sums` `(n_items, item_width)` and `counts` are those of the reports; `prior` is η_t Λ_v, which the reports
+        already hold. Departs from [SDCF], Algorithm 2, which divides by one count of all reports.
         """
-        return item_vectors + sums / np.maximum(counts, 1)[:, None]
+        return table + sums / np.maximum(counts, 1)[:, None]

@@ -1,0 +1,46 @@
+"""Bayesian personalized ranking: a rated item should score above an unrated one.
+
+SD-BPRMF of [SDCF], section 4.2, after [Rendle2009]. One-class data: all that counts is that a person met an item.
+A pair of a rated item j and an unrated item j' has the loss
+
+    −ln σ(x) + ½ u Λ_u uᵀ + ½ v Λ_v vᵀ,     x = u v_jᵀ − u v_j'ᵀ,
+
+whose downhill gradient is s u for j, −s u for j' and s (v_j − v_j') for u, with s = 1 / (1 + exp(x)): matrix
+factorization with the error +s for the rated item and −s for the unrated one.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from hushrec.models.mf import MatrixFactorization
+from hushrec.randomness import FloatArray, RandomStream
+
+
+@dataclass(frozen=True)
+class PairwiseRanking(MatrixFactorization):
+    """Matrix factorization that learns from pairs."""
+
+    name: ClassVar[str] = "bpr"
+    one_class: ClassVar[bool] = True
+
+    def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
+        """`(count, n_factors)` start values, uniform on (0, 0.3). Departs from [SDCF], which gives no start."""
+        return 0.3 * rng.random((count, self.n_factors))
+
+    def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
+        """s = 1 / (1 + exp(x)) of each pair, from x: `scores` of rows that are differences v_j − v_j'."""
+        return np.asarray(expit(-scores))
+
+    def selected_errors(
+        self, is_rated: npt.NDArray[np.bool_], user_vector: FloatArray, item_rows: FloatArray, partner_rows: FloatArray
+    ) -> FloatArray:
+        """The error of each selected item in the loss of its pair: +s if it is the rated one, −s if the unrated.
+
+        Lemma 2 of [SDCF], with η_t for its η_0. Departs from the sentence before it, which has the signs swapped.
+        """
+        sign = np.where(is_rated, 1.0, -1.0)
+        return np.asarray(sign * expit(-sign * self.predict(user_vector, item_rows - partner_rows)))
