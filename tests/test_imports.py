@@ -12,7 +12,7 @@ PACKAGE = Path(hushrec.__file__).parent
 _BASE = {"errors", "randomness"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
-_SIMULATION = _PARTIES | {"problem", "statement", "engines", "data", "evaluate", "runs"}
+_SIMULATION = _PARTIES | {"problem", "statement", "engines", "data", "evaluate", "runs", "tasks"}
 
 # Which parts of hushrec each part may import. `hushrec` is the package's own __init__.
 ALLOWED: dict[str, set[str]] = {
@@ -31,6 +31,7 @@ ALLOWED: dict[str, set[str]] = {
     "data": _BASE,
     "evaluate": _BASE,
     "runs": _PARTS | {"protocols", "data", "evaluate"},
+    "tasks": _BASE | {"models", "data", "evaluate"},
     "training": _SIMULATION,
     "audit": _SIMULATION | {"training"},
     "report": _BASE | {"budget", "runs", "evaluate"},

@@ -76,7 +76,7 @@ def test_both_ways_of_predicting_agree(rng):
 def test_an_item_moves_by_the_mean_of_its_reports_and_one_without_stays():
     """Sums (6, 0) of 3 reports move by (2, 0); an item with no report keeps its vector."""
     model = MatrixFactorization(2)
-    moved = model.move_items(np.ones((2, 2)), np.array([[6.0, 0.0], [0.0, 0.0]]), np.array([3, 0]))
+    moved = model.move_items(np.ones((2, 2)), np.array([[6.0, 0.0], [0.0, 0.0]]), np.array([3, 0]), np.zeros(2))
     np.testing.assert_array_equal(moved, [[3.0, 1.0], [1.0, 1.0]])
 
 

@@ -34,8 +34,8 @@ class Draws:
     gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
     user_noise: FloatArray = field(repr=False)  # (user_width,)
     # Of a model that learns from pairs; of others, nobody.
-    user_partners: IntArray = field(default=NOBODY, repr=False)  # (n_rated,): an unrated item for each rated one
-    selected_partners: IntArray = field(default=NOBODY, repr=False)  # (n_selected,): the other end of its pair
+    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,), unrated
+    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,), the pair's other
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,8 +147,8 @@ class Sdcf:
     """The paper's protocol: two-stage randomized response, fake errors for unrated items.
 
     `epsilon_p` is 2 · `epsilon_i` unless given. `epsilon_g` is None for a model that learns from pairs: its unrated
-    items have errors of their own, and no fakes are drawn. `profile_cap` calibrates from a public number of ratings, so that
-    the selections no longer depend on how many there are.
+    items have errors of their own, and no fakes are drawn. `profile_cap` calibrates from a public number of ratings,
+    so that the selections no longer depend on how many there are.
     """
 
     name: ClassVar[str] = "sdcf"

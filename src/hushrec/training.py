@@ -179,7 +179,7 @@ class Run:
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
         """The same run without privacy, and with the naive protocol, on the same split."""
-        comparisons = {}
+        comparisons: dict[str, dict[str, Any]] = {}
         for protocol in ("plain", "isgld"):
             if protocol != self.settings.protocol and protocol in PROTOCOLS_OF[self.settings.model]:
                 other = Run(self.ratings, self.settings.compared_with(protocol))

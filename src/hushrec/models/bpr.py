@@ -32,7 +32,7 @@ class PairwiseRanking(MatrixFactorization):
         return 0.3 * rng.random((count, self.n_factors))
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """s = 1 / (1 + exp(x)) of each pair, from x: `scores` of rows that are differences v_j − v_j'."""
+        """Of each pair s = 1 / (1 + exp(x)), from x: `scores` of rows that are differences v_j − v_j'."""
         return np.asarray(expit(-scores))
 
     def selected_errors(

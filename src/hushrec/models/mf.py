@@ -67,7 +67,7 @@ class MatrixFactorization:
         return user_vector
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """e = r − u vᵀ for every rated item."""
+        """Of every rated item e = r − u vᵀ."""
         return values - scores
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
