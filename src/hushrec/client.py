@@ -271,12 +271,10 @@ class Client:
         if message not in NEXT_PHASE[self._phase]:
             raise LocalProtocolError(f"a client that is {self._phase.value} cannot handle {message.__name__} now.")
 
-    def _needs(self) -> str:
-        return "rated and unrated items" if self._model.one_class else "ratings"
-
     def _check(self, announcement: ItemVectors) -> None:
         if not self.takes_part:
-            raise LocalProtocolError(f"a client must have {self._needs()} to take part in rounds. Add ratings first.")
+            needs = "rated and unrated items" if self._model.one_class else "ratings"
+            raise LocalProtocolError(f"a client without {needs} takes no part in rounds.")
         if not announcement.terms.agrees_with(self._terms):
             raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not answer it.")
         if announcement.round_number <= self._last_round:

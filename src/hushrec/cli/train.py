@@ -177,8 +177,8 @@ def print_result(record: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), *(f"{metrics[column]:.4f}" for column in columns), "not personal")
     console = Console()
     console.print(
-        f"{harmless(record['dataset'])}: {data['train']} ratings to train, {data['test']} to test, {record['model']} with "
-        f"{record['factors']} factors, {record['rounds']} rounds, {record['seconds']:.1f} s"
+        f"{harmless(record['dataset'])}: {data['train']} ratings to train, {data['test']} to test, {record['model']}"
+        f" with {record['factors']} factors, {record['rounds']} rounds, {record['seconds']:.1f} s"
         + (", interrupted" if record["interrupted"] else ""),
         highlight=False,
     )
