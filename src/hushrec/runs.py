@@ -106,8 +106,8 @@ def save(result: Result, folder: str | Path) -> None:
     os.replace(temporary, path / "run.json")
 
 
-def load(folder: str | Path) -> Result:
-    """Reads a run folder back."""
+def read_record(folder: str | Path) -> dict[str, Any]:
+    """A run's `run.json` alone, checked for its version."""
     path = Path(folder)
     try:
         record = json.loads((path / "run.json").read_text())
@@ -115,13 +115,20 @@ def load(folder: str | Path) -> Result:
         raise RunError(f"{path} must be a run folder with a readable run.json ({type(error).__name__}).") from None
     if not isinstance(record, dict) or record.get("format") != FORMAT:
         raise RunError(f"{path}/run.json must have format {FORMAT}. It was written by another version of hushrec.")
+    return {name: value for name, value in record.items() if name not in ("format", "private")}
+
+
+def load(folder: str | Path) -> Result:
+    """Reads a run folder back."""
+    path = Path(folder)
+    record = read_record(path)
     try:
         with np.load(path / "model.npz", allow_pickle=False) as arrays:
             model = {name: arrays[name] for name in arrays.files}
         table = pl.read_parquet(path / "items.parquet")
         titles = table["title"].to_list()
         return Result(
-            record={name: value for name, value in record.items() if name not in ("format", "private")},
+            record=record,
             user_ids=[str(name) for name in model["user_ids"]],
             item_ids=table["item"].to_list(),
             titles=None if all(title is None for title in titles) else titles,

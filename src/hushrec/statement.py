@@ -4,21 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.budget.meaning import TAKING_PART, selection_not_covered
 from hushrec.problem import Problem
 from hushrec.protocols import DeviceProtocol, Isgld, Sdcf
 from hushrec.randomness import FloatArray
-
-TAKING_PART = "that a device takes part, and when"
-EPSILON_G_CAVEAT = (
-    "epsilon_g is the paper's parameter for fake errors, not a guarantee:"
-    " a real error outside the fakes' range gives itself away"
-)
-
-
-OPPOSITE_PULLS = (
-    "which reported items are rated: in one upload, rated and unrated items pull in opposite directions along the"
-    " user vector, so that it splits into two groups"
-)
 
 
 def budget_statement(problem: Problem, rounds: int, value_rho: FloatArray) -> dict[str, Any]:
@@ -60,14 +49,6 @@ def _sdcf_statement(problem: Problem, protocol: Sdcf, rounds: int) -> dict[str, 
     profiles = (
         "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {cap} ratings"
     )
-    not_covered = [
-        "the gradient values: the user vector's direction and the errors can be read off one upload",
-        OPPOSITE_PULLS if problem.model.one_class else EPSILON_G_CAVEAT,
-        "a malicious server",
-        TAKING_PART,
-    ]
-    if cap is None:
-        not_covered.insert(1, "how many items a person rated")
     return {
         "unit": f"profile-level: which items are reported, over all rounds, for {profiles}",
         "epsilon": spent,
@@ -79,7 +60,7 @@ def _sdcf_statement(problem: Problem, protocol: Sdcf, rounds: int) -> dict[str, 
         "profile_cap": cap,
         "permanent_draws": epochs,
         "reports_per_client": problem.terms.reports_per_client,
-        "not_covered": not_covered,
+        "not_covered": selection_not_covered(cap, one_class=problem.model.one_class),
     }
 
 

@@ -1,0 +1,155 @@
+"""What a budget of [SDCF] means for one person, in numbers that can be said in plain words.
+
+Everything here is about the *selections*: which items a device reports. What it says about them, the gradient
+values, is not covered by these budgets, and `selection_not_covered` says so wherever a budget is printed.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection, smallest_epsilon_p
+from hushrec.errors import ParameterError
+
+TAKING_PART = "that a device takes part, and when"
+EPSILON_G_CAVEAT = (
+    "epsilon_g is the paper's parameter for fake errors, not a guarantee:"
+    " a real error outside the fakes' range gives itself away"
+)
+
+
+OPPOSITE_PULLS = (
+    "which reported items are rated: in one upload, rated and unrated items pull in opposite directions along the"
+    " user vector, so that it splits into two groups"
+)
+
+
+def selection_not_covered(profile_cap: int | None, *, one_class: bool = False) -> list[str]:
+    """What the budget of the selections says nothing about."""
+    covered_by_cap = [] if profile_cap is not None else ["how many items a person rated"]
+    return [
+        "the gradient values: the user vector's direction and the errors can be read off one upload",
+        *covered_by_cap,
+        OPPOSITE_PULLS if one_class else EPSILON_G_CAVEAT,
+        "a malicious server",
+        TAKING_PART,
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionBudget:
+    """A person, a catalogue, and the budgets to explain."""
+
+    n_rated: int
+    n_items: int
+    reports_per_client: float
+    epsilon_i: float
+    epsilon_p: float
+    epsilon_g: float
+    rounds: int
+    profile_cap: int | None = None
+    prior: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ParameterError(f"rounds must be at least 1, got {self.rounds}.")
+        if not 0 < self.prior < 1:
+            raise ParameterError(f"prior must lie between 0 and 1, got {self.prior:g}.")
+        if not self.epsilon_g >= 0:
+            raise ParameterError(f"epsilon_g must be 0 or more (0 is α = ∞), got {self.epsilon_g}.")
+        if not 1 <= self.n_rated < self.n_items:
+            raise ParameterError(f"rated must be from 1 to below the {self.n_items} items, got {self.n_rated}.")
+        if self.profile_cap is not None and not 1 <= self.profile_cap < self.n_items:
+            raise ParameterError(f"profile_cap must be from 1 to below the items, got {self.profile_cap}.")
+
+    @property
+    def n_protected(self) -> int:
+        """h, or the public cap H where there is one: what f, p and q are calibrated from."""
+        return self.n_rated if self.profile_cap is None else self.profile_cap
+
+    def probabilities(self) -> SelectionProbabilities[float]:
+        """f, p*, q*, p and q (Theorems 1 and 2)."""
+        return calibrate_selection(
+            self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i, self.epsilon_p
+        )
+
+    def smallest_epsilon_p(self) -> float:
+        """Below it, no p and q exist."""
+        return smallest_epsilon_p(self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meaning:
+    """What a `SelectionBudget` comes to. Beliefs are the server's, that one given item is rated."""
+
+    probabilities: SelectionProbabilities[float]
+    bit_survives: float  # a permanent bit is what it was: 1 − f/2
+    items_sent: float  # per round, on average
+    real_among_them: float
+    real_by_chance: float  # the same if the items were drawn blindly
+    belief_before: float
+    belief_after_one_round: float  # at most: the item was sent
+    belief_after_all_rounds: float  # at most: the item was sent in every round
+    belief_never_sent: float  # at least: it was sent in none
+    epsilon_round: float
+    epsilon_all_rounds: float
+    epsilon_one_rating: float
+    smallest_epsilon_p: float
+    real_errors_outside_fakes: float
+    unit: str
+    not_covered: list[str]
+
+
+def explain_budget(budget: SelectionBudget) -> Meaning:
+    """Prices and probabilities of `budget` as one person meets them.
+
+    One item's bits over T rounds, k of them ones, are as likely as (1 − f/2) a + (f/2) b if it is rated and
+    (f/2) a + (1 − f/2) b if not, with a = qᵏ (1 − q)ᵀ⁻ᵏ and b the same in p. Their ratio grows with k: the belief
+    moves most when the item is sent always (k = T) or never (k = 0), and never beyond exp(±epsilon_p / 2h).
+    """
+    found = budget.probabilities()
+    counted = min(budget.n_rated, budget.n_protected)  # ones in B
+    real = counted * found.prob_send_rated + (budget.n_rated - counted) * found.prob_send_unrated
+    sent = counted * found.prob_send_rated + (budget.n_items - counted) * found.prob_send_unrated
+    spent = min(budget.rounds * budget.epsilon_i, budget.epsilon_p)
+    return Meaning(
+        probabilities=found,
+        bit_survives=1 - found.prob_randomize / 2,
+        items_sent=sent,
+        real_among_them=real,
+        real_by_chance=sent * budget.n_rated / budget.n_items,
+        belief_before=budget.prior,
+        belief_after_one_round=belief(budget, rounds=1),
+        belief_after_all_rounds=belief(budget, rounds=budget.rounds),
+        belief_never_sent=belief(budget, rounds=budget.rounds, sent=False),
+        epsilon_round=budget.epsilon_i,
+        epsilon_all_rounds=spent,
+        epsilon_one_rating=spent / budget.n_protected,
+        smallest_epsilon_p=budget.smallest_epsilon_p(),
+        real_errors_outside_fakes=-math.expm1(-budget.epsilon_g),
+        unit=_unit(budget.profile_cap),
+        not_covered=selection_not_covered(budget.profile_cap),
+    )
+
+
+def belief(budget: SelectionBudget, *, rounds: int, sent: bool = True) -> float:
+    """The server's belief in one item after seeing it in each of `rounds` selections, or in none of them.
+
+    Bayes' rule on the two likelihoods of `explain_budget`, in logarithms.
+    """
+    found = budget.probabilities()
+    one, zero = found.prob_send_one, found.prob_send_zero
+    with np.errstate(divide="ignore"):  # p = 0 or q = 1 at the smallest epsilon_p
+        a, b = rounds * np.log([one, zero] if sent else [1 - one, 1 - zero])
+    keep, flip = math.log1p(-found.prob_randomize / 2), math.log(found.prob_randomize / 2)
+    log_ratio = np.logaddexp(keep + a, flip + b) - np.logaddexp(flip + a, keep + b)
+    log_odds = math.log(budget.prior) - math.log1p(-budget.prior) + float(log_ratio)
+    return float(expit(log_odds))
+
+
+def _unit(profile_cap: int | None) -> str:
+    if profile_cap is None:
+        return "profile-level: which items are reported, for two profiles of the same number of ratings"
+    return f"profile-level: which items are reported, for any two profiles of up to {profile_cap} ratings"

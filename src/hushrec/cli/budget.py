@@ -1,0 +1,112 @@
+"""`hushrec budget`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hushrec.cli.app import JsonFlag, app, print_json, say
+
+if TYPE_CHECKING:
+    from hushrec.budget.meaning import Meaning, SelectionBudget
+
+
+@app.command(epilog="Example: hushrec budget --rated 20 --items 3706 --epsilon-i 1 --profile-cap 600 --plot budget.svg")
+def budget(
+    rated: Annotated[int, typer.Option(help="How many items the person rated.")] = 85,
+    items: Annotated[int, typer.Option(help="How many items there are.")] = 1682,
+    reports_per_client: Annotated[
+        float | None, typer.Option(help="Items a device reports per round, on average.  [default: as many as rated]")
+    ] = None,
+    epsilon_i: Annotated[float, typer.Option(help="Budget of one round's selection.")] = 4.0,
+    epsilon_p: Annotated[
+        float | None, typer.Option(help="Budget of all rounds' selections.  [default: 2 × epsilon-i]")
+    ] = None,
+    epsilon_g: Annotated[float, typer.Option(help="Range of the fake errors; 0 is α = ∞. No guarantee.")] = 4.0,
+    rounds: Annotated[int, typer.Option(help="Rounds to take part in.")] = 100,
+    profile_cap: Annotated[int | None, typer.Option(help="Calibrate from this public number of ratings.")] = None,
+    prior: Annotated[
+        float, typer.Option(help="What the server believed before: the chance that one item is rated.")
+    ] = 0.05,
+    plot: Annotated[Path | None, typer.Option(help="Draw it, too: an SVG file.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say what an sdcf budget means for one person, in plain words; nothing is trained."""
+    from hushrec.budget.meaning import SelectionBudget, explain_budget
+
+    chosen = SelectionBudget(
+        n_rated=rated,
+        n_items=items,
+        reports_per_client=float(rated) if reports_per_client is None else reports_per_client,
+        epsilon_i=epsilon_i,
+        epsilon_p=2 * epsilon_i if epsilon_p is None else epsilon_p,
+        epsilon_g=epsilon_g,
+        rounds=rounds,
+        profile_cap=profile_cap,
+        prior=prior,
+    )
+    meaning = explain_budget(chosen)
+    if plot is not None:
+        _draw(chosen, plot)
+    if as_json:
+        print_json({**vars(chosen), **vars(meaning), "probabilities": vars(meaning.probabilities)})
+    else:
+        print("\n".join(in_words(chosen, meaning)))
+
+
+def _draw(chosen: "SelectionBudget", plot: Path) -> None:
+    from hushrec.errors import RunError
+    from hushrec.report.plots import budget_plot
+
+    try:
+        plot.write_text(budget_plot(chosen), "utf-8")
+    except OSError as error:
+        raise RunError(f"the plot could not be written to {plot} ({error.strerror or error}).") from None
+    say(f"plot: {plot}")
+
+
+def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
+    """The lines to print, none wider than 80."""
+    found = meaning.probabilities
+    cap = "" if chosen.profile_cap is None else f", calibrated from a public cap of {chosen.profile_cap}"
+    return [
+        f"A person who rated {chosen.n_rated:,} of {chosen.n_items:,} items, in {chosen.rounds:,} rounds of sdcf{cap}.",
+        "",
+        "What the device sends",
+        f"  each round, on average, {meaning.items_sent:.1f} items; {meaning.real_among_them:.1f} are really rated",
+        f"  (drawn blindly, {meaning.real_by_chance:.1f} would be)",
+        f"  a permanent bit is still true with probability {meaning.bit_survives:.2f}",
+        "",
+        "What the server can believe about one item, from which items are sent",
+        f"  before                                  {meaning.belief_before:8.2%}",
+        f"  sent in one round: at most              {meaning.belief_after_one_round:8.2%}",
+        f"  sent in all {chosen.rounds:>5,} rounds: at most       {meaning.belief_after_all_rounds:8.2%}",
+        f"  sent in none of them: at least          {meaning.belief_never_sent:8.2%}",
+        "",
+        "What it costs (δ = 0)",
+        *_wrapped(f"unit: {meaning.unit}"),
+        f"  one round                               ε = {meaning.epsilon_round:g}",
+        f"  all {chosen.rounds:>5,} rounds                        ε = {meaning.epsilon_all_rounds:g}",
+        f"  one rating replaced by another          ε = {meaning.epsilon_one_rating:.3g}, all rounds",
+        f"  the smallest epsilon_p that works       {meaning.smallest_epsilon_p:.4g} (here {chosen.epsilon_p:g})",
+        "",
+        "How: chance that …",
+        f"  f   a permanent bit is replaced by a coin     {found.prob_randomize:.4f}",
+        f"  p*  an unrated item is sent                   {found.prob_send_unrated:.4f}",
+        f"  q*  a rated item is sent                      {found.prob_send_rated:.4f}",
+        f"  p   an item is sent whose permanent bit is 0  {found.prob_send_zero:.4f}",
+        f"  q   an item is sent whose permanent bit is 1  {found.prob_send_one:.4f}",
+        "",
+        "Not covered",
+        *(line for what in meaning.not_covered for line in _wrapped(f"- {what}")),
+        *_wrapped(
+            f"- at epsilon_g = {chosen.epsilon_g:g}, {meaning.real_errors_outside_fakes:.0%} of a person's real errors"
+            " lie where no fake can be"
+        ),
+    ]
+
+
+def _wrapped(text: str) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(text, 78, initial_indent="  ", subsequent_indent="    ")

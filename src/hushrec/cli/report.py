@@ -1,0 +1,80 @@
+"""`hushrec report`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
+
+if TYPE_CHECKING:
+    from hushrec.report import Study
+
+
+@app.command(epilog="Example: hushrec report runs/first runs/second --out compare.html")
+def report(
+    folders: Annotated[list[Path], typer.Argument(help="Run folders that `train --out` made, or folders of them.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    plots: Annotated[
+        Path | None, typer.Option(help="The folder for the plots as SVG files.  [default: beside the page]")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tables, plots and one self-contained HTML page from finished runs; nothing is computed anew."""
+    from hushrec.report import write_report
+
+    written = write_report(folders, out, plots_folder=plots)
+    if as_json:
+        print_json(
+            {
+                "page": str(written.page),
+                "plots": [str(path) for path in written.plots],
+                "studies": [_summary(study) for study in written.studies],
+            }
+        )
+        return
+    for study in written.studies:
+        print_study(study)
+    say(f"page: {written.page}; plots: {', '.join(str(path) for path in written.plots)}")
+
+
+def print_study(study: "Study") -> None:
+    """The table of one data set, best first, and what it comes to."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from hushrec.report.tables import measures, study_rows, verdict
+
+    console = Console(highlight=False)
+    console.print(
+        f"{harmless(study.dataset)}: {study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train,"
+        f" {study.n_test:,} to test, model {harmless(study.model)}"
+    )
+    table = Table("", *(name.upper() for name in measures(study)), "gap", "protects", box=None, pad_edge=False)
+    for row in study_rows(study):
+        style = "dim" if row.baseline else None
+        cells = [row.name, *row.values, row.gap, row.protects]
+        table.add_row(*(harmless(cell) for cell in cells), style=style)
+    console.print(table)
+    console.print(harmless(verdict(study)))
+
+
+def _summary(study: "Study") -> dict[str, Any]:
+    return {
+        "dataset": study.dataset,
+        "model": study.model,
+        "measure": study.measure,
+        "settings": [
+            {
+                "label": setting.label,
+                "protocol": setting.protocol,
+                "unit": setting.unit,
+                "protects": setting.protects,
+                "not_covered": list(setting.not_covered),
+                "metrics": setting.metrics,
+                "beats_best_baseline": study.beats(setting),
+            }
+            for setting in study.settings
+        ],
+        "baselines": study.baselines,
+    }

@@ -1,0 +1,184 @@
+"""Plots as SVG text, in colours that a page can turn dark. matplotlib is imported when a plot is drawn."""
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from hushrec.budget.meaning import SelectionBudget, belief, explain_budget
+from hushrec.report.records import Setting, Study
+from hushrec.report.tables import baseline_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Drawn in these; `inline` swaps each for a variable of the page. The series are told apart by colour-blind people.
+INK, MUTED, RULE = "#1f2430", "#5b6372", "#d5d9e0"
+SERIES = ("#0b62a4", "#c2500a", "#00795a", "#a8407f", "#8a6500", "#3e7cb8", "#7d3ac1", "#63656b")
+DASHES = ("-", "--", "-.", ":")
+VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
+    colour: f"--series-{number}" for number, colour in enumerate(SERIES, start=1)
+}
+WIDTH, HEIGHT = 5.4, 4.3  # inches: text stays readable on a phone
+
+
+def curves(study: Study) -> str:
+    """The measure by round, a band from the lowest to the highest seed, baselines as lines."""
+    with _axes(WIDTH, HEIGHT) as (figure, axes):
+        top = _baseline_lines(study, axes, upright=False)
+        for number, setting in enumerate(setting for setting in study.settings if setting.curve):
+            _draw_curve(axes, number, setting)
+            assert setting.curve is not None
+            top.append(setting.curve.mean[-1])
+        _limit(axes, study, top)
+        axes.set_xlabel("round")
+        axes.set_ylabel(_axis_name(study))
+        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
+        return _svg(figure)
+
+
+def _draw_curve(axes: "Axes", number: int, setting: Setting) -> None:
+    curve = setting.curve
+    assert curve is not None
+    colour, dash = SERIES[number % len(SERIES)], DASHES[number // len(SERIES) % len(DASHES)]
+    axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=1.8, label=setting.label)
+    if len(setting.metrics[next(iter(setting.metrics))]) > 1:
+        axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
+
+
+def finals(study: Study) -> str:
+    """Where every setting ends, one line each with its budget and unit; baselines as vertical lines."""
+    settings = sorted(
+        study.settings, key=lambda setting: setting.mean(study.measure), reverse=not study.larger_is_better
+    )
+    with _axes(WIDTH, 1.5 + 0.52 * len(settings)) as (figure, axes):
+        _baseline_lines(study, axes, upright=True)
+        for place, setting in enumerate(settings):
+            number = study.settings.index(setting)
+            values = setting.metrics[study.measure]
+            axes.plot([min(values), max(values)], [place, place], color=SERIES[number % len(SERIES)], linewidth=2)
+            axes.plot(setting.mean(study.measure), place, "o", color=SERIES[number % len(SERIES)], markersize=6)
+        axes.set_yticks(range(len(settings)), [f"{setting.label}\n{setting.protects}" for setting in settings])
+        for label in axes.get_yticklabels():
+            label.set_fontsize(7.5)
+        axes.set_ylim(-0.6, len(settings) - 0.4)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel(_axis_name(study))
+        return _svg(figure)
+
+
+def budget_plot(budget: SelectionBudget) -> str:
+    """Real items among those sent, by epsilon_i; and the server's belief in one item, by round, at worst."""
+    with _axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
+        scales = [2.0**power for power in range(-4, 11)]
+        usable = [epsilon for epsilon in scales if epsilon * 2 < 600 * budget.n_protected]
+        real = [explain_budget(_with_epsilon(budget, epsilon)).real_among_them for epsilon in usable]
+        left.plot(usable, real, color=SERIES[0], linewidth=1.8, label="really rated")
+        meaning = explain_budget(budget)
+        left.axhline(meaning.items_sent, color=MUTED, linestyle="--", linewidth=1.2, label="sent")
+        left.axhline(meaning.real_by_chance, color=MUTED, linestyle=":", linewidth=1.2, label="really rated, by chance")
+        left.plot(budget.epsilon_i, meaning.real_among_them, "o", color=SERIES[1], label="this budget")
+        left.set_xscale("log", base=2)
+        left.set_xticks(usable[::2], [f"{epsilon:g}" for epsilon in usable[::2]])
+        left.set_xlabel("ε_I per round, profile-level (ε_P = 2 ε_I)")
+        left.set_ylabel("items per round")
+        _legend(left)
+        rounds = range(1, budget.rounds + 1)
+        always = [100 * belief(budget, rounds=count) for count in rounds]
+        never = [100 * belief(budget, rounds=count, sent=False) for count in rounds]
+        right.plot(rounds, always, color=SERIES[1], linewidth=1.8, label="sent in every round")
+        right.plot(rounds, never, color=SERIES[0], linewidth=1.8, label="never sent")
+        right.axhline(100 * budget.prior, color=MUTED, linestyle=":", linewidth=1.2, label="before")
+        right.set_xlabel("round")
+        right.set_ylabel("server's belief that one item is rated (%)")
+        _legend(right)
+        return _svg(figure)
+
+
+def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
+    return SelectionBudget(**{**vars(budget), "epsilon_i": epsilon_i, "epsilon_p": 2 * epsilon_i})
+
+
+def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> list[float]:
+    """One muted line with its name on it for each baseline; returns where they lie."""
+    for name in study.baselines:
+        at, label = study.baseline(name), baseline_name(name)
+        where: dict[str, Any]
+        if upright:
+            axes.axvline(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
+            where = {"xy": (at, 1), "xycoords": ("data", "axes fraction"), "rotation": 40, "ha": "left", "va": "bottom"}
+        else:
+            axes.axhline(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
+            where = {"xy": (1, at), "xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
+        axes.annotate(label, xytext=(0, 1.5), textcoords="offset points", fontsize=7.5, color=MUTED, **where)
+    return [study.baseline(name) for name in study.baselines]
+
+
+def _limit(axes: "Axes", study: Study, ends: list[float]) -> None:
+    """Shows where curves end, not where they start: the first rounds are far off."""
+    low, high = min(ends), max(ends)
+    margin = 0.12 * (high - low or 1)
+    above = high + margin if study.larger_is_better else high + 3 * margin
+    axes.set_ylim(low - (3 * margin if study.larger_is_better else margin), above)
+
+
+def _axis_name(study: Study) -> str:
+    better = "larger" if study.larger_is_better else "smaller"
+    return f"{study.measure.upper()} on the test part ({better} is better)"
+
+
+def _legend(axes: "Axes") -> None:
+    axes.legend(loc="best", frameon=False, fontsize=8, handlelength=2.4)
+
+
+@contextmanager
+def _axes(width: float, height: float, columns: int = 1) -> Iterator[tuple["Figure", Any]]:
+    """A figure of our looks, without a global state: no pyplot."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    looks: dict[Any, Any] = {
+        "text.parse_math": False,  # a name may hold a dollar sign
+        "svg.fonttype": "none",
+        "svg.hashsalt": "hushrec",
+        "font.family": "sans-serif",
+        "font.size": 9,
+        "text.color": INK,
+        "axes.edgecolor": RULE,
+        "axes.labelcolor": INK,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.grid": True,
+        "grid.color": RULE,
+        "grid.linewidth": 0.6,
+        "xtick.color": MUTED,
+        "ytick.color": MUTED,
+        "axes.axisbelow": True,
+    }
+    with matplotlib.rc_context(looks):
+        figure = Figure(figsize=(width, height), layout="constrained")
+        axes = figure.subplots(1, columns)
+        yield figure, axes
+
+
+def _svg(figure: "Figure") -> str:
+    file = io.StringIO()
+    figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "hushrec"})
+    return file.getvalue()
+
+
+def inline(svg: str, title: str) -> str:
+    """The same plot as part of a page: the page's colours, no background, a name for those who cannot see it."""
+    from html import escape
+
+    body = svg[svg.index("<svg") :]
+    body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
+    body = re.sub(r' id="[a-zA-Z0-9]+_\d+"', "", body)
+    body = re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", body)
+    body = re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", body)
+    body = re.sub(r"fill: #ffffff(?=[;\"])", "fill: none", body)
+    for colour, variable in VARIABLES.items():
+        body = body.replace(colour, f"var({variable})")
+    return body.replace("<svg ", f'<svg role="img" aria-label="{escape(title)}" ', 1)

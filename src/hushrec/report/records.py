@@ -1,0 +1,210 @@
+"""Reads run folders into studies: the runs on one data set, grouped by setting, several seeds side by side."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hushrec.errors import RunError
+from hushrec.runs import read_record
+
+# Measures in the order of preference; True where larger is better.
+MEASURES = {"rmse": False, "auc": True}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A measure by round: over several seeds the mean, the lowest and the highest."""
+
+    rounds: list[int]
+    mean: list[float]
+    low: list[float]
+    high: list[float]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All runs of one protocol with one budget; `curve` is None for what was only compared with."""
+
+    label: str
+    protocol: str
+    private: bool
+    protects: str
+    unit: str
+    not_covered: tuple[str, ...]
+    metrics: dict[str, list[float]]  # one number per seed
+    curve: Curve | None
+    n_rounds: int
+
+    def mean(self, measure: str) -> float:
+        return statistics.fmean(self.metrics[measure])
+
+    def spread(self, measure: str) -> float:
+        """The standard deviation over the seeds; 0 for one."""
+        values = self.metrics[measure]
+        return statistics.stdev(values) if len(values) > 1 else 0.0
+
+
+@dataclass(frozen=True)
+class Study:
+    """One data set under one model: its settings, and the non-personal baselines on the same splits."""
+
+    dataset: str
+    model: str
+    users: int
+    items: int
+    n_train: int
+    n_test: int
+    measure: str
+    settings: list[Setting]
+    baselines: dict[str, dict[str, list[float]]]
+
+    @property
+    def larger_is_better(self) -> bool:
+        return MEASURES[self.measure]
+
+    def baseline(self, name: str) -> float:
+        return statistics.fmean(self.baselines[name][self.measure])
+
+    @property
+    def best_baseline(self) -> str:
+        choose = max if self.larger_is_better else min
+        return choose(self.baselines, key=self.baseline)
+
+    def beats(self, setting: Setting) -> bool:
+        """Whether a setting is better than the best of what needs no personal model."""
+        gain = setting.mean(self.measure) - self.baseline(self.best_baseline)
+        return gain > 0 if self.larger_is_better else gain < 0
+
+
+def read_studies(folders: Iterable[str | Path]) -> list[Study]:
+    """Every run in or below the folders, as studies in the order in which they were met."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for path in find_runs(folders):
+        record = read_record(path)
+        try:
+            key = (record["dataset"], record["data"].get("checksum"), record["model"])
+            groups.setdefault(key, []).append(record)
+            make_study([record])  # a damaged record is refused here, by its folder
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunError(f"{path}/run.json is damaged: {type(error).__name__} while reading it.") from None
+    return [make_study(records) for records in groups.values()]
+
+
+def find_runs(folders: Iterable[str | Path]) -> list[Path]:
+    """The run folders among and below the given ones, each once."""
+    found: dict[Path, None] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise RunError(f"{folder} must be a folder with runs in it, made by `hushrec train --out`; there is none.")
+        files = [folder / "run.json"] if (folder / "run.json").is_file() else sorted(folder.rglob("run.json"))
+        if not files:
+            raise RunError(f"{folder} holds no run: expected a run.json in it or below, made by `hushrec train --out`.")
+        found |= dict.fromkeys(file.parent for file in files)
+    return list(found)
+
+
+def make_study(records: Sequence[dict[str, Any]]) -> Study:
+    """Groups runs of one data set and model by everything but their seeds."""
+    first = records[0]
+    by_setting: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        by_setting.setdefault(_setting_key(record), []).append(record)
+    settings = [_make_setting(group) for group in by_setting.values()]
+    settings += _compared(records, {setting.label for setting in settings})
+    names = list(first["baselines"])
+    measures = list(first["baselines"][names[0]])
+    data = first["data"]
+    splits = {record["split_seed"]: record["baselines"] for record in records}
+    return Study(
+        dataset=str(first["dataset"]),
+        model=str(first["model"]),
+        users=int(data["users"]),
+        items=int(data["items"]),
+        n_train=int(data["train"]),
+        n_test=int(data["test"]),
+        measure=next(name for name in MEASURES if name in first["metrics"]),
+        settings=settings,
+        baselines={
+            name: {measure: [float(split[name][measure]) for split in splits.values()] for measure in measures}
+            for name in names
+        },
+    )
+
+
+def _setting_key(record: dict[str, Any]) -> str:
+    budget = record["budget"]
+    shape = [record[name] for name in ("protocol", "engine", "rounds", "factors")] + [record.get("step")]
+    chosen = [budget.get(name) for name in ("epsilon", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap", "clamp")]
+    return repr([*shape, *chosen, budget.get("reports_per_client") if budget.get("profile_cap") else None])
+
+
+def _make_setting(group: list[dict[str, Any]]) -> Setting:
+    first = group[0]
+    metrics = {name: [float(record["metrics"][name]) for record in group] for name in first["metrics"]}
+    return _setting(first["protocol"], first["budget"], metrics, _make_curve(group), int(first["rounds"]))
+
+
+def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[Setting]:
+    """What single runs were set beside, where it has no run of its own here."""
+    found: dict[str, Setting] = {}
+    for record in records:
+        for protocol, entry in record.get("comparisons", {}).items():
+            metrics = {name: [float(value)] for name, value in entry.items() if name != "budget"}
+            setting = _setting(protocol, entry["budget"], metrics, None, int(record["rounds"]))
+            if setting.label not in taken:
+                found.setdefault(setting.label, setting)
+    return list(found.values())
+
+
+def _setting(
+    protocol: str, budget: dict[str, Any], metrics: dict[str, list[float]], curve: Curve | None, n_rounds: int
+) -> Setting:
+    return Setting(
+        label=setting_label(protocol, budget),
+        protocol=str(protocol),
+        private=float(budget["epsilon"]) != float("inf"),
+        protects=short_budget(budget),
+        unit=str(budget["unit"]),
+        not_covered=tuple(map(str, budget["not_covered"])),
+        metrics=metrics,
+        curve=curve,
+        n_rounds=n_rounds,
+    )
+
+
+def _make_curve(group: list[dict[str, Any]]) -> Curve:
+    """The measure of every round that all seeds reached."""
+    curves = [record["curve"] for record in group]
+    measure = next(name for name in MEASURES if name in group[0]["metrics"])
+    length = min(map(len, curves))
+    by_round = [[float(curve[position][measure]) for curve in curves] for position in range(length)]
+    rounds = [int(point["round"]) for point in curves[0][:length]]
+    return Curve(
+        rounds, [statistics.fmean(row) for row in by_round], list(map(min, by_round)), list(map(max, by_round))
+    )
+
+
+def setting_label(protocol: str, budget: dict[str, Any]) -> str:
+    """The protocol with the numbers that tell one setting from another."""
+    if "epsilon_i" in budget:
+        fakes = budget.get("epsilon_g")  # none for one-class data
+        shown = "" if fakes is None else ", α=∞" if float(fakes) == 0 else f", ε_g={float(fakes):g}"
+        cap = f", cap {budget['profile_cap']}" if budget.get("profile_cap") else ""
+        return f"{protocol} ε_I={float(budget['epsilon_i']):g}{shown}{cap}"
+    if float(budget["epsilon"]) == float("inf"):
+        return f"{protocol}, not private"
+    return f"{protocol} ε={float(budget['epsilon']):g}" + (", clamped" if budget.get("clamp") else "")
+
+
+def short_budget(budget: dict[str, Any]) -> str:
+    """The budget with its unit in a few words; `unit` has the whole sentence."""
+    epsilon = float(budget["epsilon"])
+    if "epsilon_p" in budget:
+        return f"which items: ε {epsilon:g} profile-level, all rounds"
+    if "clamp" in budget:
+        return f"one rating's value: ε {epsilon:g}"
+    if epsilon == float("inf"):
+        return "nothing"
+    return f"ε {epsilon:g}, δ {float(budget['delta']):g}: {budget['unit']}"

@@ -1,0 +1,80 @@
+"""A study as rows of text, for a terminal or a page."""
+
+from dataclasses import dataclass
+
+from hushrec.report.records import Setting, Study
+
+NAMES = {
+    "global_mean": "global mean",
+    "user_mean": "user mean",
+    "item_mean": "item mean",
+    "bias": "bias model (user + item)",
+    "popularity": "most popular",
+    "random": "random order",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table. `gap` is to the best baseline: below 0 is better for errors, above for AUC."""
+
+    name: str
+    values: list[str]
+    gap: str
+    protects: str
+    baseline: bool
+    better: bool
+
+
+def measures(study: Study) -> list[str]:
+    """The measures that every setting and baseline of the study has."""
+    tables = [setting.metrics for setting in study.settings] + list(study.baselines.values())
+    return [name for name in tables[0] if all(name in table for table in tables)]
+
+
+def study_rows(study: Study) -> list[Row]:
+    """Settings and baselines together, best first: where the bias model lies is for everyone to see."""
+    shown = measures(study)
+    rows = [(setting.mean(study.measure), _setting_row(study, setting, shown)) for setting in study.settings]
+    rows += [(study.baseline(name), _baseline_row(study, name, shown)) for name in study.baselines]
+    return [row for _, row in sorted(rows, key=lambda pair: -pair[0] if study.larger_is_better else pair[0])]
+
+
+def _setting_row(study: Study, setting: Setting, shown: list[str]) -> Row:
+    gap = setting.mean(study.measure) - study.baseline(study.best_baseline)
+    values = [with_spread(setting.mean(name), setting.spread(name)) for name in shown]
+    return Row(setting.label, values, f"{gap:+.3f}", setting.protects, baseline=False, better=study.beats(setting))
+
+
+def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
+    numbers = study.baselines[name]
+    values = [f"{sum(numbers[measure]) / len(numbers[measure]):.3f}" for measure in shown]
+    gap = study.baseline(name) - study.baseline(study.best_baseline)
+    return Row(baseline_name(name), values, f"{gap:+.3f}", "not a personal model", baseline=True, better=False)
+
+
+def baseline_name(name: str) -> str:
+    """What a baseline is called in front of people."""
+    return NAMES.get(name, name.replace("_", " "))
+
+
+def with_spread(mean: float, spread: float) -> str:
+    """The mean, and where there are several seeds the standard deviation."""
+    return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
+
+
+def verdict(study: Study) -> str:
+    """What the table says, in one or two sentences that flatter nobody."""
+    name = study.measure.upper()
+    best = baseline_name(study.best_baseline)
+    private = [setting for setting in study.settings if setting.private]
+    strength = f"{name} {study.baseline(study.best_baseline):.3f}"
+    said = f"The best model that knows no person's taste is the {best}: {strength}."
+    for setting in (setting for setting in study.settings if not setting.private):
+        said += f" Without privacy, {name} is {setting.mean(study.measure):.3f}."
+    winners = [setting for setting in private if study.beats(setting)]
+    if len(private) == 1:
+        said += f" The private setting {'beats' if winners else 'does not beat'} it."
+    elif private:
+        said += f" Of {len(private)} private settings, {len(winners) or 'none'} beat{'s' * (len(winners) < 2)} it."
+    return said

@@ -1,0 +1,268 @@
+"""`hushrec report`: from run.json alone to tables, plots and one page."""
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command import run
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hushrec.errors import RunError
+from hushrec.report import Section, read_studies, study_rows, write_report
+from hushrec.report.page import make_page, study_plots
+from hushrec.report.records import make_study
+from hushrec.report.tables import verdict
+
+HOSTILE = '<script>alert(1)</script> & "quotes" [red]$x_1$ \'\x1b[31m'
+
+SDCF: dict[str, Any] = {
+    "unit": "profile-level: which items are reported, over all rounds, for two profiles of the same number of ratings",
+    "epsilon": 8.0,
+    "delta": 0.0,
+    "epsilon_i": 4.0,
+    "epsilon_p": 8.0,
+    "epsilon_g": 4.0,
+    "profile_cap": None,
+    "not_covered": ["the gradient values", "a malicious server"],
+}
+PLAIN: dict[str, Any] = {"unit": "none", "epsilon": "inf", "delta": 0.0, "not_covered": ["anything a person rated"]}
+
+
+def record(protocol: str = "sdcf", rmse: float = 0.95, seed: int = 0, **changes: Any) -> dict[str, Any]:
+    """A run.json of three rounds that ends at `rmse`."""
+    return {
+        "format": 1,
+        "dataset": "toy",
+        "model": "mf",
+        "protocol": protocol,
+        "engine": "reference",
+        "seed": seed,
+        "split_seed": seed,
+        "rounds": 3,
+        "factors": 2,
+        "step": 0.4,
+        "metrics": {"rmse": rmse, "mae": rmse - 0.2},
+        "curve": [{"round": number, "rmse": rmse + 0.1 * (3 - number)} for number in (1, 2, 3)],
+        "baselines": {"global_mean": {"rmse": 1.1, "mae": 0.9}, "bias": {"rmse": 0.94, "mae": 0.74}},
+        "comparisons": {},
+        "budget": SDCF if protocol == "sdcf" else PLAIN,
+        "data": {"users": 5, "items": 7, "train": 20, "test": 5, "scale": [1, 5], "checksum": "c"},
+        **changes,
+    }
+
+
+def write_run(folder: Path, content: dict[str, Any]) -> Path:
+    """A run folder with nothing in it but run.json: a report needs no more."""
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(content))
+    return folder
+
+
+class Reader(HTMLParser):
+    """Notes everything that would reach past the page, and every script."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "action", "data") and not (value or "").startswith("#"):
+                self.outside.append(f"{tag} {name}={value}")
+            if name.startswith("on"):
+                self.outside.append(f"{tag} {name}")
+
+
+def read_page(text: str) -> Reader:
+    """What a page is made of."""
+    reader = Reader()
+    reader.feed(text)
+    return reader
+
+
+def test_seeds_of_one_setting_are_joined_and_others_kept_apart(tmp_path: Path) -> None:
+    """Two seeds of sdcf are one setting with mean and spread; plain is another."""
+    write_run(tmp_path / "a", record(rmse=0.95, seed=0))
+    write_run(tmp_path / "b", record(rmse=0.97, seed=1))
+    write_run(tmp_path / "c", record("plain", rmse=0.93))
+    (study,) = read_studies([tmp_path])
+    sdcf, plain = study.settings
+    assert sdcf.label == "sdcf ε_I=4, ε_g=4"
+    assert sdcf.mean("rmse") == pytest.approx(0.96)
+    assert sdcf.spread("rmse") == pytest.approx(0.0141421, abs=1e-6)
+    assert sdcf.curve is not None
+    assert (sdcf.curve.low[-1], sdcf.curve.high[-1]) == pytest.approx((0.95, 0.97))
+    assert (plain.label, plain.private) == ("plain, not private", False)
+
+
+def test_the_table_is_sorted_and_shows_the_bias_model_where_it_lies() -> None:
+    """Best first: plain 0.93, bias 0.94, sdcf 0.95; gaps are to the best baseline; each budget has its unit."""
+    study = make_study([record(rmse=0.95), record("plain", rmse=0.93)])
+    rows = study_rows(study)
+    assert [row.name for row in rows][:3] == ["plain, not private", "bias model (user + item)", "sdcf ε_I=4, ε_g=4"]
+    assert [row.gap for row in rows[:3]] == ["-0.010", "+0.000", "+0.010"]
+    assert rows[2].protects == "which items: ε 8 profile-level, all rounds"
+    assert [row.better for row in rows[:3]] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("errors", "said"),
+    [
+        ([0.95], "The private setting does not beat it."),
+        ([0.93], "The private setting beats it."),
+        ([0.95, 0.96], "Of 2 private settings, none beats it."),
+        ([0.93, 0.96], "Of 2 private settings, 1 beats it."),
+        ([0.93, 0.92], "Of 2 private settings, 2 beat it."),
+    ],
+)
+def test_the_verdict_counts_who_beats_the_bias_model(errors: list[float], said: str) -> None:
+    """The sentence under a table says plainly whether privacy was worth it."""
+    records = [record(rmse=error, budget={**SDCF, "epsilon_g": float(number)}) for number, error in enumerate(errors)]
+    text = verdict(make_study(records))
+    assert text.startswith("The best model that knows no person's taste is the bias model (user + item): RMSE 0.940.")
+    assert text.endswith(said)
+
+
+def test_what_a_run_was_compared_with_stands_in_where_it_has_no_run() -> None:
+    """A single run's report shows the non-private model; a run of its own takes its place."""
+    compared = {"plain": {"rmse": 0.93, "mae": 0.7, "budget": PLAIN}}
+    study = make_study([record(comparisons=compared)])
+    assert [setting.label for setting in study.settings] == ["sdcf ε_I=4, ε_g=4", "plain, not private"]
+    assert study.settings[1].curve is None
+    study = make_study([record(comparisons=compared), record("plain", rmse=0.91)])
+    assert [setting.mean("rmse") for setting in study.settings] == [0.95, 0.91]
+
+
+def test_the_larger_auc_is_the_better() -> None:
+    """One-class runs are measured by AUC, and a setting beats the most popular items from above."""
+    run_record = record(
+        metrics={"auc": 0.88},
+        curve=[{"round": 1, "auc": 0.8}, {"round": 2, "auc": 0.88}],
+        baselines={"popularity": {"auc": 0.86}, "random": {"auc": 0.5}},
+        budget={**SDCF, "epsilon_g": None},
+    )
+    study = make_study([run_record])
+    assert [row.name for row in study_rows(study)] == ["sdcf ε_I=4", "most popular", "random order"]
+    assert study.beats(study.settings[0])
+    assert "larger is better" in study_plots(study)["curves"][1]
+
+
+def test_the_page_needs_nothing_outside_itself(tmp_path: Path) -> None:
+    """No address, no script, no handler; both colour schemes; the plots are in it and beside it."""
+    write_run(tmp_path / "runs" / "a", record())
+    write_run(tmp_path / "runs" / "b", record(rmse=0.96, seed=1))
+    written = write_report([tmp_path / "runs"], tmp_path / "report.html")
+    text = written.page.read_text("utf-8")
+    page = read_page(text)
+    assert page.outside == []
+    assert "script" not in page.tags
+    assert page.tags.count("svg") == 2
+    assert "prefers-color-scheme: dark" in text
+    assert "url(http" not in text
+    assert "@import" not in text
+    assert [path.name for path in written.plots] == ["finals.svg", "curves.svg"]
+    for path in written.plots:
+        ET.fromstring(path.read_text("utf-8"))
+
+
+def test_what_no_budget_covers_is_on_the_page(tmp_path: Path) -> None:
+    """Each unit with its list."""
+    write_run(tmp_path / "a", record())
+    text = write_report([tmp_path], tmp_path / "r.html").page.read_text("utf-8")
+    for words in [*SDCF["not_covered"], SDCF["unit"]]:
+        assert words in text
+
+
+def test_several_seeds_draw_a_band() -> None:
+    """One seed is a line, two are a line with a filled area."""
+    one = study_plots(make_study([record()]))["curves"][1]
+    two = study_plots(make_study([record(), record(rmse=0.99, seed=1)]))["curves"][1]
+    assert "FillBetweenPolyCollection" not in one
+    assert "FillBetweenPolyCollection" in two
+
+
+def test_a_plot_is_the_same_bytes_every_time() -> None:
+    """No date, no random id."""
+    study = make_study([record()])
+    assert study_plots(study) == study_plots(study)
+
+
+def test_the_pages_colours_reach_the_plots() -> None:
+    """Every colour of a plot inside the page is one of the page's variables."""
+    study = make_study([record(), record("plain")])
+    text = make_page([study], [study_plots(study)], title="t")
+    svgs = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert svgs
+    assert not {colour for svg in svgs for colour in re.findall(r"#[0-9a-f]{6}\b(?=[;\"])", svg)}
+
+
+def test_hostile_names_are_text_and_nothing_else(tmp_path: Path) -> None:
+    """Markup in a data set's name, a unit, a list or a section is shown, not run, on the page and in a terminal."""
+    budget = {**PLAIN, "unit": HOSTILE, "not_covered": [HOSTILE]}
+    write_run(tmp_path / "a", record("plain", dataset=HOSTILE, model=HOSTILE, budget=budget))
+    section = Section(HOSTILE, [HOSTILE], [HOSTILE, "b"], [[HOSTILE, HOSTILE]])
+    text = write_report([tmp_path], tmp_path / "r.html", title=HOSTILE, sections=[section]).page.read_text("utf-8")
+    page = read_page(text)
+    assert "script" not in page.tags
+    assert page.outside == []
+    shown = run("report", tmp_path / "a", "--out", tmp_path / "s.html")
+    assert shown.code == 0
+    assert "[red]$x_1$" in shown.out
+    assert "\x1b" not in shown.out
+
+
+@given(name=st.text(min_size=1, max_size=40))
+def test_any_name_leaves_the_page_whole(name: str) -> None:
+    """Whatever a section is called, the page has the tags it has without it."""
+    study = make_study([record()])
+    figures = {"curves": ("c", "<svg ></svg>")}
+    tags = read_page(make_page([study], [figures], title="t", sections=[Section("s", ["p"], ["h"], [["c"]])])).tags
+    sections = [Section(name, [name], [name], [[name]])]
+    assert read_page(make_page([study], [figures], title=name, sections=sections)).tags == tags
+
+
+def test_the_command_writes_and_prints(tmp_path: Path) -> None:
+    """A table in eighty columns, the page where it was asked for, JSON on request."""
+    write_run(tmp_path / "a", record())
+    write_run(tmp_path / "b", record("plain", rmse=0.93))
+    outcome = run("report", tmp_path / "a", tmp_path / "b", "--out", tmp_path / "r.html", "--plots", tmp_path / "p")
+    assert outcome.code == 0, outcome.err
+    assert max(map(len, outcome.out.splitlines())) <= 80
+    assert "bias model" in outcome.out
+    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["curves.svg", "finals.svg"]
+    outcome = run("report", tmp_path, "--out", tmp_path / "r.html", "--json")
+    (study,) = json.loads(outcome.out)["studies"]
+    assert [setting["beats_best_baseline"] for setting in study["settings"]] == [False, True]
+
+
+def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
+    """A missing folder, an empty one, one of another version and a damaged one: one sentence each."""
+    with pytest.raises(RunError, match="must be a folder with runs in it"):
+        read_studies([tmp_path / "none"])
+    with pytest.raises(RunError, match=r"holds no run: expected a run\.json in it or below"):
+        read_studies([tmp_path])
+    write_run(tmp_path / "old", {**record(), "format": 0})
+    with pytest.raises(RunError, match="must have format 1"):
+        read_studies([tmp_path / "old"])
+    damaged = record()
+    del damaged["metrics"]
+    write_run(tmp_path / "bad", damaged)
+    with pytest.raises(RunError, match=r"bad/run\.json is damaged: KeyError"):
+        read_studies([tmp_path / "bad"])
+    assert run("report", tmp_path / "bad").code == 1
+
+
+def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    """The folder of the page must exist or be makeable."""
+    write_run(tmp_path / "a", record())
+    (tmp_path / "file").write_text("")
+    outcome = run("report", tmp_path / "a", "--out", tmp_path / "file" / "r.html")
+    assert outcome.code == 1
+    assert "the report could not be written to" in outcome.err
