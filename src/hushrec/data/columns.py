@@ -32,13 +32,15 @@ class Columns:
 def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns:
     """Finds user, item and rating: as `spec` says, else by the header's names, else by position 1, 2, 3.
 
-    A file of two columns, or `implicit`, has no rating. Line 1 counts as a header only if it holds a name
-    we know or that `spec` gives; anything else is data, and is checked as data.
+    A file of two columns, or `implicit`, has no rating. Line 1 counts as a header only if it holds names that we
+    know or that `spec` gives; anything else is data, and is checked as data.
     """
     wanted = _split_spec(spec, implicit=implicit)
     if wanted and all(part.isascii() and part.isdigit() for part in wanted):
         positions = _by_position(table, [int(part) for part in wanted])
-        header = table.names is None and _known_roles(_first_row(table)) != {}
+        first = table.first_row()
+        roles = [_role_of(first[position]) for position in positions]
+        header = table.names is None and roles == list(ROLES[: len(roles)])
     elif wanted:
         positions, header = _by_given_names(table, wanted), table.names is None
     else:
@@ -47,7 +49,7 @@ def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns
     if body.frame.is_empty():
         raise DataError(f"{table.path} has a header but no ratings below it; expected one rating per line.")
     columns = [body.frame.to_series(position) for position in positions]
-    users, items = (_clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
+    users, items = (clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
     return Columns(body, users, items, columns[2] if len(columns) == 3 else None)
 
 
@@ -62,8 +64,9 @@ def _split_spec(spec: str | None, *, implicit: bool) -> list[str]:
     return parts
 
 
-def _first_row(table: Table) -> list[str]:
-    return list(table.names) if table.names is not None else [str(field) for field in table.frame.row(0)]
+def is_item_name(name: str) -> bool:
+    """Whether a column of this name holds item ids: `id`, or a name we know for items."""
+    return name.lower() == "id" or _role_of(name) == "item"
 
 
 def _role_of(name: str) -> str | None:
@@ -88,7 +91,7 @@ def _by_position(table: Table, wanted: list[int]) -> list[int]:
 
 
 def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
-    names = [name.strip() for name in _first_row(table)]
+    names = [name.strip() for name in table.first_row()]
     for name in wanted:
         if names.count(name) != 1:
             count = "no" if name not in names else "more than one"
@@ -100,7 +103,7 @@ def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
 
 
 def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
-    roles = _known_roles(_first_row(table))
+    roles = _known_roles(table.first_row())
     width = table.frame.width
     one_class = implicit or width == 2
     needed = ROLES[:2] if one_class else ROLES
@@ -125,7 +128,7 @@ def _header_place(table: Table) -> str:
     return f"{table.path}, line 1" if table.names is None else str(table.path)
 
 
-def _clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
+def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
     """Ids as text without surrounding space; none may be empty."""
     if column.dtype != pl.String:
         if not (column.dtype.is_integer() or isinstance(column.dtype, (pl.Categorical, pl.Enum))):

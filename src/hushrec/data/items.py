@@ -6,12 +6,14 @@ for. An item that the file does not list has its id for a title, no flag set and
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
+from hushrec.data.columns import clean_ids, is_item_name
 from hushrec.data.ratings import year_of
-from hushrec.data.tables import Table, read_bytes, read_table
+from hushrec.data.tables import read_bytes, read_table
 from hushrec.errors import DataError
 
 MOST_CATEGORIES = 100
@@ -21,33 +23,39 @@ _GENRES = (
 )
 GENRES_100K = _GENRES.split("|")
 
-Items = tuple[list[str], pl.DataFrame | None]
+
+@dataclass(frozen=True, eq=False)
+class Listing:
+    """The rows of an items file: ids, titles (null where missing), and attributes as numbers or text."""
+
+    ids: pl.Series
+    titles: pl.Series
+    attributes: pl.DataFrame
 
 
-def read_items(path: Path, item_ids: Sequence[str]) -> Items:
+def read_items(path: Path, item_ids: Sequence[str]) -> tuple[list[str], pl.DataFrame | None]:
     """Titles and attributes of `item_ids`, in that order."""
     name = path.name.removesuffix(".gz")
-    listed = PUBLISHED[name](path) if name in PUBLISHED else _read_own(path)
-    if listed["id"].is_duplicated().any():
-        raise DataError(
-            f"{path}, column 1: expected each item id once; {listed['id'].is_duplicated().sum()} rows repeat one."
-        )
-    wanted = pl.DataFrame({"id": list(item_ids)}, schema={"id": pl.String})
-    table = wanted.join(listed, on="id", how="left", maintain_order="left")
-    titles = table.select(pl.col("title").fill_null(pl.col("id"))).to_series().to_list()
-    attributes = _encode(table.drop("id", "title"))
-    return titles, attributes if attributes.width else None
+    listing = PUBLISHED[name](path) if name in PUBLISHED else _read_own(path)
+    row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
+    if len(row_of) != len(listing.ids):
+        repeats = len(listing.ids) - len(row_of)
+        raise DataError(f"{path}, column 1: expected each item id once; {repeats} rows repeat an earlier one.")
+    rows = pl.Series([row_of.get(item) for item in item_ids], dtype=pl.UInt32)
+    titles = listing.titles.gather(rows)
+    attributes = _encode(path, [column.gather(rows) for column in listing.attributes])
+    return [title or item for title, item in zip(titles, item_ids, strict=True)], attributes
 
 
-def _encode(columns: pl.DataFrame) -> pl.DataFrame:
+def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
     """Text columns to one flag per category; numbers stay. A text column of many categories is left out."""
     encoded: list[pl.Series] = []
     for column in columns:
-        if column.dtype == pl.Float64:
-            encoded.append(column)
-        else:
-            encoded.extend(_flags(column))
-    return pl.DataFrame(encoded)
+        encoded.extend([column] if column.dtype == pl.Float64 else _flags(column))
+    names = [column.name for column in encoded]
+    if len(set(names)) != len(names):
+        raise DataError(f"{path}, line 1: a column name equals another's NAME=CATEGORY. Rename one of them.")
+    return pl.DataFrame(encoded) if encoded else None
 
 
 def _flags(column: pl.Series) -> list[pl.Series]:
@@ -58,44 +66,43 @@ def _flags(column: pl.Series) -> list[pl.Series]:
     return [lists.list.contains(category).alias(f"{column.name}={category}") for category in categories]
 
 
-def _read_own(path: Path) -> pl.DataFrame:
+def _read_own(path: Path) -> Listing:
     """A table with a header: the id first, a `title` (or `name`) if there is one, attributes."""
     table = read_table(path)
-    names = table.names if table.names is not None else [str(field).strip() for field in table.frame.row(0)]
+    names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
-    if len(set(names)) != len(names) or "" in names:
-        raise DataError(f"{path}, line 1: expected a header of different column names: id, title and attributes.")
-    frame = body.frame.rename(dict(zip(body.frame.columns, names, strict=True)))
-    ids = _item_ids(body, frame.to_series(0))
-    title = next((name for name in names[1:] if name.lower() in ("title", "name")), None)
-    titles = pl.Series("title", [None] * len(ids), dtype=pl.String) if title is None else frame[title].cast(pl.String)
-    others = [_own_attribute(frame[name]) for name in names[1:] if name != title]
-    return pl.DataFrame(
-        [ids, titles.alias("title"), *(series for series in others if series.name not in ("id", "title"))]
-    )
+    if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):
+        raise DataError(
+            f"{path}, line 1: expected a header of different names, the item id first (id, item, movie, …), then title "
+            "and attributes."
+        )
+    columns = dict(zip(names, body.frame, strict=True))
+    ids = clean_ids(body, columns.pop(names[0]), "1 (item id)")
+    by_lower_name = {name.lower(): name for name in columns}
+    title = by_lower_name.get("title", by_lower_name.get("name"))
+    titles = pl.Series([None] * len(ids), dtype=pl.String) if title is None else _text(path, columns.pop(title))
+    attributes = [_own_attribute(path, column).alias(name) for name, column in columns.items()]
+    return Listing(ids, titles, pl.DataFrame(attributes))
 
 
-def _item_ids(table: Table, column: pl.Series) -> pl.Series:
-    if not (column.dtype == pl.String or column.dtype.is_integer()):
-        raise DataError(f"{table.path}, column 1: expected item ids, as whole numbers or text.")
-    ids = column.cast(pl.String).str.strip_chars().alias("id")
-    empty = (ids.is_null() | (ids == "")).fill_null(True)
-    if empty.any():
-        row = empty.arg_max()
-        assert row is not None
-        raise DataError(f"{table.place(row, '1')}: expected an item id, found an empty field.")
-    return ids
-
-
-def _own_attribute(column: pl.Series) -> pl.Series:
+def _own_attribute(path: Path, column: pl.Series) -> pl.Series:
     """Numbers if every filled field is one, else text."""
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
-        return column.cast(pl.Float64)
-    text = column.cast(pl.String, strict=False).str.strip_chars()
-    filled = text.set(text == "", None)
-    numbers = filled.cast(pl.Float64, strict=False)
-    usable = numbers.is_finite().fill_null(False)
-    return numbers if filled.is_not_null().any() and bool((usable | filled.is_null()).all()) else text
+        return column.cast(pl.Float64).fill_nan(None)
+    text = _text(path, column)
+    numbers = text.cast(pl.Float64, strict=False)
+    are_numbers = numbers.is_finite().fill_null(False) | text.is_null()
+    return numbers if text.is_not_null().any() and are_numbers.all() else text
+
+
+def _text(path: Path, column: pl.Series) -> pl.Series:
+    """Text without surrounding space, null where empty; a list of texts becomes `a|b`."""
+    if column.dtype == pl.List(pl.String):
+        column = column.list.join("|", ignore_nulls=True)
+    if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
+        raise DataError(f"{path}: expected numbers, text or lists of text in every column of an items file.")
+    text = column.cast(pl.String).str.strip_chars()
+    return text.set((text == "").fill_null(False), None)
 
 
 def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
@@ -110,7 +117,7 @@ def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
     return rows
 
 
-def _read_ml_100k(path: Path) -> pl.DataFrame:
+def _read_ml_100k(path: Path) -> Listing:
     """`u.item`: id, title, release date, video date, address, 19 flags."""
     rows = _lines(path, "|", 5 + len(GENRES_100K))
     genres = ["|".join(name for name, flag in zip(GENRES_100K, row[5:], strict=True) if flag == "1") for row in rows]
@@ -118,13 +125,13 @@ def _read_ml_100k(path: Path) -> pl.DataFrame:
     return _published(rows, [row[1] for row in rows], years, genres)
 
 
-def _read_ml_1m(path: Path) -> pl.DataFrame:
+def _read_ml_1m(path: Path) -> Listing:
     """`movies.dat`: id, title, genres."""
     rows = _lines(path, "::", 3)
     return _published(rows, [row[1] for row in rows], [year_of(row[1]) for row in rows], [row[2] for row in rows])
 
 
-def _read_netflix(path: Path) -> pl.DataFrame:
+def _read_netflix(path: Path) -> Listing:
     """`movie_titles.csv`: id, year or NULL, title."""
     rows = _lines(path, ",", 3)
     years = [float(row[1]) if row[1].isascii() and row[1].isdigit() else None for row in rows]
@@ -133,13 +140,12 @@ def _read_netflix(path: Path) -> pl.DataFrame:
 
 def _published(
     rows: list[list[str]], titles: list[str], years: list[float | None], genres: list[str] | None
-) -> pl.DataFrame:
-    columns = [
-        pl.Series("id", [row[0] for row in rows], dtype=pl.String),
-        pl.Series("title", titles, dtype=pl.String),
-        pl.Series("year", years, dtype=pl.Float64),
-    ]
-    return pl.DataFrame(columns + ([] if genres is None else [pl.Series("genre", genres, dtype=pl.String)]))
+) -> Listing:
+    attributes = [pl.Series("year", years, dtype=pl.Float64)]
+    if genres is not None:
+        attributes.append(pl.Series("genre", genres, dtype=pl.String))
+    ids = pl.Series([row[0] for row in rows], dtype=pl.String)
+    return Listing(ids, pl.Series(titles, dtype=pl.String), pl.DataFrame(attributes))
 
 
 def _year_of_date(date: str) -> float | None:
@@ -147,7 +153,7 @@ def _year_of_date(date: str) -> float | None:
     return float(match[1]) if match else None
 
 
-PUBLISHED: dict[str, Callable[[Path], pl.DataFrame]] = {
+PUBLISHED: dict[str, Callable[[Path], Listing]] = {
     "u.item": _read_ml_100k,
     "movies.dat": _read_ml_1m,
     "movie_titles.csv": _read_netflix,

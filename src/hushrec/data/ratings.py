@@ -1,6 +1,7 @@
 """Ratings in memory: ids, indices, values, the scale they are on, and what is public about the items."""
 
 import hashlib
+import json
 import math
 import re
 from dataclasses import dataclass
@@ -138,8 +139,7 @@ class Ratings:
         """SHA-256 of ids, rows in order, values and scale; titles, attributes and the name are not in it."""
         digest = hashlib.sha256(b"hushrec ratings 1")
         for ids in (self.user_ids, self.item_ids):
-            text = "\n".join(ids).encode()
-            digest.update(len(text).to_bytes(8, "little") + text)
+            digest.update(json.dumps(ids).encode())
         for array in (self.users, self.items):
             digest.update(array.astype("<i8").tobytes())
         if self.values is not None and self.scale is not None:

@@ -1,14 +1,17 @@
 """`load`: ratings from a named set, a file, or the generator."""
 
+import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from hushrec.data import items as item_files
-from hushrec.data import named, synthetic
+from hushrec.data import named
 from hushrec.data.columns import choose_columns, read_values
+from hushrec.data.items import read_items
 from hushrec.data.ratings import FloatArray, IntArray, Ratings, Scale, index_ids
+from hushrec.data.synthetic import from_name as synthetic_from_name
 from hushrec.data.tables import Table, read_table
 from hushrec.errors import DataError
 
@@ -34,18 +37,20 @@ def load(
     if duplicates not in DUPLICATES:
         raise DataError(f"duplicates must be one of {', '.join(DUPLICATES)}, got {duplicates!r}.")
     scale = Scale.parse(scale) if isinstance(scale, str) else scale
-    if isinstance(source, str) and (source == "synthetic" or source.startswith("synthetic:")):
-        return synthetic.from_name(source)
+    items_path = Path(items_file) if items_file else None
+    if isinstance(source, str) and source.partition(":")[0] == "synthetic":
+        if columns or scale or items_path:
+            raise DataError("synthetic ratings have their own columns, scale and items: leave those settings out.")
+        ratings = synthetic_from_name(source)
+        return dataclasses.replace(ratings, values=None, scale=None) if implicit else ratings
     if isinstance(source, str) and source in named.SETS:
         place = named.find(source, data_dir)
-        items_path = Path(items_file) if items_file else place.items
-        return _from_file(source, place.ratings, items_path, columns, scale, duplicates, implicit)
+        return _from_file(source, place.ratings, items_path or place.items, columns, scale, duplicates, implicit)
+    if not os.path.exists(source):
+        names = ", ".join(["synthetic", *named.SETS])
+        raise DataError(f"{source}: no such file, and no set of that name. Named sets: {names}.")
     path = Path(source)
-    if not path.exists():
-        raise DataError(
-            f"{path}: no such file, and no set of that name. Named sets: synthetic, {', '.join(named.SETS)}."
-        )
-    return _from_file(path.name, path, Path(items_file) if items_file else None, columns, scale, duplicates, implicit)
+    return _from_file(path.name, path, items_path, columns, scale, duplicates, implicit)
 
 
 def _from_file(
@@ -66,7 +71,7 @@ def _from_file(
     user_ids, users = index_ids(chosen.users)
     item_ids, items = index_ids(chosen.items)
     users, items, values = _settle_duplicates(chosen.table, users, items, values, duplicates)
-    titles, attributes = item_files.read_items(items_path, item_ids) if items_path else (None, None)
+    titles, attributes = read_items(items_path, item_ids) if items_path else (None, None)
     return Ratings(name, user_ids, item_ids, users, items, values, scale, titles, attributes)
 
 

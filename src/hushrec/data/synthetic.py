@@ -157,8 +157,11 @@ def from_name(name: str) -> Ratings:
         settings[names[key]] = int(number)
     if "n_ratings" not in settings:
         n_users, n_items = settings.get("n_users", 300), settings.get("n_items", 400)
-        settings["n_ratings"] = min(n_users * n_items, 60 * n_users)
-    return synthetic(**settings)
+        settings["n_ratings"] = n_users * max(1, min(60, int(0.3 * n_items)))
+    try:
+        return synthetic(**settings)
+    except ParameterError as error:
+        raise DataError(f"{name!r}: {error}") from None
 
 
 def _make_world(shape: Shape) -> _World:

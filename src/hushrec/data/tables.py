@@ -8,6 +8,8 @@ be somebody's rating.
 import csv
 import gzip
 import io
+import subprocess
+import sys
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ PARQUET_MAGIC = b"PAR1"
 SEPARATORS = ("\t", "::", ",", ";", "|")
 QUOTED_SEPARATORS = ("\t", ",", ";")
 STAND_IN = "\x1f"
+DECODE_PARQUET = "import polars, sys; polars.read_parquet(sys.stdin.buffer.read()).write_ipc(sys.stdout.buffer)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +42,10 @@ class Table:
         line = row + 1 if self.lines is None else int(self.lines[row])
         where = f"{self.path}, {'row' if self.names else 'line'} {line}"
         return f"{where}, column {column}" if column else where
+
+    def first_row(self) -> list[str]:
+        """The column names, or the fields of line 1, which may be a header."""
+        return list(self.names) if self.names is not None else [field or "" for field in self.frame.row(0)]
 
     def without_first(self) -> "Table":
         """The rows below line 1, with their line numbers."""
@@ -63,7 +70,7 @@ def read_bytes(path: Path) -> bytes:
     try:
         data = path.read_bytes()
     except IsADirectoryError:
-        raise DataError(f"{path} is a directory; expected a rating file.") from None
+        raise DataError(f"{path} is a directory; expected a file.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a valid file name"
         raise DataError(f"{path} cannot be read: {reason}.") from None
@@ -153,7 +160,7 @@ def _read_quoted(path: Path, data: bytes, separator: str) -> Table:
             next_line = reader.line_num + 1
     except csv.Error:
         raise DataError(
-            f"{path}, line {next_line}: expected a quoted field to be closed and doubled quotes inside."
+            f"{path}, line {next_line}: expected quoted fields to be closed, and quotes inside them doubled."
         ) from None
     n_fields = len(rows[0])
     if any(len(row) != n_fields for row in rows):
@@ -171,10 +178,12 @@ def _ragged(path: Path, widths: list[int], lines: list[int] | None = None) -> Da
 
 
 def _read_parquet(path: Path, data: bytes) -> Table:
-    try:
-        frame = pl.read_parquet(io.BytesIO(data), use_pyarrow=False)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError):
-        raise DataError(f"{path} is damaged: its Parquet data cannot be read. Copy or download it again.") from None
+    """Decoded by a child process: on some damaged files polars does not raise but ends the process it runs in."""
+    command = [sys.executable, "-P", "-c", DECODE_PARQUET]
+    child = subprocess.run(command, input=data, capture_output=True, check=False)
+    if child.returncode != 0:
+        raise DataError(f"{path} is damaged: its Parquet data cannot be read. Copy or download it again.")
+    frame = pl.read_ipc(child.stdout)
     if frame.is_empty():
         raise DataError(f"{path} is empty; expected one rating per row: user, item, rating.")
     return Table(path, frame, frame.columns)

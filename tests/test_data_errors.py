@@ -1,0 +1,306 @@
+"""Every refusal of the readers: it names file, line, column and what was expected, and echoes no rating."""
+
+import gzip
+import io
+import os
+import re
+
+import polars as pl
+import pytest
+
+from hushrec.data import load
+from hushrec.errors import DataError
+
+
+def parquet(**columns: list) -> bytes:
+    """A Parquet file of these columns."""
+    buffer = io.BytesIO()
+    pl.DataFrame(columns).write_parquet(buffer)
+    return buffer.getvalue()
+
+
+SAY_COLUMNS = "Pass --columns user,item,rating with the names the file uses"
+KEEP_ONE = "Pass --duplicates first, last or mean to keep one of each."
+ONCE = "expected each (user, item) pair once, but this is the pair of"
+PAIRS = "the file holds (user, item) pairs without ratings"
+IF_HEADER = "If line 1 is a header, pass --columns with the names it gives to user, item and rating."
+SCALES = "(1-5, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100)"
+
+REFUSED = {
+    # name: (content, settings, message after the file's name)
+    "no bytes": (b"", {}, " is empty; expected one rating per line: user, item, rating."),
+    "only newlines": (b"\n\r\n \n", {}, " is empty; expected one rating per line: user, item, rating."),
+    "only a header": (
+        b"user,item,rating\n",
+        {},
+        " has a header but no ratings below it; expected one rating per line.",
+    ),
+    "no rows in parquet": (
+        parquet(user=[], item=[]),
+        {},
+        " is empty; expected one rating per row: user, item, rating.",
+    ),
+    "no separator": (
+        b"hello\nworld\n",
+        {},
+        ", line 1: expected fields separated by a comma, tab, semicolon, `|` or `::`; found none.",
+    ),
+    "no rating column": (
+        b"user,item,time\na,x,1\n",
+        {},
+        f", line 1: expected one column for the rating, found none. {SAY_COLUMNS}, or --implicit if {PAIRS}.",
+    ),
+    "no user column": (
+        b"item,rating\nx,1\n",
+        {},
+        f", line 1: expected one column for the user, found none. {SAY_COLUMNS}.",
+    ),
+    "two item columns": (
+        b"user,movie,movieId,rating\na,x,1,5\n",
+        {},
+        f", line 1: expected one column for the item, found 2 that could be it. {SAY_COLUMNS}.",
+    ),
+    "parquet without a user": (
+        parquet(item=[1], rating=[5]),
+        {},
+        f": expected one column for the user, found none. {SAY_COLUMNS}.",
+    ),
+    "a named column that is missing": (
+        b"user,item,rating\na,x,5\n",
+        {"columns": "user,item,stars"},
+        ", line 1: no column 'stars' among its 3; expected the names given as columns, each once.",
+    ),
+    "a named column that comes twice": (
+        b"user,item,stars,stars\na,x,5,4\n",
+        {"columns": "user,item,stars"},
+        ", line 1: more than one column 'stars' among its 4; expected the names given as columns, each once.",
+    ),
+    "a position that is missing": (
+        b"a,x,5\n",
+        {"columns": "1,2,4"},
+        ": columns must be positions from 1 to 3, the number of columns.",
+    ),
+    "text as rating": (b"a,x,5\nb,y,great\n", {}, ", line 2, column rating: expected a finite number."),
+    "text as rating under a header": (
+        b"user,item,rating\na,x,5\nb,y,great\n",
+        {"scale": "1,5"},
+        ", line 3, column rating: expected a number from 1 to 5.",
+    ),
+    "text as rating in line 1": (
+        b"kunde,artikel,note\na,x,5\n",
+        {},
+        f", line 1, column rating: expected a finite number. {IF_HEADER}",
+    ),
+    "an empty rating": (b"a,x,5\nb,y,\n", {}, ", line 2, column rating: expected a finite number."),
+    "a rating that is not a number": (b"a,x,5\nb,y,NaN\n", {}, ", line 2, column rating: expected a finite number."),
+    "an infinite rating": (b"a,x,5\nb,y,-inf\n", {}, ", line 2, column rating: expected a finite number."),
+    "a rating too large for a float": (b"a,x,5\nb,y,1e999\n", {}, ", line 2, column rating: expected a finite number."),
+    "a null in parquet": (
+        parquet(user=[1, 2], item=[1, 2], rating=[5.0, None]),
+        {},
+        ", row 2, column rating: expected a finite number.",
+    ),
+    "truth values as ratings": (
+        parquet(user=[1], item=[1], rating=[True]),
+        {},
+        ", column rating: expected numbers.",
+    ),
+    "fractions as ids": (
+        parquet(user=[1.5], item=[1], rating=[5]),
+        {},
+        ", column user: expected whole numbers or text as ids.",
+    ),
+    "a rating off the scale given": (
+        b"a,x,5\nb,y,6\n",
+        {"scale": "1,5"},
+        ", line 2, column rating: expected a number from 1 to 5.",
+    ),
+    "ratings on no usual scale": (
+        b"a,x,5\nb,y,1000\n",
+        {},
+        f", column rating: the ratings fit none of the usual scales {SCALES}. Pass --scale MIN,MAX.",
+    ),
+    "an empty user": (b"a,x,5\n ,y,4\n", {}, ", line 2, column user: expected an id, found an empty field."),
+    "an empty item": (b'a,x,5\nb,"",4\n', {}, ", line 2, column item: expected an id, found an empty field."),
+    "latin-1": (
+        "user,item,rating\na,x,5\nb,é,4\n".encode("latin-1"),
+        {},
+        ", line 3: expected UTF-8 text, found other bytes. Save it as UTF-8.",
+    ),
+    "utf-16": ("a,x,5\n".encode("utf-16"), {}, " is UTF-16 text; expected UTF-8. Save it as UTF-8."),
+    "a binary file": (
+        bytes(range(256)),
+        {},
+        " is a binary file; expected CSV, TSV, `::` separated text or Parquet.",
+    ),
+    "a zip archive": (
+        b"PK\x03\x04abc,d",
+        {},
+        " is a binary file; expected CSV, TSV, `::` separated text or Parquet.",
+    ),
+    "a line too short": (b"a,x,5\nb,y,4\nc,z\n", {}, ", line 3: expected 3 fields as in line 1, found 2."),
+    "a line too long": (b"a,x,5\nb,y,4,1\nc,z,3\n", {}, ", line 2: expected 3 fields as in line 1, found 4."),
+    "one too short and one too long": (
+        b"a,x,5\nb,y\nc,z,3,1\n",
+        {},
+        ", line 2: expected 3 fields as in line 1, found 2.",
+    ),
+    "an empty line in the middle": (b"a,x,5\n\nc,z,3\n", {}, ", line 2: expected 3 fields as in line 1, found 1."),
+    "a ragged line after quotes over two lines": (
+        b'a,"x\ny",5\nb,y\n',
+        {},
+        ", line 3: expected 3 fields as in line 1, found 2.",
+    ),
+    "a quote that is never closed": (
+        b'a,x,5\nb,"y,4\nc,z,3\n',
+        {},
+        ", line 2: expected quoted fields to be closed, and quotes inside them doubled.",
+    ),
+    "every separator at once": (
+        b"a::x::5\nb::\t\x1f::4\n",
+        {},
+        " holds `::`, tabs and control characters at once; expected one separator.",
+    ),
+    "a pair twice": (
+        b"user,item,rating\na,x,5\nb,x,4\na,x,5\na,x,1\n",
+        {},
+        f", line 4: {ONCE} line 2; 2 rows repeat an earlier pair. {KEEP_ONE}",
+    ),
+    "a pair twice in parquet": (
+        parquet(user=[1, 1], item=[1, 1], rating=[5, 4]),
+        {},
+        f", row 2: {ONCE} row 1; 1 rows repeat an earlier pair. {KEEP_ONE}",
+    ),
+    "gzip cut short": (
+        gzip.compress(b"a,x,5\n" * 100)[:-10],
+        {},
+        " is cut short: its gzip data ends early. Copy or download it again.",
+    ),
+    "gzip damaged": (
+        gzip.compress(b"a,x,5\n")[:-8] + bytes(8),
+        {},
+        " is damaged: its gzip data does not decompress. Copy or download it again.",
+    ),
+    "parquet damaged": (
+        parquet(user=[1], item=[1], rating=[5])[:-9],
+        {},
+        " is damaged: its Parquet data cannot be read. Copy or download it again.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("content", "settings", "message"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_bad_file_is_refused_with_its_place_and_what_was_expected(tmp_path, content, settings, message):
+    """The whole message, so that nothing from the file can hide in it."""
+    path = tmp_path / "mine.csv"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as refused:
+        load(path, **settings)
+
+    assert str(refused.value) == f"{path}{message}"
+
+
+def test_a_parquet_file_damaged_inside_is_refused_without_noise(tmp_path, capfd):
+    """Overwritten bytes can make the decoder panic or abort: that ends no process of ours and writes nothing to stderr."""
+    whole = parquet(user=[1, 2, None], item=[1, 2, 3], rating=[5, 4, 3])
+    path = tmp_path / "r.parquet"
+    for place in range(4, len(whole) // 2, len(whole) // 12):
+        path.write_bytes(whole[:place] + b"\xff\xff\xff" + whole[place + 3 :])
+        with pytest.raises(DataError, match=r"r\.parquet"):
+            load(path)
+
+    assert capfd.readouterr() == ("", "")
+
+
+def test_settings_that_mean_nothing_are_refused(tmp_path):
+    """Before any file is opened, or with the form that is expected."""
+    path = tmp_path / "r.csv"
+    path.write_text("a,x,5\n")
+    with pytest.raises(DataError, match=r"^duplicates must be one of refuse, first, last, mean, got 'keep'\.$"):
+        load(path, duplicates="keep")
+    for columns in ("user", "a,b,c,d", "a,,c", "a,a,b"):
+        with pytest.raises(DataError, match=r"^columns must be different names or positions for user,item,rating \(or"):
+            load(path, columns=columns)
+    with pytest.raises(DataError, match=r"^columns must be different names or positions for user,item, got '1,2,3'\.$"):
+        load(path, columns="1,2,3", implicit=True)
+    with pytest.raises(DataError, match=r"^synthetic ratings have their own columns, scale and items: leave those"):
+        load("synthetic", scale="1,5")
+
+
+def test_a_path_that_cannot_be_read_is_refused(tmp_path):
+    """Missing, a directory, or a name that no system allows."""
+    with pytest.raises(DataError, match=r"missing\.csv: no such file, and no set of that name"):
+        load(tmp_path / "missing.csv")
+    with pytest.raises(DataError, match=r"is a directory; expected a file\.$"):
+        load(tmp_path)
+    for name in ("a\0b", "x" * 5000):
+        with pytest.raises(DataError, match=r"no such file, and no set of that name"):
+            load(name)
+    with pytest.raises(DataError, match=r"no-items\.csv cannot be read: No such file or directory\.$"):
+        _load_with_items(tmp_path, None)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
+def test_a_file_without_permission_is_refused(tmp_path):
+    """With the system's own reason."""
+    path = tmp_path / "locked.csv"
+    path.write_text("a,x,5\n")
+    path.chmod(0)
+    with pytest.raises(DataError, match=r"locked\.csv cannot be read: Permission denied\.$"):
+        load(path)
+
+
+def _load_with_items(folder, items: bytes | None, name: str = "no-items.csv"):
+    path = folder / "r.csv"
+    path.write_text("u,x,5\n")
+    if items is not None:
+        (folder / name).write_bytes(items)
+    return load(path, items_file=folder / name)
+
+
+HEADER = ", line 1: expected a header of different names, the item id first"
+BAD_ITEMS = {
+    "no header": (b"x,Title\n", "i.csv", HEADER),
+    "a column name twice": (b"id,a,a\nx,1,2\n", "i.csv", HEADER),
+    "a column without name": (b"id,a,\nx,1,2\n", "i.csv", HEADER),
+    "an empty id": (b"id,a\nx,1\n,2\n", "i.csv", ", line 3, column 1 (item id): expected an id, found an empty field."),
+    "an id twice": (
+        b"id,a\nx,1\nx,2\n",
+        "i.csv",
+        ", column 1: expected each item id once; 1 rows repeat an earlier one.",
+    ),
+    "a flag's name twice": (b"id,a,a=b\nx,b,1\n", "i.csv", ", line 1: a column name equals another's NAME=CATEGORY."),
+    "nested parquet": (
+        parquet(id=["x"], a=[{"b": 1}]),
+        "i.parquet",
+        ": expected numbers, text or lists of text in every column of an items file.",
+    ),
+    "movies.dat cut short": (b"1::Title\n", "movies.dat", ", line 1: expected 3 fields separated by '::', found 2."),
+    "u.item cut short": (b"1|Title\n", "u.item", ", line 1: expected 24 fields separated by '|', found 2."),
+}
+
+
+@pytest.mark.parametrize(("content", "name", "message"), BAD_ITEMS.values(), ids=BAD_ITEMS.keys())
+def test_a_bad_items_file_is_refused(tmp_path, content, name, message):
+    """With its own name, not that of the rating file."""
+    with pytest.raises(DataError, match=rf"{re.escape(name)}{re.escape(message)}"):
+        _load_with_items(tmp_path, content, name)
+
+
+@pytest.mark.parametrize(
+    "source", ["synthetic:users", "synthetic:users=-1", "synthetic:size=3", "synthetic:seed=1,seed=2"]
+)
+def test_a_synthetic_name_that_cannot_be_read_is_refused(source):
+    """The form is in the message."""
+    with pytest.raises(DataError, match="expected synthetic:users=N,items=N,ratings=N,seed=N, each at most once"):
+        load(source)
+
+
+def test_a_synthetic_shape_that_cannot_be_is_refused():
+    """More ratings than pairs, fewer than people, nobody at all."""
+    with pytest.raises(DataError, match=r"ratings must be from 3 \(one per user\) to 6 \(users × items\), got 7"):
+        load("synthetic:users=3,items=2,ratings=7")
+    with pytest.raises(DataError, match=r"users and items must be at least 1, got 0 and 400"):
+        load("synthetic:users=0")
+    with pytest.raises(DataError, match=r"seed must be in \[0, 2\^64\), got 18446744073709551616"):
+        load("synthetic:seed=18446744073709551616")

@@ -1,0 +1,304 @@
+"""Readers: every format gives the same ratings; scales, duplicates, items files."""
+
+import gzip
+import io
+import subprocess
+import sys
+
+import numpy as np
+import polars as pl
+import pytest
+
+from hushrec.data import Ratings, Scale, load
+from hushrec.errors import DataError
+
+ROWS = [("7", "x", 5.0), ("10", "y", 3.0), ("7", "y", 1.0), ("9", "é", 4.0)]
+
+
+def as_text(separator: str, *, header: str | None = None, end: str = "\n") -> bytes:
+    """The four ratings as text."""
+    lines = [separator.join((user, item, f"{value:g}")) for user, item, value in ROWS]
+    return (end.join(([header] if header else []) + lines) + end).encode()
+
+
+def as_parquet(**columns: pl.DataType) -> bytes:
+    """The four ratings as Parquet, with columns cast as asked."""
+    frame = pl.DataFrame(ROWS, schema=["user_id", "item_id", "rating"], orient="row").cast(columns)
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+FORMATS = {
+    "csv with a header": as_text(",", header="user,item,rating"),
+    "csv by position": as_text(","),
+    "tsv": as_text("\t"),
+    "double colon": as_text("::"),
+    "semicolon": as_text(";", header="userId;movieId;rating"),
+    "bar": as_text("|"),
+    "no newline at the end": as_text(",").rstrip(b"\n"),
+    "empty lines at the end": as_text(",") + b"\n\n",
+    "windows lines": as_text(",", header="User,Item,Rating", end="\r\n"),
+    "old mac lines": as_text(",", end="\r"),
+    "byte order mark": b"\xef\xbb\xbf" + as_text(",", header="user,item,rating"),
+    "quotes": b'"user","item","rating"\n"7","x","5"\n10,"y",3\n7,y,1\n9,"\xc3\xa9",4\n',
+    "tsv with quotes": b'"user"\t"item"\t"rating"\n7\tx\t5\n10\ty\t3\n7\ty\t1\n9\t\xc3\xa9\t4\n',
+    "spaces around fields": b"user, item, rating\n7, x, 5\n10 ,y , 3\n7,y,1\n9, \xc3\xa9 ,4",
+    "names with a type": as_text("\t", header="user_id:token\titem_id:token\trating:float"),
+    "other order, more columns": b"time,rating,film,reviewerID\n0,5,x,7\n0,3,y,10\n0,1,y,7\n,4,\xc3\xa9,9\n",
+    "parquet": as_parquet(),
+    "parquet of integers and categories": as_parquet(user_id=pl.Int32(), item_id=pl.Categorical(), rating=pl.Int8()),
+}
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Writes bytes to a file and loads it."""
+
+    def write_and_load(data: bytes | str, name: str = "r.csv", **settings) -> Ratings:
+        path = tmp_path / name
+        path.write_bytes(data.encode() if isinstance(data, str) else data)
+        return load(path, **settings)
+
+    return write_and_load
+
+
+@pytest.mark.parametrize("gzipped", [False, True], ids=["plain", "gzipped"])
+@pytest.mark.parametrize("data", FORMATS.values(), ids=FORMATS.keys())
+def test_every_format_gives_the_same_ratings(read, data, gzipped):
+    """Numeric ids in numeric order, text ids in text order, rows in the file's order."""
+    ratings = read(gzip.compress(data) if gzipped else data)
+
+    assert ratings.user_ids == ["7", "9", "10"]
+    assert ratings.item_ids == ["x", "y", "é"]
+    assert ratings.users.tolist() == [0, 2, 0, 1]
+    assert ratings.items.tolist() == [0, 1, 1, 2]
+    assert ratings.values is not None
+    assert ratings.values.tolist() == [5, 3, 1, 4]
+    assert ratings.scale == Scale(1, 5)
+    assert (ratings.n_users, ratings.n_items, ratings.n_ratings) == (3, 3, 4)
+    assert ratings.checksum == read(as_text(","), "plain.csv").checksum
+
+
+def test_columns_can_be_named_or_numbered(read):
+    """By the header's own names, or by position from 1 with or without a header that we know."""
+    text = "note,artikel,kunde\n5,x,a\n2,y,b\n"
+    by_name = read(text, columns="kunde,artikel,note")
+    by_position = read(text.split("\n", 1)[1], columns="3,2,1")
+    skipping = read("rating,item,user\n5,x,a\n2,y,b\n", columns="3,2,1")
+
+    assert by_name.checksum == by_position.checksum == skipping.checksum
+    assert by_name.user_ids == ["a", "b"]
+
+
+def test_a_file_of_pairs_has_no_values(read):
+    """Two columns, two named columns, or implicit on a file that has ratings."""
+    for ratings in (
+        read("user,item\na,x\nb,y\n"),
+        read("a,x\nb,y\n"),
+        read("when,who,what\n1,a,x\n2,b,y\n", columns="who,what"),
+        read("user,item,rating\na,x,great\nb,y,\n", implicit=True),
+        read("a,x,5\nb,y,1\n", implicit=True),
+    ):
+        assert ratings.values is None
+        assert ratings.scale is None
+        assert ratings.user_ids == ["a", "b"]
+        assert ratings.n_ratings == 2
+        assert "one-class" in repr(ratings)
+
+
+def test_integer_ids_are_ordered_as_numbers_even_beyond_64_bits(read):
+    """-3 < 2 < 02 < 10 < 10^30; one id that is no integer makes all of them text."""
+    ids = ["10", "2", "-3", "02", "1" + "0" * 30]
+    assert read("".join(f"{user},x,3\n" for user in ids)).user_ids == ["-3", "02", "2", "10", "1" + "0" * 30]
+    assert read("10,x,3\n2,x,3\nb,x,3\n").user_ids == ["10", "2", "b"]
+
+
+@pytest.mark.parametrize(
+    ("values", "scale"),
+    [
+        ([1, 5], "1-5"),
+        ([3, 4], "1-5"),
+        ([0.5, 5], "0.5-5"),
+        ([0, 5], "0-5"),
+        ([1, 6], "1-10"),
+        ([0, 10], "0-10"),
+        ([-0.1, 3], "-10-10"),
+        ([0, 11], "0-100"),
+    ],
+)
+def test_the_scale_is_the_smallest_usual_one_that_holds_every_value(values, scale):
+    """The order is that of the list in docs/data.md."""
+    assert str(Scale.guess(values)) == scale
+
+
+def test_a_scale_maps_to_one_to_five_and_back():
+    """Worked by hand: 0, 25, 50 and 100 of 0-100 are 1, 2, 3 and 5."""
+    scale = Scale(0, 100)
+    assert scale.to_unit([0, 25, 50, 100]).tolist() == [1, 2, 3, 5]
+    assert scale.from_unit([1, 2, 3, 5]).tolist() == [0, 25, 50, 100]
+    values = np.linspace(-10, 10, 7)
+    assert np.allclose(Scale(-10, 10).from_unit(Scale(-10, 10).to_unit(values)), values, atol=1e-12)
+
+
+def test_a_scale_can_be_given_as_text(read):
+    """`1,7` is the scale from 1 to 7."""
+    assert read("a,x,3\n", scale="1,7").scale == Scale(1, 7)
+    assert Scale.parse(" -1, 1 ") == Scale(-1, 1)
+
+
+@pytest.mark.parametrize("text", ["5", "1,2,3", "a,b", "", "1;5"])
+def test_a_scale_that_is_not_two_numbers_is_refused(text):
+    """The form is in the message."""
+    with pytest.raises(DataError, match="scale must be written MIN,MAX, as in 1,5; got"):
+        Scale.parse(text)
+
+
+@pytest.mark.parametrize("text", ["5,1", "1,1", "nan,5", "1,inf"])
+def test_a_scale_without_room_is_refused(text):
+    """Low must be below high, and both finite."""
+    with pytest.raises(DataError, match="scale must be two finite numbers, low < high, got"):
+        Scale.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("mode", "values", "items"),
+    [("first", [1, 4], ["x", "y"]), ("last", [4, 5], ["y", "x"]), ("mean", [3, 4], ["x", "y"])],
+)
+def test_duplicates_are_settled_as_asked(read, mode, values, items):
+    """(a, x) comes with 1, 3 and 5; rows stay in the order of the row kept."""
+    ratings = read("a,x,1\na,y,4\na,x,3\na,x,5\n", duplicates=mode)
+
+    assert ratings.values is not None
+    assert ratings.values.tolist() == values
+    assert [ratings.item_ids[item] for item in ratings.items] == items
+
+
+def test_duplicate_pairs_without_ratings_are_kept_once(read):
+    """Any mode but refuse keeps one row per pair."""
+    assert read("a,x\na,y\na,x\n", duplicates="mean").n_ratings == 2
+
+
+def test_an_items_file_gives_titles_flags_and_numbers(read, tmp_path):
+    """Categories, also `|` separated, become flags; numbers stay; an item that is not listed has its id for a title."""
+    items = tmp_path / "items.csv"
+    items.write_text('id,title,kind,length,note\ny,"Why, Y",drama|war,90,\nx,Ex,comedy,,\nother,Other,western,1,\n')
+    ratings = read("a,x,5\na,y,3\nb,z,4\n", items_file=items)
+
+    assert ratings.titles == ["Ex", "Why, Y", "z"]
+    assert ratings.attributes is not None
+    assert ratings.attributes.to_dict(as_series=False) == {
+        "kind=comedy": [True, False, False],
+        "kind=drama": [False, True, False],
+        "kind=war": [False, True, False],
+        "length": [None, 90.0, None],
+    }
+
+
+def test_an_items_file_may_be_parquet_with_lists(read, tmp_path):
+    """A list of categories is read like `a|b`; `name` serves as title; Boolean is a number."""
+    items = tmp_path / "items.parquet"
+    frame = pl.DataFrame({"item": [1, 2], "Name": ["One", None], "tags": [["a", "b"], []], "new": [True, False]})
+    frame.write_parquet(items)
+    ratings = read("u,1,5\nu,2,3\n", items_file=items)
+
+    assert ratings.titles == ["One", "2"]
+    assert ratings.attributes is not None
+    assert ratings.attributes.to_dict(as_series=False) == {
+        "tags=a": [True, False],
+        "tags=b": [True, False],
+        "new": [1.0, 0.0],
+    }
+
+
+def test_a_text_column_of_many_categories_is_no_attribute(read, tmp_path):
+    """101 different addresses say nothing about taste."""
+    rows = range(101)
+    items = tmp_path / "items.csv"
+    items.write_text("id,address\n" + "".join(f"{row},a{row}\n" for row in rows))
+    ratings = read("".join(f"u,{row},3\n" for row in rows), items_file=items)
+
+    assert ratings.attributes is None
+    assert ratings.titles == [str(row) for row in rows]
+
+
+def test_the_publishers_items_files_are_known_by_name(read, tmp_path):
+    """movies.dat and movie_titles.csv are latin-1; a title may hold commas; a year may be unknown."""
+    movies = tmp_path / "movies.dat"
+    movies.write_bytes("1::Amélie: the film (2001)::Comedy|Romance\n2::Untitled::Drama\n".encode("latin-1"))
+    titles = tmp_path / "movie_titles.csv.gz"
+    titles.write_bytes(gzip.compress("1,NULL,Hier, aujourd'hui, demain\n2,1999,Été\n".encode("latin-1")))
+    by_movies = read("u,1,5\nu,2,3\n", items_file=movies)
+    by_titles = read("u,1,5\nu,2,3\n", items_file=titles)
+
+    assert by_movies.titles == ["Amélie: the film (2001)", "Untitled"]
+    assert by_movies.attributes is not None
+    assert by_movies.attributes.columns == ["year", "genre=Comedy", "genre=Drama", "genre=Romance"]
+    assert by_movies.attributes["year"].to_list() == [2001, None]
+    assert by_titles.titles == ["Hier, aujourd'hui, demain", "Été"]
+    assert by_titles.attributes is not None
+    assert by_titles.attributes["year"].to_list() == [None, 1999]
+
+
+def test_ratings_show_counts_only_and_cannot_be_written_to(read):
+    """Neither a rating nor an id is in the repr."""
+    ratings = read("secretuser,secretitem,5\n", "mine.csv")
+
+    assert repr(ratings) == "Ratings('mine.csv', 1 users, 1 items, 1 ratings, scale 1-5)"
+    with pytest.raises(ValueError, match="read-only"):
+        ratings.users[0] = 1
+
+
+def test_ratings_that_do_not_fit_together_are_refused():
+    """Lengths, scale and titles are checked where the object is built."""
+    one, two, value = np.zeros(1, np.int64), np.zeros(2, np.int64), np.ones(1)
+    with pytest.raises(DataError, match="users, items and values must have the same length"):
+        Ratings("bad", ["a"], ["x"], one, two, value, Scale(1, 5))
+    with pytest.raises(DataError, match="a scale belongs to ratings with values: give both or neither"):
+        Ratings("bad", ["a"], ["x"], one, one, value, None)
+    with pytest.raises(DataError, match="titles must have one entry per item: 1 items, 2 titles"):
+        Ratings("bad", ["a"], ["x"], one, one, value, Scale(1, 5), ["x", "y"])
+
+
+def test_the_checksum_sees_ids_rows_values_and_scale(read):
+    """Any of these changed gives another checksum; the file's name and form do not."""
+    texts = ["a,x,5\nb,y,3\n", "b,y,3\na,x,5\n", "a,x,5\nc,y,3\n", "a,x,5\nb,y,4\n", "a,y,5\nb,x,3\n"]
+    sums = {read(text).checksum for text in texts} | {
+        read(texts[0], scale="1,6").checksum,
+        read(texts[0], implicit=True).checksum,
+    }
+
+    assert len(sums) == len(texts) + 2
+
+
+READ_AND_MEASURE = """
+import resource, sys, time
+from hushrec.data import load
+start = time.perf_counter()
+ratings = load(sys.argv[1])
+seconds, peak = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(ratings.n_ratings, ratings.checksum, seconds, peak)
+"""
+
+
+@pytest.mark.parametrize("separator", [",", "::"])
+def test_a_million_rows_are_read_in_seconds_and_little_memory(tmp_path, separator):
+    """The aim is 2 s on two cores; the bounds (6 s, 500 MB in all, a fresh process) leave room for a loaded machine."""
+    rng = np.random.default_rng(0)
+    pairs = np.sort(rng.choice(6000 * 4000, 1_000_000, replace=False))
+    stars = rng.integers(1, 6, len(pairs))
+    columns = (pairs // 4000, pairs % 4000, stars, 978300000 + pairs)
+    path = tmp_path / "million.dat"
+    path.write_text(
+        "\n".join(map(separator.join, zip(*(map(str, column.tolist()) for column in columns), strict=True)))
+    )
+
+    command = [sys.executable, "-c", READ_AND_MEASURE, str(path)]
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    n_ratings, checksum, seconds, peak_kib = output.split()
+
+    ids = [[str(number) for number in range(count)] for count in (6000, 4000)]
+    same = Ratings("same", *ids, pairs // 4000, pairs % 4000, stars.astype(float), Scale(1, 5))
+    assert (n_ratings, checksum) == ("1000000", same.checksum)
+    assert float(seconds) < 6
+    assert int(peak_kib) < 500_000
