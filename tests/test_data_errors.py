@@ -145,6 +145,11 @@ REFUSED = {
         {},
         ", line 2: expected 3 fields as in line 1, found 2.",
     ),
+    "a short line made up for by empty fields in the last": (
+        b"a,x\n\nb,y\n,,",
+        {},
+        ", line 2: expected 2 fields as in line 1, found 1.",
+    ),
     "an empty line in the middle": (b"a,x,5\n\nc,z,3\n", {}, ", line 2: expected 3 fields as in line 1, found 1."),
     "a ragged line after quotes over two lines": (
         b'a,"x\ny",5\nb,y\n',
@@ -201,7 +206,7 @@ def test_a_bad_file_is_refused_with_its_place_and_what_was_expected(tmp_path, co
 
 
 def test_a_parquet_file_damaged_inside_is_refused_without_noise(tmp_path, capfd):
-    """Overwritten bytes can make the decoder panic or abort: that ends no process of ours and writes nothing to stderr."""
+    """Overwritten bytes can make the decoder panic or abort: here that ends nothing and writes nothing to stderr."""
     whole = parquet(user=[1, 2, None], item=[1, 2, 3], rating=[5, 4, 3])
     path = tmp_path / "r.parquet"
     for place in range(4, len(whole) // 2, len(whole) // 12):

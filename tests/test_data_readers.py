@@ -274,24 +274,24 @@ def test_the_checksum_sees_ids_rows_values_and_scale(read):
 READ_AND_MEASURE = """
 import resource, sys, time
 from hushrec.data import load
-start = time.perf_counter()
+start = time.process_time()
 ratings = load(sys.argv[1])
-seconds, peak = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+seconds, peak = time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 print(ratings.n_ratings, ratings.checksum, seconds, peak)
 """
 
 
-@pytest.mark.parametrize("separator", [",", "::"])
+@pytest.mark.parametrize("separator", [",", "::", '","'])
 def test_a_million_rows_are_read_in_seconds_and_little_memory(tmp_path, separator):
-    """The aim is 2 s on two cores; the bounds (6 s, 500 MB in all, a fresh process) leave room for a loaded machine."""
+    """In a fresh process: under 4 s of processor time over all threads, 500 MB in all (measured: 0.6, 250)."""
     rng = np.random.default_rng(0)
     pairs = np.sort(rng.choice(6000 * 4000, 1_000_000, replace=False))
     stars = rng.integers(1, 6, len(pairs))
     columns = (pairs // 4000, pairs % 4000, stars, 978300000 + pairs)
     path = tmp_path / "million.dat"
-    path.write_text(
-        "\n".join(map(separator.join, zip(*(map(str, column.tolist()) for column in columns), strict=True)))
-    )
+    lines = map(separator.join, zip(*(map(str, column.tolist()) for column in columns), strict=True))
+    quote = '"' if '"' in separator else ""
+    path.write_text("\n".join(f"{quote}{line}{quote}" for line in lines))
 
     command = [sys.executable, "-c", READ_AND_MEASURE, str(path)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
@@ -300,5 +300,5 @@ def test_a_million_rows_are_read_in_seconds_and_little_memory(tmp_path, separato
     ids = [[str(number) for number in range(count)] for count in (6000, 4000)]
     same = Ratings("same", *ids, pairs // 4000, pairs % 4000, stars.astype(float), Scale(1, 5))
     assert (n_ratings, checksum) == ("1000000", same.checksum)
-    assert float(seconds) < 6
+    assert float(seconds) < 4
     assert int(peak_kib) < 500_000

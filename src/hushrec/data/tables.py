@@ -119,26 +119,32 @@ def _find_separator(path: Path, data: bytes) -> str:
 
 
 def _read_plain(path: Path, data: bytes, separator: str) -> Table:
-    """Text without quotes: a row is a line.
-
-    polars refuses a line with too many fields but fills up a short one. As no line is too long, all are
-    complete if and only if the separators add up.
-    """
+    """Text without quotes: a row is a line."""
     if separator == "::":
         data, separator = _single_character_separator(path, data)
-    mark = separator.encode()
-    n_fields = data.split(b"\n", 1)[0].count(mark) + 1
-    n_lines = data.count(b"\n") + 1
+    n_fields = _check_widths(path, data, separator)
     schema = {str(position): pl.String for position in range(n_fields)}
-    if data.count(mark) != n_lines * (n_fields - 1):
-        raise _ragged(path, [line.count(mark) + 1 for line in data.split(b"\n")])
     try:
         frame = pl.read_csv(data, separator=separator, has_header=False, quote_char=None, schema=schema)
     except pl.exceptions.PolarsError:
-        raise _ragged(path, [line.count(mark) + 1 for line in data.split(b"\n")]) from None
-    if len(frame) != n_lines:
-        raise DataError(f"{path} could not be split into lines; expected one rating per line.")
+        raise DataError(f"{path} could not be split into {n_fields} fields per line; expected plain text.") from None
     return Table(path, frame, None)
+
+
+def _check_widths(path: Path, data: bytes, separator: str) -> int:
+    """The number of fields in every line. polars fills up short lines and lets some long ones pass, so we count."""
+    width = data.split(b"\n", 1)[0].count(separator.encode()) + 1
+    ends = np.append(_places(data, "\n"), len(data))
+    before_end = np.searchsorted(_places(data, separator), ends)
+    found = np.diff(before_end, prepend=0) + 1
+    if (found != width).any():
+        line = int(np.argmax(found != width))
+        raise DataError(f"{path}, line {line + 1}: expected {width} fields as in line 1, found {found[line]}.")
+    return width
+
+
+def _places(data: bytes, character: str) -> IntArray:
+    return np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord(character))
 
 
 def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
@@ -150,7 +156,9 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
 
 
 def _read_quoted(path: Path, data: bytes, separator: str) -> Table:
-    """Text with quotes: Python's own reader in its strict mode, which knows each record's line."""
+    """Text with quotes; where they matter, by Python's own strict reader, which knows each record's line."""
+    if _quotes_are_needless(data, separator):
+        return _read_plain(path, data.replace(b'"', b""), separator)
     rows, lines, next_line = [], [], 1
     reader = csv.reader(io.StringIO(data.decode("utf-8"), newline=""), delimiter=separator, strict=True)
     try:
@@ -162,19 +170,28 @@ def _read_quoted(path: Path, data: bytes, separator: str) -> Table:
         raise DataError(
             f"{path}, line {next_line}: expected quoted fields to be closed, and quotes inside them doubled."
         ) from None
-    n_fields = len(rows[0])
-    if any(len(row) != n_fields for row in rows):
+    if any(len(row) != len(rows[0]) for row in rows):
         raise _ragged(path, [len(row) for row in rows], lines)
     columns = {
-        str(position): pl.Series(values, dtype=pl.String) for position, values in enumerate(zip(*rows, strict=True))
+        str(position): pl.Series(fields, dtype=pl.String) for position, fields in enumerate(zip(*rows, strict=True))
     }
     return Table(path, pl.DataFrame(columns), None, np.array(lines, dtype=np.int64))
 
 
-def _ragged(path: Path, widths: list[int], lines: list[int] | None = None) -> DataError:
-    row = next((row for row, width in enumerate(widths) if width != widths[0]), 0)
-    line = lines[row] if lines else row + 1
-    return DataError(f"{path}, line {line}: expected {widths[0]} fields as in line 1, found {widths[row]}.")
+def _quotes_are_needless(data: bytes, separator: str) -> bool:
+    """Whether quotes come only around whole fields that hold no quote, separator or line end."""
+    edges = np.sort(np.concatenate([[-1, len(data)], _places(data, "\n"), _places(data, separator)]))
+    quotes = _places(data, '"')
+    opening, closing = quotes[0::2], quotes[1::2]
+    if len(opening) != len(closing):
+        return False
+    field = np.searchsorted(edges, opening)  # edges[field - 1] < opening < edges[field]
+    return bool((edges[field - 1] == opening - 1).all() and (edges[field] == closing + 1).all())
+
+
+def _ragged(path: Path, widths: list[int], lines: list[int]) -> DataError:
+    row = next(row for row, width in enumerate(widths) if width != widths[0])
+    return DataError(f"{path}, line {lines[row]}: expected {widths[0]} fields as in line 1, found {widths[row]}.")
 
 
 def _read_parquet(path: Path, data: bytes) -> Table:
