@@ -40,6 +40,7 @@ class Purpose(enum.IntEnum):
     USER_PAIRS = 11
     SELECTED_PAIRS = 12
     SYNTHETIC = 13
+    SUMMED_NOISE = 14
 
 
 class RandomStream(Protocol):

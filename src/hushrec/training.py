@@ -9,7 +9,7 @@ from typing import Any
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
-from hushrec.engines import make_engine
+from hushrec.engines import default_engine, make_engine
 from hushrec.errors import ParameterError
 from hushrec.models import MODELS, make_model
 from hushrec.problem import Problem, make_problem
@@ -41,7 +41,8 @@ class Settings:
     """Everything that defines a run besides its data. An option that model or protocol does not use is refused.
 
     None means the default of the protocol in force: ε 4 for `isgld`; ε_I 4, ε_P 2 ε_I, ε_g 4 for `sdcf`; or of the
-    model: see `DEFAULT_FACTORS`, `DEFAULT_STEP`. `at_least` is the lowest rating that counts as an action (`bpr`).
+    model: see `DEFAULT_FACTORS`, `DEFAULT_STEP`, `default_engine`. `at_least` is the lowest rating that counts as an
+    action (`bpr`).
     """
 
     model: str = "mf"
@@ -60,7 +61,7 @@ class Settings:
     step: float | None = None
     split_seed: int = 0
     seed: int = 0
-    engine: str = "reference"
+    engine: str | None = None
 
     def __post_init__(self) -> None:
         if self.protocol not in USED_BY:
@@ -87,6 +88,11 @@ class Settings:
     def chosen_step(self) -> float:
         """η₀ N."""
         return _or(self.step, DEFAULT_STEP[self.model])
+
+    @property
+    def chosen_engine(self) -> str:
+        """How the rounds are computed."""
+        return default_engine(self.model) if self.engine is None else self.engine
 
     def make_task(self, ratings: Ratings) -> Task:
         """What the model learns from, split into training and test part."""
@@ -162,7 +168,7 @@ class Run:
         self.ratings = ratings
         self.settings = settings
         self.task = settings.make_task(ratings)
-        self.engine = make_engine(settings.engine, task_problem(self.task, settings))
+        self.engine = make_engine(settings.chosen_engine, task_problem(self.task, settings))
         self.curve: list[dict[str, float]] = []
         self.seconds = 0.0
 
@@ -204,7 +210,7 @@ class Run:
             "dataset": ratings.name,
             "model": settings.model,
             "protocol": settings.protocol,
-            "engine": settings.engine,
+            "engine": settings.chosen_engine,
             "seed": settings.seed,
             "split_seed": settings.split_seed,
             "rounds": engine.round_number,

@@ -70,7 +70,12 @@ def train(
         int, typer.Option(help="Seed of the 80/20 split; bpr: of the item held out of each user's.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
-    engine: Annotated[str, typer.Option(help="How it is computed: reference.")] = "reference",
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="How it is computed: cpu, or reference (one object per client).  [default: cpu, bpr: reference]"
+        ),
+    ] = None,
     compare: Annotated[
         bool,
         typer.Option("--compare/--no-compare", help="Also train the non-private model and isgld on the same split."),

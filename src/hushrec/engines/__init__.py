@@ -1,5 +1,6 @@
 """Engines drive clients and a server through rounds; every engine speaks the same protocols."""
 
+from collections.abc import Callable
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -8,6 +9,9 @@ import numpy.typing as npt
 from hushrec.errors import ParameterError
 from hushrec.problem import Problem
 from hushrec.randomness import FloatArray
+
+Remark = Callable[[str], None]
+CPU_MODELS = ("mf",)
 
 State = dict[str, npt.NDArray[np.generic]]
 
@@ -46,10 +50,19 @@ class Engine(Protocol):
         """Continues from a state, bit for bit as if there had been no interruption."""
 
 
-def make_engine(name: str, problem: Problem) -> Engine:
-    """The engine of that name. Imports it only now."""
+def default_engine(model: str) -> str:
+    """The fastest engine that knows the model."""
+    return "cpu" if model in CPU_MODELS else "reference"
+
+
+def make_engine(name: str, problem: Problem, *, remark: Remark | None = None) -> Engine:
+    """The engine of that name. Imports it only now. `remark` hears what a person should know, such as a wait."""
+    if name == "cpu":
+        from hushrec.engines.cpu import CpuEngine
+
+        return CpuEngine(problem, remark=remark)
     if name == "reference":
         from hushrec.engines.reference import ReferenceEngine
 
         return ReferenceEngine(problem)
-    raise ParameterError(f"engine must be reference, got {name}.")
+    raise ParameterError(f"engine must be cpu or reference, got {name}.")

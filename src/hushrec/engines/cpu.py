@@ -1,0 +1,433 @@
+"""All clients at once on the processor's cores: `plain`, `isgld` and `sdcf` without an object per client.
+
+It uses what is equal in distribution and what an observer of the sums could not tell apart: items are chosen 64 at a
+time or by geometric gaps, the summed noise of an item is one Gaussian, fakes come from the inverse CDF. Fed with
+the `Draws` that `reference` recorded, it computes the same numbers to rounding.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import numba
+import numpy as np
+import numpy.typing as npt
+from numba.core import event
+
+from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
+from hushrec.client import LARGEST_ITEM_NORM, SMALLEST_MEAN_ITEM_NORM
+from hushrec.engines import CPU_MODELS, Remark, State, cpu_kernels
+from hushrec.engines.cpu_kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
+from hushrec.engines.philox import Stream, make_stream
+from hushrec.engines.responses import fill_permanent, threshold
+from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.mechanisms.langevin import langevin_noise
+from hushrec.messages import GradientReport
+from hushrec.problem import Problem
+from hushrec.protocols import Draws, Sdcf
+from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
+from hushrec.server import LARGEST_GRADIENT
+
+MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
+REPORTS_PER_SUM = 16  # of an item in a block, so that clearing and adding up blocks costs little beside them
+REGISTER_BYTES = 64
+
+
+Value = TypeVar("Value")
+
+
+class _State(NamedTuple):
+    """Everything that the rounds to come depend on."""
+
+    round_number: int
+    vectors: Vectors
+    rho: FloatArray  # (n_users,)
+    numbers_sent: int
+
+
+class _Known(NamedTuple):
+    """Noise that is known one report at a time: its sum and its number of reports per item, and recorded reports."""
+
+    noise: FloatArray  # (n_items, width), or nothing
+    counts: IntArray  # (n_items,), or nothing
+    reports: dict[int, GradientReport]
+
+
+class CpuEngine:
+    """Numba kernels over blocks of users.
+
+    `record_users` keeps what the server would see of these users, one `GradientReport` each, in
+    `recorded[round - 1]`. `dtype` is the type of vectors and sums.
+    """
+
+    name: ClassVar[str] = "cpu"
+
+    def __init__(
+        self,
+        problem: Problem,
+        *,
+        record_users: Sequence[int] = (),
+        dtype: npt.DTypeLike = np.float32,
+        remark: Remark | None = None,
+    ) -> None:
+        if problem.model.name not in CPU_MODELS:
+            raise ParameterError(f"engine cpu learns {', '.join(CPU_MODELS)}, got {problem.model.name}. Use reference.")
+        self.problem = problem
+        self.recorded: list[dict[int, GradientReport]] = []
+        self._record_users = _checked_users(problem, record_users)
+        self._dtype = np.dtype(dtype)
+        self._remark = remark
+        start = Vectors(self._padded(problem.initial_user_vectors()), self._padded(problem.initial_item_vectors()))
+        self._state = _State(0, start, np.zeros(problem.n_users), 0)
+        self._profiles = Profiles(problem.starts, problem.items.astype(np.uint32), self._training_values())
+        self._probabilities = _selection_probabilities(problem)
+        self._choices = self._empty_choices()
+        self._epoch = -1
+        self._borders = _block_borders(problem)
+        shape = (len(self._borders) - 1, *start.items.shape)
+        self._sums = np.empty(shape, self._dtype)
+        self._counts = np.empty(shape[:2], np.int64)
+
+    @property
+    def round_number(self) -> int:
+        return self._state.round_number
+
+    @property
+    def item_vectors(self) -> FloatArray:
+        return self._state.vectors.items[:, : self.problem.model.item_width].astype(np.float64)
+
+    @property
+    def user_vectors(self) -> FloatArray:
+        return self._state.vectors.users[:, : self.problem.model.user_width].astype(np.float64)
+
+    def run_round(self, draws: Mapping[int, Draws] | None = None) -> None:
+        """One round, on own draws or on given ones (one `Draws` for each user who takes part)."""
+        terms = self.problem.terms
+        if self.round_number >= terms.max_rounds:
+            raise LocalProtocolError(f"all {terms.max_rounds} rounds of the terms are over.")
+        self._check_item_vectors()
+        with self._compilation_announced():
+            round_number = self.round_number + 1
+            self._renew_permanent_bits(round_number)
+            self._play(round_number, _given(self.problem, draws), draws)
+
+    def value_rho(self) -> FloatArray:
+        return self._state.rho.copy()
+
+    def bytes_per_client_round(self) -> float:
+        n_answers = len(self.problem.active_users) * max(self.round_number, 1)
+        return 4 * self._state.numbers_sent / n_answers
+
+    def state(self) -> State:
+        """Vectors, and what has been counted; permanent bits follow from the seed."""
+        state = self._state
+        return {
+            "user_vectors": state.vectors.users,
+            "item_vectors": state.vectors.items,
+            "round_number": np.array(state.round_number),
+            "value_rho": state.rho,
+            "numbers_sent": np.array(state.numbers_sent),
+        }
+
+    def restore(self, state: State) -> None:
+        users, items = state["user_vectors"], state["item_vectors"]
+        own = self._state.vectors
+        if users.shape != own.users.shape or items.shape != own.items.shape or users.dtype != own.users.dtype:
+            raise ParameterError("this state is of another problem, or of vectors of another type.")
+        self._state = _State(
+            int(state["round_number"]),
+            Vectors(np.array(users), np.array(items)),
+            np.array(state["value_rho"], dtype=np.float64),
+            int(state["numbers_sent"]),
+        )
+        self._epoch = -1
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    def _play(self, round_number: int, given: Given, draws: Mapping[int, Draws] | None) -> None:
+        """Computes the round beside the current state, and takes it over at once: an interruption changes nothing."""
+        step, streams, state = self._step(round_number), self._streams(round_number), self._state
+        known = self._known_noise(round_number, step, streams, given, draws)
+        outcome, largest = self._answer(step, streams, given)
+        self._check_gradients(round_number, largest)
+        moved, n_reports = self._move(step, streams, known)
+        self._state = _State(
+            round_number,
+            Vectors(outcome.users, moved),
+            state.rho + outcome.rho,
+            state.numbers_sent + n_reports * (1 + self.problem.model.item_width),
+        )
+        if self._record_users:
+            self.recorded.append(known.reports)
+
+    def _answer(self, step: Step, streams: Streams, given: Given) -> tuple[Outcome, float]:
+        """Everybody's answer into the sums of the blocks; what became of the users, and the largest |e| ‖u‖ sent."""
+        vectors = self._state.vectors
+        outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
+        common = (self._profiles, self._choices, given, streams, step, vectors, outcome)
+
+        def answer(block: int, first: int, stop: int) -> float:
+            return float(cpu_kernels.answer_block(first, stop, *common, self._sums[block], self._counts[block]))
+
+        return outcome, max(_in_threads(answer, _parts(self._borders)))
+
+    def _move(self, step: Step, streams: Streams, known: _Known) -> tuple[Rows, int]:
+        """The new item vectors, and how many reports moved them."""
+        items = self._state.vectors.items
+        moved = np.empty_like(items)
+        common = (self._sums, self._counts, step, streams.item_noise, known.noise, known.counts, items, moved)
+
+        def move(_: int, first: int, stop: int) -> int:
+            return int(cpu_kernels.move_items(first, stop, *common))
+
+        return moved, sum(_in_threads(move, _parts(_even_borders(len(moved)))))
+
+    def _step(self, round_number: int) -> Step:
+        terms = self.problem.terms
+        return Step(
+            n_factors=self.problem.model.item_width,
+            size=terms.step_size(round_number),
+            data_weight=terms.data_weight,
+            user_regularization=self._padded(terms.user_regularization[None, :])[0],
+            item_regularization=self._padded(terms.item_regularization[None, :])[0],
+        )
+
+    def _streams(self, round_number: int) -> Streams:
+        purposes = (Purpose.SELECTION, Purpose.FAKE_ERRORS, Purpose.USER_NOISE, Purpose.SUMMED_NOISE)
+        return Streams(*(self._stream(purpose, round_number) for purpose in purposes))
+
+    def _stream(self, purpose: Purpose, round_number: int) -> Stream:
+        return make_stream(self.problem.seed, purpose, round_number)
+
+    def _padded(self, rows: FloatArray) -> Rows:
+        """Rows of whole registers: zeros behind the numbers that count."""
+        per_register = REGISTER_BYTES // self._dtype.itemsize
+        width = -(-rows.shape[1] // per_register) * per_register
+        padded = np.zeros((len(rows), width), self._dtype)
+        padded[:, : rows.shape[1]] = rows
+        return padded
+
+    def _training_values(self) -> Rows:
+        """The ratings, or what the protocol makes of them, drawn from the clients' own streams."""
+        problem = self.problem
+        values = np.empty(len(problem.values), self._dtype)
+        for user in problem.active_users:
+            rows = slice(problem.starts[user], problem.starts[user + 1])
+            rng = SeededRandomness(problem.seed, int(user)).stream(Purpose.RATING_NOISE)
+            values[rows] = problem.protocol(int(user)).training_values(problem.values[rows], rng=rng)
+        return values
+
+    # Permanent bits --------------------------------------------------------------------------------------------
+
+    def _empty_choices(self) -> Choices:
+        problem = self.problem
+        n_users = problem.n_users
+        n_words = -(-problem.n_items // 64) if self._probabilities is not None else 0
+        bits = np.zeros((n_users, n_words), np.uint64)
+        if self._probabilities is None:
+            nothing, nowhere = np.zeros(0), np.zeros(0, np.uint64)
+            return Choices(bits, nothing, nothing, nowhere, nowhere, nothing)
+        zero, one = self._probabilities.prob_send_zero, self._probabilities.prob_send_one
+        epsilon_g = np.array([_sdcf(problem, user).epsilon_g for user in range(n_users)])
+        return Choices(bits, zero, one, _thresholds(zero), _thresholds(one), epsilon_g)
+
+    def _renew_permanent_bits(self, round_number: int) -> None:
+        """Draws B' anew where a permanent epoch begins; a resumed run draws what the epoch began with."""
+        problem = self.problem
+        epoch = problem.terms.epoch(round_number)
+        if self._probabilities is None or epoch == self._epoch:
+            return
+        first_round = 1 if problem.terms.epoch_rounds is None else epoch * problem.terms.epoch_rounds + 1
+        caps = np.array([_sdcf(problem, user).profile_cap or problem.n_items for user in range(problem.n_users)])
+        flip = _thresholds(self._probabilities.prob_randomize / 2)
+        stream = self._stream(Purpose.PERMANENT_BITS, first_round)
+        starts, items, bits = self._profiles.starts, self._profiles.items, self._choices.bits
+
+        def fill(_: int, first: int, stop: int) -> None:
+            fill_permanent(first, stop, starts, items, caps, flip, stream, bits)
+
+        _in_threads(fill, _parts(self._borders))
+        self._epoch = epoch
+
+    # Recording -------------------------------------------------------------------------------------------------
+
+    def _known_noise(
+        self,
+        round_number: int,
+        step: Step,
+        streams: Streams,
+        given: Given,
+        draws: Mapping[int, Draws] | None,
+    ) -> _Known:
+        """What is known of the noise, report by report: of all users where draws are given, else of recorded ones."""
+        users = sorted(draws) if draws is not None else self._record_users
+        if not len(users):
+            return _Known(np.empty((0, 0)), np.empty(0, np.int64), {})
+        noise = np.zeros(self._state.vectors.items.shape)
+        counts = np.zeros(len(noise), np.int64)
+        reports: dict[int, GradientReport] = {}
+        for user in users:
+            items, gradients = self._answer_of(user, step, streams, given)
+            own = self._noise_of(user, round_number, len(items), step) if draws is None else draws[user].gradient_noise
+            noise[items, : own.shape[1]] += own
+            counts[items] += 1
+            if user in self._record_users and len(items):
+                reports[user] = GradientReport(round_number, items, gradients + own)
+        return _Known(noise, counts, reports)
+
+    def _answer_of(self, user: int, step: Step, streams: Streams, given: Given) -> tuple[IntArray, FloatArray]:
+        """Items and gradients before noise of one user in the round to come: what the kernel is going to sum."""
+        vectors = self._state.vectors
+        begin, end = self._profiles.starts[user], self._profiles.starts[user + 1]
+        rated, values = self._profiles.items[begin:end], self._profiles.values[begin:end]
+        items, errors = cpu_kernels.answer_one(
+            user, rated, values, self._choices, given, streams, vectors.users[user], vectors.items
+        )
+        width = step.n_factors
+        data = step.size * step.data_weight * np.outer(errors, vectors.users[user, :width])
+        prior = step.size * vectors.items[items, :width] * step.item_regularization[:width]
+        return items.astype(np.int64), data - prior
+
+    def _noise_of(self, user: int, round_number: int, count: int, step: Step) -> FloatArray:
+        rng = SeededRandomness(self.problem.seed, user).stream(Purpose.GRADIENT_NOISE, round_number)
+        return langevin_noise((count, step.n_factors), step.size, rng=rng)
+
+    # What clients and server would refuse ----------------------------------------------------------------------
+
+    def _check_item_vectors(self) -> None:
+        norms = np.linalg.norm(self._state.vectors.items, axis=1)
+        if not norms.max() <= LARGEST_ITEM_NORM or norms.mean() < SMALLEST_MEAN_ITEM_NORM:
+            raise RemoteProtocolError(
+                f"item vectors must have norms up to {LARGEST_ITEM_NORM:g} and a mean norm of at least"
+                f" {SMALLEST_MEAN_ITEM_NORM:g} in round {self.round_number + 1}. Lower the step."
+            )
+
+    def _check_gradients(self, round_number: int, largest: float) -> None:
+        terms = self.problem.terms
+        bound = LARGEST_GRADIENT * terms.step
+        if not terms.step_size(round_number) * terms.data_weight * largest <= bound:
+            raise RemoteProtocolError(
+                f"gradients must have norms up to {bound:g}, which those of round {round_number} have not."
+                " Lower the step."
+            )
+
+    @contextmanager
+    def _compilation_announced(self) -> Iterator[None]:
+        """Says once that kernels are being compiled, when they are not in the cache."""
+        if self._remark is None:
+            yield
+            return
+        with event.install_listener("numba:compile", _Announcer(self)):
+            yield
+        self._remark = None
+
+    def announce(self) -> None:
+        """Tells whoever started this engine why the first round takes longer, once."""
+        if self._remark is not None:
+            self._remark("compiling the cpu engine; this is cached, so that later runs start at once")
+            self._remark = None
+
+
+class _Announcer(event.Listener):
+    def __init__(self, engine: CpuEngine) -> None:
+        self._engine = engine
+
+    def on_start(self, event: Any) -> None:
+        self._engine.announce()
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to say."""
+
+
+def _checked_users(problem: Problem, users: Sequence[int]) -> list[int]:
+    active = set(problem.active_users.tolist())
+    if not active.issuperset(users):
+        raise ParameterError("record_users must be users with training ratings.")
+    return sorted({int(user) for user in users})
+
+
+def _sdcf(problem: Problem, user: int) -> Sdcf:
+    protocol = problem.protocol(user)
+    if not isinstance(protocol, Sdcf):
+        raise ParameterError(f"engine cpu needs one protocol for all users, got sdcf and {protocol.name}.")
+    if protocol.epsilon_g is None:
+        raise ParameterError("sdcf with model mf needs epsilon_g, got none.")
+    return protocol
+
+
+def _selection_probabilities(problem: Problem) -> SelectionProbabilities[FloatArray] | None:
+    """f, p, q per user, all 0 for those who take no part; None where rated items are sent as they are."""
+    if not problem.protocol(0).selects:
+        return None
+    z = problem.terms.reports_per_client
+    assert z is not None
+    active, counts = problem.active_users, problem.rated_counts
+    protocols = [_sdcf(problem, int(user)) for user in active]
+    protected = np.array(
+        [
+            counts[user] if own.profile_cap is None else own.profile_cap
+            for user, own in zip(active, protocols, strict=True)
+        ]
+    )
+    epsilon_i = np.array([own.epsilon_i for own in protocols])
+    epsilon_p = np.array([own.epsilon_p for own in protocols])
+    solved = calibrate_selection(protected, problem.n_items, z, epsilon_i, epsilon_p)
+    everybody = {}
+    for name, values in vars(solved).items():
+        everybody[name] = np.zeros(problem.n_users)
+        everybody[name][active] = values
+    return SelectionProbabilities(**everybody)
+
+
+def _thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
+    return np.array([threshold(float(probability)) for probability in probabilities], dtype=np.uint64)
+
+
+def _block_borders(problem: Problem) -> IntArray:
+    """Cuts the users into blocks of about equal work; their number depends on the problem, never on the machine."""
+    z = problem.terms.reports_per_client
+    counts = problem.rated_counts
+    work = np.cumsum(counts if z is None else np.where(counts > 0, counts + z, 0))
+    n_reports = len(problem.items) if z is None else len(problem.active_users) * z
+    n_blocks = int(np.clip(n_reports / (REPORTS_PER_SUM * problem.n_items), FEWEST_BLOCKS, MOST_BLOCKS))
+    cuts = np.searchsorted(work, work[-1] * np.arange(1, n_blocks) / n_blocks)
+    return np.concatenate([[0], cuts, [problem.n_users]]).astype(np.int64)
+
+
+def _given(problem: Problem, draws: Mapping[int, Draws] | None) -> Given:
+    """The draws side by side as the kernel takes them; fakes at the places of unrated items."""
+    width = problem.model.user_width
+    if draws is None:
+        return Given(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty((0, width)))
+    if set(draws) != set(problem.active_users.tolist()):
+        raise ParameterError("draws must be given for each user who takes part, and for nobody else.")
+    counts = np.zeros(problem.n_users, np.int64)
+    user_noise = np.zeros((problem.n_users, width))
+    items, errors = [], []
+    for user in sorted(draws):
+        own = draws[user]
+        rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
+        fakes = np.zeros(len(own.selected))
+        fakes[~np.isin(own.selected, rated)] = own.fake_errors
+        counts[user], user_noise[user] = len(own.selected), own.user_noise
+        items.append(own.selected)
+        errors.append(fakes)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Given(starts, np.concatenate(items).astype(np.uint32), np.concatenate(errors), user_noise)
+
+
+def _even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
+    return np.arange(n_parts + 1) * count // n_parts
+
+
+def _parts(borders: IntArray) -> Iterable[tuple[int, int, int]]:
+    """The number, the first and the stop of each part that the borders cut."""
+    return ((part, int(first), int(stop)) for part, (first, stop) in enumerate(pairwise(borders)))
+
+
+def _in_threads(work: Callable[[int, int, int], Value], parts: Iterable[tuple[int, int, int]]) -> list[Value]:
+    """The results of `work` on each part, in order; kernels release the interpreter, so that parts run side by side."""
+    with ThreadPoolExecutor(numba.get_num_threads()) as pool:
+        return list(pool.map(lambda part: work(*part), parts))

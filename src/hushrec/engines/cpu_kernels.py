@@ -1,0 +1,308 @@
+"""One round of matrix factorization for all users at once, in Numba: what `Client` and `Server` do, as loops.
+
+    answer_block     every user's errors, selection, fakes and own update; sums of e u per item
+    move_items       adds the blocks in order, moves every item by the mean of its reports, noise included
+
+Rows are padded to whole vector registers. Sums go to a fixed number of blocks of users, whichever thread runs them:
+the same bits for any number of threads.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from hushrec.engines.normal import fill_fakes, fill_normal
+from hushrec.engines.philox import Stream, fill_words
+from hushrec.engines.responses import SPARSE, list_items, respond, select_sparse
+
+REORDER = {"reassoc", "contract", "nsz"}  # what a sum may do to become a vector sum; NaN stays NaN
+Rows = npt.NDArray[np.floating]
+
+
+class Profiles(NamedTuple):
+    """Who rated what: user i rated items[starts[i]:starts[i + 1]], rising."""
+
+    starts: npt.NDArray[np.int64]  # (n_users + 1,)
+    items: npt.NDArray[np.uint32]  # (n_ratings,)
+    values: Rows  # (n_ratings,)
+
+
+class Choices(NamedTuple):
+    """What selection and fakes need, one entry per user; B' packed, 64 items to a word, no word without selection."""
+
+    bits: npt.NDArray[np.uint64]  # (n_users, n_words)
+    prob_zero: npt.NDArray[np.float64]
+    prob_one: npt.NDArray[np.float64]
+    zero: npt.NDArray[np.uint64]  # the same as thresholds
+    one: npt.NDArray[np.uint64]
+    epsilon_g: npt.NDArray[np.float64]
+
+
+class Given(NamedTuple):
+    """Draws that are given rather than drawn, side by side; empty where users draw for themselves."""
+
+    starts: npt.NDArray[np.int64]  # (n_users + 1,) into items and errors, or (0,)
+    items: npt.NDArray[np.uint32]
+    fake_errors: npt.NDArray[np.float64]  # at the places of unrated items; elsewhere not looked at
+    user_noise: npt.NDArray[np.float64]  # (n_users, width)
+
+
+class Streams(NamedTuple):
+    """The random streams of one round."""
+
+    selection: Stream
+    fake_errors: Stream
+    user_noise: Stream
+    item_noise: Stream
+
+
+class Step(NamedTuple):
+    """The numbers of one round."""
+
+    n_factors: int  # the rest of a row is padding: zeros
+    size: float  # η_t
+    data_weight: float  # N
+    user_regularization: Rows  # (width,)
+    item_regularization: Rows  # (width,)
+
+
+class Vectors(NamedTuple):
+    """U and V at the start of a round, rows padded."""
+
+    users: Rows  # (n_users, width)
+    items: Rows  # (n_items, width)
+
+
+class Outcome(NamedTuple):
+    """What a round makes of the users."""
+
+    users: Rows  # (n_users, width)
+    rho: npt.NDArray[np.float64]  # (n_users,), the loss of this round's gradient values
+
+
+class Scratch(NamedTuple):
+    """What one block of users works with."""
+
+    errors: Rows  # (most ratings of a user,)
+    error_of_item: Rows  # (n_items,), NaN where unrated
+    pull: Rows  # (width,)
+    noise: npt.NDArray[np.float64]  # (width,)
+    words: npt.NDArray[np.uint64]
+    bits: npt.NDArray[np.uint64]  # (n_words,)
+    selected: npt.NDArray[np.uint32]  # (n_items,)
+    selected_errors: npt.NDArray[np.float64]  # (n_items,)
+
+
+@njit(cache=True)
+def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-untyped-def]
+    """Fresh scratch for one block; `like` gives the type of vectors."""
+    return Scratch(
+        errors=np.empty(most_rated, like.dtype),
+        error_of_item=np.full(n_items, np.nan, like.dtype),
+        pull=np.zeros(width, like.dtype),
+        noise=np.zeros(width),
+        words=np.empty(max(n_items + 2, width + 2, 512), np.uint64),
+        bits=np.empty(n_words, np.uint64),
+        selected=np.empty(n_items, np.uint32),
+        selected_errors=np.empty(n_items),
+    )
+
+
+@njit(cache=True, fastmath=REORDER)
+def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
+    """E = r − u vᵀ for every rated item, and Σ e v, in one pass over the item vectors."""
+    pull[:] = 0
+    for place in range(len(items)):
+        row = item_vectors[items[place]]
+        product = row[0] * user_vector[0]
+        for k in range(1, len(row)):
+            product += row[k] * user_vector[k]
+        error = values[place] - product
+        errors[place] = error
+        for k in range(len(row)):
+            pull[k] += error * row[k]
+
+
+@njit(cache=True)
+def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
+    """μ and σ of a user's errors (σ divides by their number)."""
+    total = 0.0
+    for place in range(len(errors)):
+        total += errors[place]
+    mean = total / len(errors)
+    squares = 0.0
+    for place in range(len(errors)):
+        squares += (errors[place] - mean) ** 2
+    return mean, math.sqrt(squares / len(errors))
+
+
+@njit(cache=True)
+def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-def]
+    """S^t of one user into `scratch.selected`; returns how many."""
+    n_items = len(scratch.selected)
+    bits = choices.bits[user]
+    zero, one = choices.prob_zero[user], choices.prob_one[user]
+    if max(zero, one) < SPARSE:
+        return select_sparse(streams.selection, user, bits, n_items, zero, one, scratch.words, scratch.selected)
+    respond(streams.selection, user, bits, choices.zero[user], choices.one[user], scratch.words, scratch.bits)
+    return list_items(scratch.bits, n_items, scratch.selected)
+
+
+@njit(cache=True)
+def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
+    """The items that a user reports and the error of each, real or fake, into scratch; returns how many.
+
+    The selection and the fakes are given, or drawn; without permanent bits the rated items are reported.
+    """
+    if choices.bits.shape[1] == 0:
+        scratch.selected[: len(rated)] = rated
+        scratch.selected_errors[: len(rated)] = errors
+        return len(rated)
+    selected, selected_errors = scratch.selected, scratch.selected_errors
+    if len(given.starts) > 0:
+        start, stop = given.starts[user], given.starts[user + 1]
+        count = stop - start
+        selected[:count] = given.items[start:stop]
+        selected_errors[:count] = given.fake_errors[start:stop]
+    else:
+        count = draw_selection(user, choices, streams, scratch)
+        fill_words(streams.fake_errors, user, 0, scratch.words[: (count + 1) // 2 * 2])
+        mean, deviation = mean_and_deviation(errors)
+        fill_fakes(mean, deviation, choices.epsilon_g[user], scratch.words, selected_errors[:count])
+    _put_real_errors(rated, errors, selected[:count], selected_errors, scratch.error_of_item)
+    return count
+
+
+@njit(cache=True)
+def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  # type: ignore[no-untyped-def]
+    """Where a selected item is rated, its error is the real one. Leaves `error_of_item` all NaN, as it was."""
+    for place in range(len(rated)):
+        error_of_item[rated[place]] = errors[place]
+    for place in range(len(selected)):
+        error = error_of_item[selected[place]]
+        if not math.isnan(error):
+            selected_errors[place] = error
+    for place in range(len(rated)):
+        error_of_item[rated[place]] = np.nan
+
+
+@njit(cache=True, fastmath=REORDER)
+def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
+    """Adds e u to the sum of each selected item; returns Σ e² and the largest |e|."""
+    squares, largest = 0.0, 0.0
+    for place in range(len(selected)):
+        error = user_vector.dtype.type(errors[place])
+        row = sums[selected[place]]
+        for k in range(len(row)):
+            row[k] += error * user_vector[k]
+        counts[selected[place]] += 1
+        squares += errors[place] ** 2
+        largest = max(largest, abs(errors[place]))
+    return squares, largest
+
+
+@njit(cache=True, fastmath=REORDER)
+def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
+    """The own step: u + η (N mean(e v) − u Λ_u) + N(0, η / h)."""
+    width = step.user_regularization.shape[0]
+    noise = scratch.noise
+    if len(given.starts) > 0:
+        noise[: given.user_noise.shape[1]] = given.user_noise[user]
+        spread = 1.0
+    else:
+        fill_normal(streams.user_noise, user, scratch.words, noise[: step.n_factors])
+        spread = math.sqrt(step.size / n_rated)
+    pull_weight = step.size * step.data_weight / n_rated
+    for k in range(width):
+        prior = step.size * user_vector[k] * step.user_regularization[k]
+        updated[k] = user_vector[k] + pull_weight * scratch.pull[k] - prior + spread * noise[k]
+
+
+@njit(cache=True, nogil=True)
+def answer_block(  # type: ignore[no-untyped-def]
+    first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
+):
+    """Every user of one block answers; `sums` (n_items, width) and `counts` are this block's own.
+
+    Returns the largest |e| ‖u‖ that anybody sent.
+    """
+    n_items, width = vectors.items.shape
+    most_rated = 0
+    for user in range(first_user, stop_user):
+        most_rated = max(most_rated, profiles.starts[user + 1] - profiles.starts[user])
+    scratch = make_scratch(n_items, width, most_rated, choices.bits.shape[1], vectors.items)
+    sums[:] = 0
+    counts[:] = 0
+    largest = 0.0
+    for user in range(first_user, stop_user):
+        begin, end = profiles.starts[user], profiles.starts[user + 1]
+        if begin == end:
+            continue
+        rated, values = profiles.items[begin:end], profiles.values[begin:end]
+        user_vector, errors = vectors.users[user], scratch.errors[: end - begin]
+        rated_errors(rated, values, user_vector, vectors.items, errors, scratch.pull)
+        count = choose(user, rated, errors, choices, given, streams, scratch)
+        squares, peak = add_reports(
+            scratch.selected[:count], scratch.selected_errors[:count], user_vector, sums, counts
+        )
+        norm = squared_norm(user_vector)
+        outcome.rho[user] = 0.5 * step.size * step.data_weight**2 * squares * norm
+        largest = max(largest, peak * math.sqrt(norm))
+        update_user(user, user_vector, end - begin, step, given, streams, scratch, outcome.users[user])
+    return largest
+
+
+@njit(cache=True, fastmath=REORDER)
+def squared_norm(vector):  # type: ignore[no-untyped-def]
+    """‖u‖², summed in float64."""
+    total = 0.0
+    for k in range(len(vector)):
+        total += np.float64(vector[k]) ** 2
+    return total
+
+
+@njit(cache=True, nogil=True)
+def move_items(  # type: ignore[no-untyped-def]
+    first_item, stop_item, sums, counts, step, stream, known_noise, known_counts, item_vectors, moved
+):
+    """V + mean of its c reports: η (N Σ e u / c − v Λ_v) + noise / c; an item nobody reported stays.
+
+    Adds up the blocks in their order. The noise of c reports, N(0, η) each, is one N(0, c η) draw; of
+    `known_counts` reports the noise is known, and its sum is in `known_noise`. Returns the number of reports.
+    """
+    n_blocks, _, width = sums.shape
+    words, noise = np.empty(width + 2, np.uint64), np.zeros(width)
+    n_reports = 0
+    for item in range(first_item, stop_item):
+        total, count = sums[0, item], counts[0, item]
+        for block in range(1, n_blocks):
+            count += counts[block, item]
+            for k in range(width):
+                total[k] += sums[block, item, k]
+        n_reports += count
+        moved[item] = item_vectors[item]
+        if count == 0:
+            continue
+        fill_normal(stream, item, words, noise[: step.n_factors])
+        unknown = count - (known_counts[item] if len(known_counts) > 0 else 0)
+        spread, weight = math.sqrt(step.size * unknown) / count, step.size * step.data_weight / count
+        for k in range(width):
+            prior = step.size * item_vectors[item, k] * step.item_regularization[k]
+            moved[item, k] += weight * total[k] - prior + spread * noise[k]
+        if len(known_counts) > 0:
+            for k in range(width):
+                moved[item, k] += known_noise[item, k] / count
+    return n_reports
+
+
+@njit(cache=True)
+def answer_one(user, rated, values, choices, given, streams, user_vector, item_vectors):  # type: ignore[no-untyped-def]
+    """What `answer_block` sums for one user in this round: the items, and the error of each."""
+    n_items, width = item_vectors.shape
+    scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
+    rated_errors(rated, values, user_vector, item_vectors, scratch.errors, scratch.pull)
+    count = choose(user, rated, scratch.errors, choices, given, streams, scratch)
+    return scratch.selected[:count], scratch.selected_errors[:count]

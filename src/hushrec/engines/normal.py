@@ -1,0 +1,207 @@
+"""The normal law for kernels: distribution function, its inverse, and fake errors by inverse CDF, in Numba.
+
+The same laws as `mechanisms.fake_errors` and `budget.calibrate.fake_error_bound`, which tests compare with.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from hushrec.engines.philox import fill_words
+
+_SQRT_HALF = math.sqrt(0.5)
+_LOG_SQRT_2PI = math.log(2 * math.pi) / 2
+_CENTRAL = 0.425  # within ±0.425 of 1/2 one rational function gives the inverse
+_NARROW = 1e-4  # in deviations: the normal density is an exponential across it, to 5e-9
+_DEEP = 1e-270  # probabilities below it are handled by their logarithm
+
+_SHIFT = np.uint64(12)
+
+
+@njit(cache=True)
+def open_uniform(word):  # type: ignore[no-untyped-def]
+    """The midpoint of one of 2^52 cells of (0, 1): neither 0 nor 1 can come up."""
+    return (np.float64(np.int64(word >> _SHIFT)) + 0.5) * 2.0**-52
+
+
+@njit(cache=True)
+def ndtr(x):  # type: ignore[no-untyped-def]
+    """Φ(x), with relative accuracy in the left tail."""
+    return 0.5 * math.erfc(-x * _SQRT_HALF)
+
+
+@njit(cache=True)
+def log_ndtr(x):  # type: ignore[no-untyped-def]
+    """The ln Φ(x); far left by the asymptotic series of Mills' ratio."""
+    if x > -30.0:
+        return math.log(ndtr(x))
+    w = 1.0 / (x * x)
+    series = -w * (1.0 - w * (3.0 - w * (15.0 - w * (105.0 - w * 945.0))))
+    return -0.5 * x * x - math.log(-x) - _LOG_SQRT_2PI + math.log1p(series)
+
+
+@njit(cache=True)
+def ndtri_central(q):  # type: ignore[no-untyped-def]
+    """Φ⁻¹(1/2 + q) for |q| ≤ 0.425: Wichura's AS 241 (1988), PPND16."""
+    r = 0.180625 - q * q
+    above = (
+        ((((((r * 2.5090809287301226727e3 + 3.3430575583588128105e4) * r + 6.7265770927008700853e4) * r
+        + 4.5921953931549871457e4) * r + 1.3731693765509461125e4) * r + 1.9715909503065514427e3) * r
+        + 1.3314166789178437745e2) * r + 3.3871328727963666080
+    )  # fmt: skip
+    below = (
+        ((((((r * 5.2264952788528545610e3 + 2.8729085735721942674e4) * r + 3.9307895800092710610e4) * r
+        + 2.1213794301586595867e4) * r + 5.3941960214247511077e3) * r + 6.8718700749205790830e2) * r
+        + 4.2313330701600911252e1) * r + 1.0
+    )  # fmt: skip
+    return q * above / below
+
+
+@njit(cache=True)
+def ndtri_tail(p):  # type: ignore[no-untyped-def]
+    """Φ⁻¹(p) for p below 0.075, the left tail: AS 241 in √(−ln p)."""
+    r = math.sqrt(-math.log(p))
+    if r <= 5.0:
+        r -= 1.6
+        above = (
+            ((((((r * 7.74545014278341407640e-4 + 2.27238449892691845833e-2) * r + 2.41780725177450611770e-1) * r
+            + 1.27045825245236838258) * r + 3.64784832476320460504) * r + 5.76949722146069140550) * r
+            + 4.63033784615654529590) * r + 1.42343711074968357734
+        )  # fmt: skip
+        below = (
+            ((((((r * 1.05075007164441684324e-9 + 5.47593808499534494600e-4) * r + 1.51986665636164571966e-2) * r
+            + 1.48103976427480074590e-1) * r + 6.89767334985100004550e-1) * r + 1.67638483018380384940) * r
+            + 2.05319162663775882187) * r + 1.0
+        )  # fmt: skip
+        return -above / below
+    r -= 5.0
+    above = (
+        ((((((r * 2.01033439929228813265e-7 + 2.71155556874348757815e-5) * r + 1.24266094738807843860e-3) * r
+        + 2.65321895265761230930e-2) * r + 2.96560571828504891230e-1) * r + 1.78482653991729133580) * r
+        + 5.46378491116411436990) * r + 6.65790464350110377720
+    )  # fmt: skip
+    below = (
+        ((((((r * 2.04426310338993978564e-15 + 1.42151175831644588870e-7) * r + 1.84631831751005468180e-5) * r
+        + 7.86869131145613259100e-4) * r + 1.48753612908506148525e-2) * r + 1.36929880922735805310e-1) * r
+        + 5.99832206555887937690e-1) * r + 1.0
+    )  # fmt: skip
+    return -above / below
+
+
+@njit(cache=True)
+def ndtri(p):  # type: ignore[no-untyped-def]
+    """Φ⁻¹(p) for p in (0, 1), to about 1e-15."""
+    q = p - 0.5
+    if abs(q) <= _CENTRAL:
+        return ndtri_central(q)
+    return ndtri_tail(p) if q < 0 else -ndtri_tail(1.0 - p)
+
+
+@njit(cache=True)
+def ndtri_exp_deep(log_p):  # type: ignore[no-untyped-def]
+    """Φ⁻¹(exp(log_p)) for probabilities too small to write down: Newton's method on ln Φ."""
+    x = -math.sqrt(-2.0 * log_p)
+    for _ in range(4):
+        x -= (log_ndtr(x) - log_p) / -x  # d ln Φ(x)/dx is near −x out there
+    return x
+
+
+@njit(cache=True)
+def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
+    """Standard normal draws of this user's stream; `words` is scratch of at least len(out) rounded up to even."""
+    fill_words(stream, user, 0, words[: (len(out) + 1) // 2 * 2])
+    for k in range(len(out)):
+        out[k] = ndtri_central(open_uniform(words[k]) - 0.5)
+    for k in range(len(out)):
+        p = open_uniform(words[k])
+        if abs(p - 0.5) > _CENTRAL:
+            out[k] = ndtri(p)
+
+
+@njit(cache=True)
+def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
+    """The s with P(|center + Z| < s) = exp(−epsilon_g), Z standard normal, rounded up by 1e-11.
+
+    Newton's method on the logarithm climbs to the root from below, as in `budget.calibrate.fake_error_bound`;
+    steps shrink quadratically, so that after one of 1e-7 nothing is left to gain.
+    """
+    s = math.exp(-epsilon_g) * math.sqrt(math.pi / 2)
+    quantile = ndtri(math.exp(-epsilon_g)) if epsilon_g < 600.0 else ndtri_exp_deep(-epsilon_g)
+    s = max(s, center + quantile, 1e-300)
+    step = s
+    while step > 1e-7 * s:
+        log_mass = _log_mass(center, s)
+        log_density = -0.5 * (s - center) ** 2 - _LOG_SQRT_2PI + math.log1p(math.exp(-2.0 * center * s))
+        step = -(log_mass + epsilon_g) * math.exp(log_mass - log_density)
+        s += max(step, 0.0)
+    return s * (1.0 + 1e-11)
+
+
+@njit(cache=True)
+def _log_mass(center, s):  # type: ignore[no-untyped-def]
+    """The ln P(|center + Z| < s); if narrow, by the series of 2 s φ(c)."""
+    if s * max(center, 1.0) < 1e-4:
+        return math.log(2.0 * s) - _LOG_SQRT_2PI - 0.5 * center**2 + math.log1p((center**2 - 1.0) * s**2 / 6.0)
+    outside = ndtr(center - s) + ndtr(-s - center)
+    if outside < 0.9:
+        return math.log1p(-outside)
+    if s - center > -30.0:
+        return math.log(ndtr(s - center) - ndtr(-s - center))
+    upper = log_ndtr(s - center)
+    return upper + math.log(-math.expm1(log_ndtr(-s - center) - upper))
+
+
+@njit(cache=True)
+def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyped-def]
+    """Fake errors, len(out) of them, one random word each: N(mean, deviation²) within ±α, α by Theorem 3 of [SDCF].
+
+    epsilon_g = 0 is the normal itself, ∞ gives zeros; without spread (one rating) the fake is the mean.
+    """
+    if epsilon_g == np.inf:
+        out[:] = 0.0
+        return
+    if deviation == 0.0 or abs(mean) > 1e15 * deviation:
+        out[:] = mean
+        return
+    if epsilon_g == 0.0:
+        for k in range(len(out)):
+            out[k] = mean + deviation * ndtri(open_uniform(words[k]))
+        return
+    center = abs(mean) / deviation
+    s = half_width(center, epsilon_g)
+    scale = deviation if mean >= 0 else -deviation
+    _fill_truncated(center, s, words, out)
+    for k in range(len(out)):
+        out[k] = scale * min(max(out[k], -s), s)
+
+
+@njit(cache=True)
+def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
+    """N(center, 1) on [−s, s] by inverse CDF; center ≥ 0, so that small probabilities keep their digits."""
+    lower, upper = ndtr(-s - center), ndtr(s - center)
+    if s < _NARROW:
+        _fill_narrow(center, s, words, out)
+    elif upper < _DEEP:
+        log_lower, log_upper = log_ndtr(-s - center), log_ndtr(s - center)
+        for k in range(len(out)):
+            u = open_uniform(words[k])
+            out[k] = center + ndtri_exp_deep(log_upper + math.log1p(u * math.expm1(log_lower - log_upper)))
+    elif lower >= 0.5 - _CENTRAL and upper <= 0.5 + _CENTRAL:
+        for k in range(len(out)):
+            out[k] = center + ndtri_central(lower - 0.5 + open_uniform(words[k]) * (upper - lower))
+    else:
+        for k in range(len(out)):
+            out[k] = center + ndtri(lower + open_uniform(words[k]) * (upper - lower))
+
+
+@njit(cache=True)
+def _fill_narrow(center, s, words, out):  # type: ignore[no-untyped-def]
+    """The same where the density is ∝ exp(center x): x = s + ln(1 − u (1 − exp(−2 k)))/center, k = center s."""
+    slope = center * s
+    for k in range(len(out)):
+        u = open_uniform(words[k])
+        if slope < 1e-9:
+            out[k] = s * (1.0 - 2.0 * u)
+        else:
+            out[k] = s * (1.0 + math.log1p(u * math.expm1(-2.0 * slope)) / slope)

@@ -1,0 +1,134 @@
+"""The CPU engine against the reference: the same numbers from the same draws, the same law from its own."""
+
+import math
+
+import numba
+import numpy as np
+import pytest
+
+from hushrec.data.synthetic import synthetic
+from hushrec.engines import make_engine
+from hushrec.engines.cpu import CpuEngine
+from hushrec.engines.reference import ReferenceEngine
+from hushrec.errors import ParameterError
+from hushrec.models import make_model
+from hushrec.problem import Problem, make_problem
+from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
+
+FALSE_ALARM = 1e-6
+
+PROTOCOLS: dict[str, DeviceProtocol] = {
+    "plain": Plain(),
+    "isgld": Isgld(epsilon=4.0),
+    "sdcf": Sdcf(epsilon_i=4.0, epsilon_g=4.0),
+    "sdcf without a bound on fakes": Sdcf(epsilon_i=4.0, epsilon_g=0.0),
+    "sdcf with a cap": Sdcf(epsilon_i=1.0, epsilon_g=1.0, profile_cap=15),
+}
+
+
+def problem_of(*protocols: DeviceProtocol, n_factors: int = 5, seed: int = 3, **settings: object) -> Problem:
+    """Forty people, of whom one rated one item and one rated nothing, and fifty items."""
+    ratings = synthetic(n_users=40, n_items=50, n_ratings=600, seed=1)
+    assert ratings.values is not None
+    rows = (ratings.users != 7) & ((ratings.users != 9) | (np.arange(600) == np.argmax(ratings.users == 9)))
+    return make_problem(
+        ratings.users[rows],
+        ratings.items[rows],
+        ratings.values[rows],
+        **{
+            "n_users": 40,
+            "n_items": 50,
+            "model": make_model("mf", n_factors),
+            "protocols": list(protocols),
+            "rounds": 40,
+            "step": 0.4,
+            "seed": seed,
+            **settings,
+        },
+    )
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("n_factors", [5, 8, 17])
+def test_the_same_draws_give_the_same_numbers(name: str, n_factors: int) -> None:
+    """Fed with the reference's draws, every vector and every price agrees to 1e-9, round after round."""
+    problem = problem_of(PROTOCOLS[name], n_factors=n_factors)
+    reference = ReferenceEngine(problem, record_draws=True)
+    cpu = CpuEngine(problem, dtype=np.float64)
+    assert reference.recorded_draws is not None
+    for _ in range(6):
+        reference.run_round()
+        cpu.run_round(reference.recorded_draws[-1])
+
+    np.testing.assert_allclose(cpu.item_vectors, reference.item_vectors, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(cpu.user_vectors, reference.user_vectors, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(cpu.value_rho(), reference.value_rho(), rtol=1e-9)
+    assert cpu.bytes_per_client_round() == reference.bytes_per_client_round()
+    assert cpu.round_number == reference.round_number
+
+
+def test_own_draws_learn_like_the_reference() -> None:
+    """Over eight seeds, training errors of the two engines have the same mean to six standard errors."""
+    protocol = Sdcf(epsilon_i=4.0, epsilon_g=1.0)
+    errors: dict[str, list[float]] = {"cpu": [], "reference": []}
+    for seed in range(8):
+        problem = problem_of(protocol, seed=seed)
+        users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
+        for name, found in errors.items():
+            engine = make_engine(name, problem)
+            for _ in range(20):
+                engine.run_round()
+            predicted = problem.model.predict_pairs(engine.user_vectors, engine.item_vectors, users, problem.items)
+            found.append(float(np.sqrt(np.mean((problem.values - predicted) ** 2))))
+
+    spread = math.hypot(*(np.std(found, ddof=1) / math.sqrt(len(found)) for found in errors.values()))
+    assert abs(np.mean(errors["cpu"]) - np.mean(errors["reference"])) < 6 * spread
+
+
+def test_the_default_engine_by_name() -> None:
+    """`make_engine` knows cpu and reference, and nothing else."""
+    problem = problem_of(Plain())
+    assert make_engine("cpu", problem).name == "cpu"
+    with pytest.raises(ParameterError, match="engine must be cpu or reference, got abacus"):
+        make_engine("abacus", problem)
+
+
+@pytest.mark.parametrize("name", ["plain", "sdcf"])
+def test_threads_do_not_change_a_bit(name: str) -> None:
+    """One thread or two: the same bits."""
+    results = []
+    for n_threads in (1, min(2, numba.config.NUMBA_NUM_THREADS)):
+        numba.set_num_threads(n_threads)
+        engine = CpuEngine(problem_of(PROTOCOLS[name]))
+        for _ in range(5):
+            engine.run_round()
+        results.append(engine.state())
+    numba.set_num_threads(numba.config.NUMBA_NUM_THREADS)
+    for key, array in results[0].items():
+        np.testing.assert_array_equal(array, results[1][key])
+
+
+@pytest.mark.parametrize("epoch_rounds", [None, 4])
+def test_a_restored_engine_continues_bit_for_bit(epoch_rounds: int | None) -> None:
+    """Ten rounds at once, or six and then four in another engine: the same bits, permanent epochs included."""
+    problem = problem_of(PROTOCOLS["sdcf"], epoch_rounds=epoch_rounds)
+    whole, first, second = (CpuEngine(problem) for _ in range(3))
+    for _ in range(10):
+        whole.run_round()
+    for _ in range(6):
+        first.run_round()
+    second.restore(first.state())
+    for _ in range(4):
+        second.run_round()
+
+    for key, array in whole.state().items():
+        np.testing.assert_array_equal(array, second.state()[key])
+
+
+def test_a_state_of_another_problem_is_refused() -> None:
+    """Shapes and types must fit."""
+    state = CpuEngine(problem_of(Plain(), n_factors=20)).state()
+    with pytest.raises(ParameterError, match="state is of another problem"):
+        CpuEngine(problem_of(Plain())).restore(state)
+    with pytest.raises(ParameterError, match="vectors of another type"):
+        CpuEngine(problem_of(Plain()), dtype=np.float64).restore(CpuEngine(problem_of(Plain())).state())
