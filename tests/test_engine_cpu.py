@@ -89,7 +89,7 @@ def test_the_default_engine_by_name() -> None:
     """`make_engine` knows cpu and reference, and nothing else."""
     problem = problem_of(Plain())
     assert make_engine("cpu", problem).name == "cpu"
-    with pytest.raises(ParameterError, match="engine must be cpu or reference, got abacus"):
+    with pytest.raises(ParameterError, match="engine must be cpu, gpu or reference, got abacus"):
         make_engine("abacus", problem)
 
 

@@ -73,7 +73,7 @@ def train(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="How it is computed: cpu, or reference (one object per client).  [default: cpu, bpr: reference]"
+            help="How it is computed: cpu, gpu (with torch), or reference (one object per client).  [default: cpu, bpr: reference]"
         ),
     ] = None,
     compare: Annotated[

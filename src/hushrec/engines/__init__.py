@@ -65,4 +65,10 @@ def make_engine(name: str, problem: Problem, *, remark: Remark | None = None) ->
         from hushrec.engines.reference import ReferenceEngine
 
         return ReferenceEngine(problem)
-    raise ParameterError(f"engine must be cpu or reference, got {name}.")
+    if name == "gpu":
+        try:
+            from hushrec.engines.gpu import GpuEngine
+        except ModuleNotFoundError as error:
+            raise ParameterError(f"engine gpu needs {error.name}, which is not installed: pip install torch.") from None
+        return GpuEngine(problem)
+    raise ParameterError(f"engine must be cpu, gpu or reference, got {name}.")

@@ -1,0 +1,130 @@
+"""The sums of one round over *all* (user, item) cells at once, in plain PyTorch: the oracle of `engines.fused`.
+
+Shapes: g runs that share their training values, n users, m items, k factors. `values` `(n, m)` holds the training
+rating of each cell, NaN where there is none. Work and memory grow with n m, not with the number of ratings, which
+pays for the few per cent of rated cells of the usual data sets because no list is ever built, sorted or
+searched: the sums of errors times vectors are matrix products.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+NEWTON_STEPS = 24
+_LARGEST_BELOW_ONE = 1 - 2.0**-24  # in float32: the normal quantile of 1 would be infinite
+
+
+@dataclass(frozen=True, eq=False)
+class FakeLaw:
+    """How each user's fakes are drawn from a uniform: the normal law of the real errors, cut to ±`bound`.
+
+    fake = sign · (center + deviation · Φ⁻¹(low + uniform · mass)), which lies below the center by the choice of sign.
+    Every field is `(g, n)`.
+    """
+
+    sign: torch.Tensor
+    center: torch.Tensor  # |mean|
+    deviation: torch.Tensor
+    low: torch.Tensor  # Φ at the lower end of the interval
+    mass: torch.Tensor  # exp(−ε_g)
+    bound: torch.Tensor  # α
+
+    def errors(self, uniform: torch.Tensor) -> torch.Tensor:
+        """Fakes for `uniform` `(g, n, m)` in [0, 1)."""
+        half_cell = 2.0**-25
+        quantile = (uniform + half_cell) * self.mass[..., None] + self.low[..., None]
+        normal = torch.special.ndtri(quantile.clamp(torch.finfo(torch.float32).tiny, _LARGEST_BELOW_ONE))
+        errors = normal * self.deviation[..., None] + self.center[..., None]
+        bound = self.bound[..., None]
+        return torch.minimum(torch.maximum(errors, -bound), bound) * self.sign[..., None]
+
+
+def fake_law(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> FakeLaw:
+    """The law of this round's fakes from mean and deviation of each user's real errors ([SDCF], Theorem 3)."""
+    mean, deviation, epsilon_g = mean.double(), deviation.double(), epsilon_g.double()
+    bound = fake_error_bounds(mean, deviation, epsilon_g)
+    low = torch.special.ndtr(-(bound + mean.abs()) / deviation)
+    low = torch.where(deviation > 0, low, torch.zeros_like(low))
+    sign = torch.where(mean < 0, -1.0, 1.0)
+    fields = (sign, mean.abs(), deviation, low, torch.exp(-epsilon_g), bound)
+    return FakeLaw(*(entry.float() for entry in fields))
+
+
+def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> torch.Tensor:
+    """α for many users at once, in float64: `budget.calibrate.fake_error_bound`, by the same Newton climb."""
+    inside = (deviation > 0) & (epsilon_g > 0) & torch.isfinite(epsilon_g)
+    one = torch.ones_like(mean)
+    center = torch.where(inside, mean.abs() / deviation, one)
+    target = -torch.where(inside, epsilon_g, one)
+    s = torch.maximum(target.exp() * math.sqrt(math.pi / 2), center + torch.special.ndtri(target.exp()))
+    for _ in range(NEWTON_STEPS):
+        log_mass = _log_mass(center, s)
+        log_density = -((s - center) ** 2) / 2 - math.log(2 * math.pi) / 2 + torch.log1p(torch.exp(-2 * center * s))
+        s = s + ((target - log_mass) * torch.exp(log_mass - log_density)).clamp_min(0)
+    bound = torch.where(inside, deviation * s, mean.abs())
+    bound = torch.where(epsilon_g == 0, math.inf, bound)
+    return torch.where(torch.isinf(epsilon_g), 0.0, bound)
+
+
+def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
+    """The ln(Φ(s − c) − Φ(−s − c)), by its series 2 s φ(c) (1 + (c² − 1) s²/6) where the interval is narrow."""
+    narrow = torch.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + torch.log1p((center**2 - 1) * s**2 / 6)
+    upper = torch.special.log_ndtr(s - center)
+    wide = upper + torch.log(-torch.expm1(torch.special.log_ndtr(-s - center) - upper))
+    return torch.where(s * center.clamp_min(1) < 1e-4, narrow, wide)
+
+
+@dataclass(frozen=True, eq=False)
+class UserSums:
+    """What each user's own step needs: Σ e v over the rated items, and the moments of e."""
+
+    gradients: torch.Tensor  # (g, n, k)
+    error_mean: torch.Tensor  # (g, n)
+    error_deviation: torch.Tensor  # (g, n)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemSums:
+    """What the server receives in a round, without prior and noise, and Σ e² of each sender."""
+
+    gradients: torch.Tensor  # Σ e u over the reports of each item, (g, m, k)
+    counts: torch.Tensor  # reports of each item, (g, m)
+    squares: torch.Tensor  # (g, n)
+
+
+def user_sums(
+    values: torch.Tensor, counts: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
+) -> UserSums:
+    """Errors of the rated cells, and their sums by user; `counts` `(n,)` is h."""
+    errors = rated_errors(values, user_vectors, item_vectors)  # (g, n, m)
+    h = counts.clamp_min(1)
+    mean = errors.sum(-1) / h
+    square = torch.where(values.isnan(), 0.0, (errors - mean[..., None]) ** 2).sum(-1) / h
+    return UserSums(errors @ item_vectors, mean, square.sqrt())
+
+
+def rated_errors(values: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> torch.Tensor:
+    """The errors e = r − u vᵀ of every rated cell, 0 elsewhere, `(g, n, m)`."""
+    errors = values - user_vectors @ item_vectors.transpose(-1, -2)
+    return errors.nan_to_num_(nan=0.0)
+
+
+def select_cells(
+    bits: torch.Tensor, prob_send_zero: torch.Tensor, prob_send_one: torch.Tensor, uniform: torch.Tensor
+) -> torch.Tensor:
+    """S^t of every user: the cells with permanent bit 1 with probability q, the others with p. `(g, n, m)`."""
+    return uniform < torch.where(bits, prob_send_one[..., None], prob_send_zero[..., None])
+
+
+def item_sums(
+    values: torch.Tensor,
+    selected: torch.Tensor,
+    fakes: torch.Tensor,
+    user_vectors: torch.Tensor,
+    item_vectors: torch.Tensor,
+) -> ItemSums:
+    """Adds up the reports of all users: the real error where a selected cell is rated, the fake where not."""
+    errors = torch.where(values.isnan(), fakes, rated_errors(values, user_vectors, item_vectors))
+    errors = torch.where(selected, errors, 0.0)
+    return ItemSums(errors.transpose(-1, -2) @ user_vectors, selected.sum(-2), (errors**2).sum(-1))

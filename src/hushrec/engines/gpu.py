@@ -1,0 +1,365 @@
+"""Many runs of matrix factorization at once in PyTorch: budgets × splits × seeds, on one GPU or on the CPU.
+
+Equal in distribution to `reference`, with its own random numbers: keyed (seed, purpose, round), so that neither the
+other runs of a batch nor the way a batch is cut changes a run beyond rounding. The noise of c reports is one
+normal draw of c times the variance; which cells are selected is drawn for all of them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from hushrec.engines import State, dense
+from hushrec.engines.placement import kept_under_caps, selection_choices, training_key, training_values
+from hushrec.errors import ParameterError
+from hushrec.problem import Problem
+from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
+
+RESERVE = 0.8  # share of the free memory that a batch may plan with
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Held-out ratings on the scale 1 to 5, one row per split; all splits hold out the same number."""
+
+    users: IntArray  # (n_splits, n_tests)
+    items: IntArray
+    values: FloatArray
+
+
+class GpuBatch:
+    """Runs on the same users and items, one round of all of them at a time.
+
+    `kernels` is `fused` (Triton, on a GPU) or `dense` (plain PyTorch); None takes the first where it can.
+    """
+
+    def __init__(
+        self,
+        problems: Sequence[Problem],
+        *,
+        device: str | None = None,
+        kernels: str | None = None,
+        dtype: torch.dtype = torch.float32,
+        precision: str = "tf32",
+    ) -> None:
+        for problem in problems:
+            check_supported(problem, problems[0])
+        self.problems = list(problems)
+        self.device = torch.device(device or default_device())
+        self.kernels = kernels or ("fused" if self.device.type == "cuda" else "dense")
+        self.round_number = 0
+        self._dtype = dtype
+        self._precision = precision
+        self._generator = torch.Generator(device=self.device)
+        self._place_values()
+        self._place_vectors()
+        self._place_terms()
+        self._bits: torch.Tensor | None = None
+        self._value_rho = self._zeros(len(self.problems), self.n_users)
+        self._reports = self._zeros(len(self.problems))
+
+    @property
+    def n_users(self) -> int:
+        return self.problems[0].n_users
+
+    @property
+    def n_items(self) -> int:
+        return self.problems[0].n_items
+
+    def run_round(self) -> None:
+        """One round of every run: users and items both move from where they stood at its start."""
+        self.round_number += 1
+        self._redraw_bits()
+        if self.kernels == "fused":
+            users, items = self._fused_sums()
+        else:
+            users, items = self._dense_sums()
+        self._apply(users, items, *self._noises(items.counts))
+
+    def value_rho(self) -> FloatArray:
+        """Realized zCDP loss of the gradient values, `(n_runs, n_users)`."""
+        return np.asarray(self._value_rho.cpu().double().numpy())
+
+    def mean_reports(self) -> FloatArray:
+        """Items that one client reported per round, on average, `(n_runs,)`."""
+        rounds_of_clients = (self._counts > 0).sum(-1) * max(self.round_number, 1)
+        return np.asarray((self._reports / rounds_of_clients).cpu().double().numpy())
+
+    def held_out_errors(self, tests: "PlacedHeldOut") -> FloatArray:
+        """Root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
+        if self.kernels == "fused":
+            from hushrec.engines import fused
+
+            square, absolute = fused.held_out_errors(
+                tests.users, tests.items, tests.values, tests.splits, self.user_vectors, self.item_vectors
+            )
+            return np.asarray(torch.stack([square.sqrt(), absolute], 1).cpu().double().numpy())
+        rows = []
+        for run, split in enumerate(tests.splits.tolist()):
+            u, v = self.user_vectors[run][tests.users[split]], self.item_vectors[run][tests.items[split]]
+            error = (tests.values[split] - (u * v).sum(-1)).double()
+            rows.append([float((error**2).mean().sqrt()), float(error.abs().mean())])
+        return np.array(rows)
+
+    def place_held_out(self, tests: HeldOut, splits: Sequence[int]) -> "PlacedHeldOut":
+        """Held-out ratings on the device; run b is measured on row `splits[b]`."""
+        return PlacedHeldOut(
+            torch.as_tensor(tests.users, device=self.device),
+            torch.as_tensor(tests.items, device=self.device),
+            torch.as_tensor(tests.values, dtype=self._dtype, device=self.device),
+            torch.tensor(splits, device=self.device),
+        )
+
+    def state(self) -> State:
+        """Everything that the rounds to come depend on."""
+        assert self._bits is not None
+        tensors = {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors, "bits": self._bits}
+        tensors |= {"value_rho": self._value_rho, "reports": self._reports}
+        arrays = {name: tensor.cpu().numpy() for name, tensor in tensors.items()}
+        return {**arrays, "round_number": np.array(self.round_number)}
+
+    def restore(self, state: State) -> None:
+        """Continues from a state: the draws of a round depend on nothing else."""
+        self.round_number = int(state["round_number"])
+        self._bits = torch.as_tensor(state["bits"], device=self.device)
+        self.user_vectors = self._tensor(state["user_vectors"])
+        self.item_vectors = self._tensor(state["item_vectors"])
+        self._value_rho = self._tensor(state["value_rho"])
+        self._reports = self._tensor(state["reports"])
+
+    # The sums of a round ---------------------------------------------------------------------------------------
+
+    def _fused_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
+        from hushrec.engines import fused
+
+        vectors = (self.user_vectors, self.item_vectors)
+        users = fused.user_sums(self._values, self._sets, self._counts, *vectors, precision=self._precision)
+        law = dense.fake_law(users.error_mean, users.error_deviation, self._epsilon_g)
+        keys = torch.tensor([self._key(run, Purpose.SELECTION) for run in self._runs], device=self.device)
+        items = fused.item_sums(
+            self._values, self._sets, self._bits, keys, self._zero, self._one, law, *vectors, precision=self._precision
+        )
+        return users, items
+
+    def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
+        parts = [self._dense_sums_of_one(run) for run in self._runs]
+        users = dense.UserSums(*(torch.stack(rows) for rows in zip(*(vars(u).values() for u, _ in parts), strict=True)))
+        items = dense.ItemSums(*(torch.stack(rows) for rows in zip(*(vars(i).values() for _, i in parts), strict=True)))
+        return users, items
+
+    def _dense_sums_of_one(self, run: int) -> tuple[dense.UserSums, dense.ItemSums]:
+        """One run at a time: its cells alone keep a GPU busy, and nothing of another run is in memory."""
+        assert self._bits is not None
+        values = self._values[self._sets[run]]
+        u, v = self.user_vectors[run], self.item_vectors[run]
+        users = dense.user_sums(values, self._counts[run], u, v)
+        law = dense.fake_law(users.error_mean, users.error_deviation, self._epsilon_g[run])
+        uniform = self._uniform(run, Purpose.SELECTION)
+        selected = dense.select_cells(self._bits[run], self._zero[run], self._one[run], uniform)
+        fakes = law.errors(self._uniform(run, Purpose.FAKE_ERRORS)).to(self._dtype)
+        return users, dense.item_sums(values, selected, fakes, u, v)
+
+    def _noises(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Langevin noise of the users' steps and of the items' mean: variances η/h and η/c."""
+        eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
+        users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
+        items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()
+        return users, items
+
+    def _apply(
+        self, users: dense.UserSums, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
+    ) -> None:
+        """Moves all users and items by their sums; who rated nothing and what nobody reported stays."""
+        eta, weight = self._step_sizes(), self._weights
+        h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
+        squared_norms = (self.user_vectors**2).sum(-1)
+        self._value_rho += (eta * weight**2)[..., 0] / 2 * items.squares * squared_norms  # Σ ‖η N e u‖² / 2η
+        self._reports += items.counts.sum(-1)
+        user_step = weight * users.gradients / h.clamp_min(1) - self.user_vectors * self._user_prior
+        item_step = weight * items.gradients / c.clamp_min(1) - self.item_vectors * self._item_prior
+        self.user_vectors = self.user_vectors + torch.where(h > 0, eta * user_step + user_noise, 0.0)
+        self.item_vectors = self.item_vectors + torch.where(c > 0, eta * item_step + item_noise, 0.0)
+
+    def _step_sizes(self) -> torch.Tensor:
+        """η_t of every run, `(b, 1, 1)`."""
+        return self._tensor([problem.terms.step_size(self.round_number) for problem in self.problems])[:, None, None]
+
+    # Random numbers --------------------------------------------------------------------------------------------
+
+    def _key(self, run: int, purpose: Purpose, round_number: int | None = None) -> int:
+        """A key of 63 bits for (seed, purpose, round)."""
+        number = self.round_number if round_number is None else round_number
+        return _mixed_key(self.problems[run].seed, purpose, number)
+
+    def _uniform(self, run: int, purpose: Purpose, round_number: int | None = None) -> torch.Tensor:
+        self._generator.manual_seed(self._key(run, purpose, round_number))
+        return torch.rand((self.n_users, self.n_items), generator=self._generator, device=self.device)
+
+    def _normal(self, purpose: Purpose, rows: int) -> torch.Tensor:
+        noise = torch.empty(
+            (len(self.problems), rows, self.problems[0].model.n_factors), dtype=self._dtype, device=self.device
+        )
+        for run in self._runs:
+            self._generator.manual_seed(self._key(run, purpose))
+            noise[run].normal_(generator=self._generator)
+        return noise
+
+    def _redraw_bits(self) -> None:
+        """Draws the permanent bits in the first round of every permanent epoch."""
+        epochs = [(p.terms.epoch(self.round_number), p.terms.epoch(self.round_number - 1)) for p in self.problems]
+        if self._bits is None:
+            self._bits = torch.empty(
+                (len(self.problems), self.n_users, self.n_items), dtype=torch.bool, device=self.device
+            )
+        for run, (now, before) in enumerate(epochs):
+            if self.round_number == 1 or now != before:
+                self._bits[run] = self._protected(run) ^ self._flips(run)
+
+    def _flips(self, run: int) -> torch.Tensor:
+        return self._uniform(run, Purpose.PERMANENT_BITS) < self._flip[run][:, None]
+
+    def _protected(self, run: int) -> torch.Tensor:
+        """B: the rated cells, or with a cap as many random ones of them as it allows."""
+        problem = self.problems[run]
+        kept = kept_under_caps(
+            problem, rng=SeededRandomness(problem.seed).stream(Purpose.PERMANENT_BITS, self.round_number)
+        )
+        if kept is None:
+            return ~self._values[self._sets[run]].isnan()
+        users = np.repeat(np.arange(problem.n_users), problem.rated_counts)[kept]
+        bits = torch.zeros((self.n_users, self.n_items), dtype=torch.bool, device=self.device)
+        bits[torch.as_tensor(users, device=self.device), torch.as_tensor(problem.items[kept], device=self.device)] = (
+            True
+        )
+        return bits
+
+    # What is placed on the device once -------------------------------------------------------------------------
+
+    @property
+    def _runs(self) -> range:
+        return range(len(self.problems))
+
+    def _tensor(self, values: npt.ArrayLike) -> torch.Tensor:
+        return torch.as_tensor(np.asarray(values), dtype=self._dtype, device=self.device)
+
+    def _zeros(self, *shape: int) -> torch.Tensor:
+        return torch.zeros(shape, dtype=self._dtype, device=self.device)
+
+    def _place_values(self) -> None:
+        """Training values of each *distinct* training set; a run names its set by number."""
+        keys = [training_key(problem) for problem in self.problems]
+        distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        self._sets = torch.tensor([distinct[key] for key in keys], device=self.device)
+        self._values = torch.full(
+            (len(distinct), self.n_users, self.n_items), torch.nan, dtype=self._dtype, device=self.device
+        )
+        for key, number in distinct.items():
+            problem = self.problems[keys.index(key)]
+            users = torch.as_tensor(np.repeat(np.arange(problem.n_users), problem.rated_counts), device=self.device)
+            items = torch.as_tensor(problem.items, device=self.device)
+            self._values[number, users, items] = self._tensor(training_values(problem))
+
+    def _place_vectors(self) -> None:
+        starts: dict[int, tuple[FloatArray, FloatArray]] = {}
+        for problem in self.problems:
+            if problem.seed not in starts:
+                starts[problem.seed] = (problem.initial_user_vectors(), problem.initial_item_vectors())
+        self.user_vectors = self._tensor([starts[problem.seed][0] for problem in self.problems])  # (b, n, k)
+        self.item_vectors = self._tensor([starts[problem.seed][1] for problem in self.problems])  # (b, m, k)
+
+    def _place_terms(self) -> None:
+        terms = [problem.terms for problem in self.problems]
+        self._weights = self._tensor([entry.data_weight for entry in terms])[:, None, None]
+        self._user_prior = self._tensor([entry.user_regularization for entry in terms])[:, None, :]
+        self._item_prior = self._tensor([entry.item_regularization for entry in terms])[:, None, :]
+        self._counts = self._tensor([problem.rated_counts for problem in self.problems])  # h, (b, n)
+        choices = [selection_choices(problem) for problem in self.problems]
+        self._flip, self._zero, self._one, self._epsilon_g = (self._tensor(rows) for rows in zip(*choices, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedHeldOut:
+    """A `HeldOut` on the device, and which row of it each run is measured on."""
+
+    users: torch.Tensor
+    items: torch.Tensor
+    values: torch.Tensor
+    splits: torch.Tensor
+
+
+class GpuEngine:
+    """One problem as a batch of one: what `train --engine gpu` uses."""
+
+    name: ClassVar[str] = "gpu"
+
+    def __init__(self, problem: Problem, *, device: str | None = None, kernels: str | None = None) -> None:
+        self.problem = problem
+        self._batch = GpuBatch([problem], device=device, kernels=kernels)
+
+    @property
+    def round_number(self) -> int:
+        return self._batch.round_number
+
+    @property
+    def item_vectors(self) -> FloatArray:
+        return np.asarray(self._batch.item_vectors[0].cpu().double().numpy())
+
+    @property
+    def user_vectors(self) -> FloatArray:
+        return np.asarray(self._batch.user_vectors[0].cpu().double().numpy())
+
+    def run_round(self) -> None:
+        self._batch.run_round()
+
+    def value_rho(self) -> FloatArray:
+        return np.asarray(self._batch.value_rho()[0])
+
+    def bytes_per_client_round(self) -> float:
+        return 4 * float(self._batch.mean_reports()[0]) * (1 + self.problem.model.item_width)
+
+    def state(self) -> State:
+        return self._batch.state()
+
+    def restore(self, state: State) -> None:
+        self._batch.restore(state)
+
+
+def default_device() -> str:
+    """The GPU if there is one."""
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def check_supported(problem: Problem, first: Problem) -> None:
+    """Refuses what this engine cannot run, or cannot run in one batch."""
+    if problem.model.name != "mf":
+        raise ParameterError(f"engine gpu runs model mf, got {problem.model.name}. Use engine cpu.")
+    shapes = [(entry.n_users, entry.n_items, entry.model.n_factors) for entry in (problem, first)]
+    if shapes[0] != shapes[1]:
+        raise ParameterError(
+            f"runs of one batch must have the same users, items and factors, got {shapes[0]} and {shapes[1]}."
+        )
+
+
+def runs_at_once(n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1) -> int:
+    """How many runs fit: training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
+
+    The plain version works on one run at a time, with about eight numbers per cell.
+    """
+    cells = n_users * n_items
+    one_run = cells * (1 + 4 / runs_per_set) + 4 * 8 * n_factors * (n_users + n_items)
+    fitting = int((RESERVE * free_bytes - 8 * 4 * cells) / one_run)
+    if fitting < 1:
+        raise ParameterError(
+            f"a run of {n_users} users and {n_items} items needs {(one_run + 32 * cells) / RESERVE / 1e9:.3g} GB of"
+            f" device memory, and {free_bytes / 1e9:.3g} GB are free. Use engine cpu."
+        )
+    return fitting
+
+
+def _mixed_key(seed: int, purpose: Purpose, round_number: int) -> int:
+    words = np.random.SeedSequence([seed, int(purpose), round_number]).generate_state(1, np.uint64)
+    return int(words[0] >> np.uint64(1))
