@@ -73,7 +73,8 @@ def train(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="How it is computed: cpu, gpu (with torch), or reference (one object per client).  [default: cpu, bpr: reference]"
+            help="How it is computed: cpu, gpu (needs torch) or reference (one object per client)."
+            "  [default: cpu, bpr: reference]"
         ),
     ] = None,
     compare: Annotated[

@@ -264,12 +264,12 @@ class GpuBatch:
             self._values[number, users, items] = self._tensor(training_values(problem))
 
     def _place_vectors(self) -> None:
-        starts: dict[int, tuple[FloatArray, FloatArray]] = {}
-        for problem in self.problems:
-            if problem.seed not in starts:
-                starts[problem.seed] = (problem.initial_user_vectors(), problem.initial_item_vectors())
-        self.user_vectors = self._tensor([starts[problem.seed][0] for problem in self.problems])  # (b, n, k)
-        self.item_vectors = self._tensor([starts[problem.seed][1] for problem in self.problems])  # (b, m, k)
+        """Start vectors of each distinct seed, the same as in every engine."""
+        seeds = {problem.seed: problem for problem in self.problems}
+        number = {seed: place for place, seed in enumerate(seeds)}
+        chosen = torch.tensor([number[problem.seed] for problem in self.problems], device=self.device)
+        self.user_vectors = self._tensor([p.initial_user_vectors() for p in seeds.values()])[chosen]  # (b, n, k)
+        self.item_vectors = self._tensor([p.initial_item_vectors() for p in seeds.values()])[chosen]  # (b, m, k)
 
     def _place_terms(self) -> None:
         terms = [problem.terms for problem in self.problems]
