@@ -260,7 +260,7 @@ def item_sums(
     counts = item_vectors.new_empty((n_runs, n_items))
     squares = user_vectors.new_zeros((n_runs, n_users))
     item_kernel[(triton.cdiv(n_items, tile.items), n_runs)](
-        values, sets, bits, users, items, keys, prob_send_zero, prob_send_one, laws, n_runs * n_users,
+        values, sets, bits.view(torch.uint8), users, items, keys, prob_send_zero, prob_send_one, laws, n_runs * n_users,
         gradients, counts, squares, n_users, n_items, users.shape[2], tile.users, tile.items, precision,
         num_warps=tile.warps, num_stages=tile.stages,
     )  # fmt: skip

@@ -1,0 +1,262 @@
+"""A grid of runs as one `.npz` file, and the loop that runs it on engine `gpu`: on this machine or on another.
+
+Needs numpy, scipy and torch alone, so that a bare machine with a GPU can run it::
+
+    PYTHONPATH=src python3 -m hushrec.experiments.grid OUT GRID.npz [GRID.npz ...]
+
+A grid file holds the ratings on the scale 1 to 5, a bit per rating and split (1 = held out), and the settings of every
+run. OUT receives one result file per grid: the curve of every run, and what it cost. A grid that fails does not
+stop the others.
+"""
+
+import json
+import os
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.errors import ParameterError
+from hushrec.models import make_model
+from hushrec.problem import Problem, make_problem
+from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
+from hushrec.randomness import FloatArray, IntArray
+
+RunSettings = dict[str, Any]
+CPU_MEMORY = 4 * 10**9  # bytes that a batch may take where there is no GPU
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Ratings sorted by user and item, splits, and runs that all have the same model, factors and rounds."""
+
+    n_users: int
+    n_items: int
+    users: IntArray = field(repr=False)
+    items: IntArray = field(repr=False)
+    values: FloatArray = field(repr=False)  # on the scale 1 to 5
+    held_out: npt.NDArray[np.bool_] = field(repr=False)  # (n_splits, n_ratings)
+    runs: list[RunSettings] = field(repr=False)  # each names its row of `held_out` as "split"
+
+    def save(self, path: str | Path) -> None:
+        """Writes the file, small: indices of 16 or 32 bits, a bit per rating and split."""
+        width = np.uint16 if max(self.n_users, self.n_items) < 2**16 else np.uint32
+        np.savez_compressed(
+            path,
+            shape=np.array([self.n_users, self.n_items]),
+            users=self.users.astype(width),
+            items=self.items.astype(width),
+            values=self.values.astype(np.float32),
+            held_out=np.packbits(self.held_out, axis=1),
+            runs=np.array(json.dumps(self.runs)),
+        )
+
+    @staticmethod
+    def load(path: str | Path) -> "Grid":
+        """Reads a grid file."""
+        with np.load(path, allow_pickle=False) as file:
+            n_users, n_items = (int(number) for number in file["shape"])
+            users = file["users"].astype(np.int64)
+            return Grid(
+                n_users,
+                n_items,
+                users,
+                file["items"].astype(np.int64),
+                file["values"].astype(np.float64),
+                np.unpackbits(file["held_out"], axis=1, count=len(users)).astype(np.bool_),
+                json.loads(str(file["runs"])),
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class GridResult:
+    """What a grid of runs brought, row by row in the order of `Grid.runs`."""
+
+    curve: FloatArray  # (n_runs, rounds): RMSE on the scale 1 to 5
+    mae: FloatArray  # (n_runs,), on the scale 1 to 5
+    value_rho: FloatArray  # (n_runs, 2): median and largest over active users
+    bytes_per_client_round: FloatArray  # (n_runs,)
+    about: dict[str, Any]  # machine, versions, seconds
+
+    def save(self, path: str | Path) -> None:
+        arrays = {name: value for name, value in vars(self).items() if name != "about"}
+        np.savez_compressed(path, about=np.array(json.dumps(self.about)), **arrays)
+
+    @staticmethod
+    def load(path: str | Path) -> "GridResult":
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files if name != "about"}
+            return GridResult(**arrays, about=json.loads(str(file["about"])))
+
+
+def make_protocol(run: RunSettings) -> DeviceProtocol:
+    """The protocol of a run from its plain settings."""
+    if run["protocol"] == "plain":
+        return Plain()
+    if run["protocol"] == "isgld":
+        return Isgld(epsilon=run["epsilon"], clamp=bool(run.get("clamp")))
+    if run["protocol"] == "sdcf":
+        epsilon_p = run.get("epsilon_p") or 2 * run["epsilon_i"]
+        return Sdcf(run["epsilon_i"], run.get("epsilon_g"), epsilon_p, run.get("profile_cap"))
+    raise ParameterError(f"protocol must be plain, isgld or sdcf, got {run['protocol']}.")
+
+
+def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[Problem]:
+    """The problem of every run; runs on the same split share its arrays, so that it is sorted and placed once."""
+    made: dict[tuple[Any, ...], Problem] = {}
+    shared: dict[int, Problem] = {}
+    problems = []
+    for run in runs:
+        protocol = make_protocol(run)
+        key = (run["split"], run["seed"], protocol.selects, run["step"], run["rounds"], run["factors"])
+        if key not in made:
+            problem = _training_problem(grid, run, protocol)
+            first = shared.setdefault(run["split"], problem)
+            made[key] = replace(problem, items=first.items, values=first.values, starts=first.starts)
+        problems.append(replace(made[key], protocols=[protocol]))
+    return problems
+
+
+def _training_problem(grid: Grid, run: RunSettings, protocol: DeviceProtocol) -> Problem:
+    rows = ~grid.held_out[run["split"]]
+    return make_problem(
+        grid.users[rows],
+        grid.items[rows],
+        grid.values[rows],
+        n_users=grid.n_users,
+        n_items=grid.n_items,
+        model=make_model(run["model"], run["factors"]),
+        protocols=[protocol],
+        rounds=run["rounds"],
+        step=run["step"],
+        seed=run["seed"],
+    )
+
+
+def run_grid(grid: Grid, *, device: str | None = None, kernels: str | None = None) -> GridResult:
+    """Runs the whole grid in as few batches as fit into memory."""
+    import torch
+
+    from hushrec.engines.gpu import default_device, runs_at_once
+
+    device = device or default_device()
+    order = sorted(range(len(grid.runs)), key=lambda number: grid.runs[number]["split"])
+    free = torch.cuda.mem_get_info()[0] if device == "cuda" else CPU_MEMORY
+    sets = len({(run["split"], run.get("epsilon"), run.get("clamp")) for run in grid.runs})
+    size = runs_at_once(grid.n_users, grid.n_items, grid.runs[0]["factors"], free, len(order) / sets)
+    rounds = grid.runs[0]["rounds"]
+    result = GridResult(
+        np.full((len(order), rounds), np.nan),
+        np.full(len(order), np.nan),
+        np.full((len(order), 2), np.nan),
+        np.full(len(order), np.nan),
+        {"device": _device_name(device), "torch": torch.__version__, "python": platform.python_version()},
+    )
+    started, in_rounds, n_batches = time.perf_counter(), 0.0, 0
+    waiting = list(_pieces(order, size))
+    while waiting:
+        numbers = waiting.pop(0)
+        try:
+            in_rounds += _run_batch(grid, numbers, result, device, kernels)
+        except torch.OutOfMemoryError:
+            if len(numbers) == 1:
+                raise
+            waiting[:0] = _pieces(numbers, (len(numbers) + 1) // 2)
+            torch.cuda.empty_cache()
+        else:
+            n_batches += 1
+    result.about.update(
+        seconds=time.perf_counter() - started, seconds_in_rounds=in_rounds, runs=len(order), batches=n_batches
+    )
+    result.about["bytes_needed"] = bytes_needed(grid)
+    return result
+
+
+def bytes_needed(grid: Grid) -> float:
+    """What the fused kernels must read of training values (twice) and bits (once) in all runs and rounds.
+
+    Divided by the seconds this is a memory bandwidth; runs that share a training set may find it in the cache.
+    """
+    return float(9 * grid.n_users * grid.n_items * sum(run["rounds"] for run in grid.runs))
+
+
+def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
+    """Runs a batch and fills in its rows; returns the seconds spent in rounds."""
+    from hushrec.engines.gpu import GpuBatch
+
+    runs = [grid.runs[number] for number in numbers]
+    problems = make_problems(grid, runs)
+    batch = GpuBatch(problems, device=device, kernels=kernels)
+    splits = sorted({run["split"] for run in runs})
+    placed = batch.place_held_out(held_out_ratings(grid, splits), [splits.index(run["split"]) for run in runs])
+    rows = np.array(numbers)
+    started = time.perf_counter()
+    for round_number in range(runs[0]["rounds"]):
+        batch.run_round()
+        errors = batch.held_out_errors(placed)
+        result.curve[rows, round_number] = errors[:, 0]
+    seconds = time.perf_counter() - started
+    result.mae[rows] = errors[:, 1]
+    active = problems[0].rated_counts > 0
+    rho = batch.value_rho()[:, active]
+    result.value_rho[rows] = np.stack([np.median(rho, axis=1), rho.max(axis=1)], axis=1)
+    result.bytes_per_client_round[rows] = 4 * batch.mean_reports() * (1 + runs[0]["factors"])
+    return seconds
+
+
+def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
+    """The held-out ratings of these splits, one row each."""
+    from hushrec.engines.gpu import HeldOut
+
+    rows = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
+    return HeldOut(grid.users[rows], grid.items[rows], grid.values[rows])
+
+
+def _pieces(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    for start in range(0, len(order), size):
+        yield order[start : start + size]
+
+
+def _device_name(device: str) -> str:
+    import torch
+
+    if device == "cuda":
+        return str(torch.cuda.get_device_name())
+    return f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} threads"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs every grid file, each result written when it is whole; 1 if one failed."""
+    kernels = os.environ.get("HUSHREC_KERNELS") or None
+    out = Path(arguments[0])
+    out.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for path in map(Path, arguments[1:]):
+        started = time.perf_counter()
+        try:
+            result = run_grid(Grid.load(path), kernels=kernels)
+        except Exception:  # the other grids still run
+            failed = 1
+            print(f"{path.stem}: failed", flush=True)  # noqa: T201
+            traceback.print_exc()
+            continue
+        result.save(out / f"{path.stem}.npz")
+        seconds = result.about["seconds_in_rounds"]
+        print(  # noqa: T201
+            f"{path.stem}: {result.about['runs']} runs in {time.perf_counter() - started:.1f} s, {seconds:.1f} s in"
+            f" rounds, {result.about['batches']} batches, {result.about['bytes_needed'] / seconds / 1e12:.2f} TB/s"
+            f" needed; last RMSE {result.curve[:, -1].min():.4f} to {result.curve[:, -1].max():.4f}",
+            flush=True,
+        )
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

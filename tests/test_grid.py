@@ -1,0 +1,91 @@
+"""Grids of runs as files, and the loop that runs them as batches."""
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
+
+from hushrec.engines import gpu  # noqa: E402
+from hushrec.errors import ParameterError  # noqa: E402
+from hushrec.experiments import grid as grids  # noqa: E402
+from hushrec.experiments.grid import Grid, GridResult, main, make_problems, make_protocol, run_grid  # noqa: E402
+from hushrec.protocols import Isgld, Plain, Sdcf  # noqa: E402
+
+PLANS = [
+    {"protocol": "plain"},
+    {"protocol": "isgld", "epsilon": 4.0, "clamp": True},
+    {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 1.0},
+]
+
+
+@pytest.fixture
+def small_grid(rng):
+    """Three curves on two splits of 40 users and 25 items."""
+    users, items = np.nonzero(rng.random((40, 25)) < 0.4)
+    held_out = np.zeros((2, len(users)), dtype=bool)
+    for row in held_out:
+        row[rng.permutation(len(users))[: len(users) // 5]] = True
+    shared = {"model": "mf", "factors": 3, "rounds": 4, "step": 0.3}
+    runs = [{**shared, **plan, "split": split, "seed": split} for plan in PLANS for split in range(2)]
+    return Grid(40, 25, users, items, rng.integers(1, 6, len(users)).astype(float), held_out, runs)
+
+
+def test_a_grid_survives_its_file(small_grid, tmp_path):
+    """Every number and every setting."""
+    small_grid.save(tmp_path / "grid.npz")
+    back = Grid.load(tmp_path / "grid.npz")
+    assert (back.n_users, back.n_items, back.runs) == (40, 25, small_grid.runs)
+    for name in ("users", "items", "values", "held_out"):
+        np.testing.assert_array_equal(getattr(back, name), getattr(small_grid, name))
+
+
+def test_protocols_are_made_from_plain_settings():
+    """ε_P is 2 ε_I unless given; an unknown protocol is refused."""
+    assert [make_protocol(plan) for plan in PLANS] == [Plain(), Isgld(4.0, clamp=True), Sdcf(4.0, 1.0, 8.0)]
+    with pytest.raises(ParameterError, match="protocol must be plain, isgld or sdcf, got masked"):
+        make_protocol({"protocol": "masked"})
+
+
+def test_runs_of_a_split_share_its_ratings(small_grid):
+    """So that a batch places them once; nothing held out is trained on."""
+    problems = make_problems(small_grid, small_grid.runs)
+    assert problems[0].values is problems[2].values is problems[4].values
+    assert problems[0].values is not problems[1].values
+    assert len(problems[0].items) == np.count_nonzero(~small_grid.held_out[0])
+
+
+def test_a_grid_is_the_same_however_it_is_cut(small_grid, monkeypatch):
+    """All runs at once, two at a time, and cut again when memory runs out: the same curves to rounding."""
+    whole = run_grid(small_grid, device="cpu")
+    assert whole.about["batches"] == 1
+    assert np.isfinite(whole.curve).all()
+    monkeypatch.setattr(gpu, "runs_at_once", lambda *arguments: 2)
+    cut = run_grid(small_grid, device="cpu")
+    assert cut.about["batches"] == 3
+    monkeypatch.setattr(gpu, "runs_at_once", lambda *arguments: 6)
+    run_batch = grids._run_batch
+
+    def too_much(grid, numbers, *rest):
+        if len(numbers) > 3:
+            raise torch.OutOfMemoryError
+        return run_batch(grid, numbers, *rest)
+
+    monkeypatch.setattr(grids, "_run_batch", too_much)
+    again = run_grid(small_grid, device="cpu")
+    assert again.about["batches"] == 2
+    for other in (cut, again):
+        np.testing.assert_allclose(other.curve, whole.curve, atol=1e-4)
+        np.testing.assert_allclose(other.bytes_per_client_round, whole.bytes_per_client_round, rtol=1e-6)
+
+
+def test_the_loop_keeps_what_succeeds(small_grid, tmp_path, capsys):
+    """A broken file is reported, the grid after it is run, and the exit code says that one failed."""
+    (tmp_path / "broken.npz").write_bytes(b"no archive")
+    small_grid.save(tmp_path / "good.npz")
+    code = main([str(tmp_path / "out"), str(tmp_path / "broken.npz"), str(tmp_path / "good.npz")])
+    assert code == 1
+    assert "broken: failed" in capsys.readouterr().out
+    result = GridResult.load(tmp_path / "out" / "good.npz")
+    assert result.curve.shape == (6, 4)
+    assert result.about["runs"] == 6
+    assert main([str(tmp_path / "out"), str(tmp_path / "good.npz")]) == 0
