@@ -62,7 +62,7 @@ class Client:
             raise RemoteProtocolError(
                 f"terms of protocol {protocol.name} must {'' if protocol.selects else 'not '}name reports_per_client."
             )
-        if model.name != terms.model or model.n_factors != terms.n_factors:
+        if (model.name, model.n_factors, model.n_side_rows) != (terms.model, terms.n_factors, terms.n_side_rows):
             raise RemoteProtocolError(f"terms are for another model: {terms.model} with {terms.n_factors} factors.")
         self._terms = terms
         self._model = model

@@ -25,6 +25,7 @@ _FIXED = (
     "version",
     "model",
     "n_factors",
+    "n_side_rows",
     "reports_per_client",
     "data_weight",
     "step",
@@ -46,6 +47,7 @@ class Terms:
     model: str
     n_factors: int
     n_items: int
+    n_side_rows: int = 0  # of the item vectors, after those of the items: attributes and w₀ of model `fm`
     reports_per_client: float | None  # z; None where devices send just their rated items
     data_weight: float  # N
     step: float  # η₀ N
@@ -59,6 +61,8 @@ class Terms:
         _check_version(self.version)
         if not 1 <= self.n_items <= 10**8 or not 1 <= self.n_factors <= 10**4 or self.max_rounds < 1:
             raise RemoteProtocolError("terms must name at least one item, one factor and one round, within reason.")
+        if not 0 <= self.n_side_rows <= 10**6:
+            raise RemoteProtocolError(f"n_side_rows must be in 0 to 1000000, got {self.n_side_rows}.")
         if self.reports_per_client is not None and not 0 < self.reports_per_client < self.n_items:
             raise RemoteProtocolError(
                 f"reports_per_client must be above 0 and below the number of items, {self.n_items},"
@@ -100,7 +104,7 @@ class ItemVectors:
 
     terms: Terms
     round_number: int
-    item_vectors: FloatArray = field(repr=False)  # (n_items, item_width)
+    item_vectors: FloatArray = field(repr=False)  # (n_items + n_side_rows, item_width)
     version: int = PROTOCOL_VERSION
 
     def __post_init__(self) -> None:
@@ -109,9 +113,10 @@ class ItemVectors:
             raise RemoteProtocolError(
                 f"round must be in 1 to {self.terms.max_rounds}, the last round of the terms, got {self.round_number}."
             )
-        if self.item_vectors.ndim != 2 or len(self.item_vectors) != self.terms.n_items:
+        n_rows = self.terms.n_items + self.terms.n_side_rows
+        if self.item_vectors.ndim != 2 or len(self.item_vectors) != n_rows:
             raise RemoteProtocolError(
-                f"item vectors must be a table of {self.terms.n_items} rows, got shape {self.item_vectors.shape}."
+                f"item vectors must be a table of {n_rows} rows, got shape {self.item_vectors.shape}."
             )
         if not np.all(np.isfinite(self.item_vectors)):
             raise RemoteProtocolError("item vectors must be finite numbers.")

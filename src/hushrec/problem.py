@@ -107,6 +107,7 @@ def make_problem(
         model=model.name,
         n_factors=model.n_factors,
         n_items=n_items,
+        n_side_rows=model.n_side_rows,
         reports_per_client=reports_per_client,
         data_weight=data_weight,
         step=step,

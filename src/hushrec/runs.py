@@ -42,6 +42,7 @@ class Result:
     item_vectors: FloatArray = field(repr=False)
     starts: IntArray = field(repr=False)
     rated_items: IntArray = field(repr=False)
+    attributes: FloatArray | None = field(default=None, repr=False)  # of the items, where the model uses them
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -56,7 +57,9 @@ class Result:
             row = self.user_ids.index(str(user))
         except ValueError:
             raise ParameterError(f"user {user} is not among the {len(self.user_ids)} users of this run.") from None
-        model = make_model(self.record["model"], self.record["factors"])
+        model = make_model(
+            self.record["model"], self.record["factors"], order=self.record.get("order"), attributes=self.attributes
+        )
         scores = model.predict(self.user_vectors[row], model.item_rows(self.item_vectors))
         rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
         scores[rated] = -np.inf
@@ -89,14 +92,16 @@ def save(result: Result, folder: str | Path) -> None:
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)
-    np.savez_compressed(
-        path / "model.npz",
-        user_vectors=result.user_vectors,
-        item_vectors=result.item_vectors,
-        starts=result.starts,
-        rated_items=result.rated_items,
-        user_ids=np.array(result.user_ids),
-    )
+    arrays: dict[str, Any] = {
+        "user_vectors": result.user_vectors,
+        "item_vectors": result.item_vectors,
+        "starts": result.starts,
+        "rated_items": result.rated_items,
+        "user_ids": np.array(result.user_ids),
+    }
+    if result.attributes is not None:
+        arrays["attributes"] = result.attributes
+    np.savez_compressed(path / "model.npz", **arrays)
     titles = result.titles if result.titles is not None else [None] * len(result.item_ids)
     table = pl.DataFrame({"item": result.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
     table.write_parquet(path / "items.parquet")
@@ -136,6 +141,7 @@ def load(folder: str | Path) -> Result:
             item_vectors=model["item_vectors"],
             starts=model["starts"],
             rated_items=model["rated_items"],
+            attributes=model.get("attributes"),
         )
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
         raise RunError(

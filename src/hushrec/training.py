@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from hushrec.data.ratings import Ratings
+from hushrec.data.side import side_columns
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
 from hushrec.engines import default_engine, make_engine
 from hushrec.errors import ParameterError
-from hushrec.models import MODELS, make_model
+from hushrec.models import MODELS, Model, make_model
+from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
 from hushrec.runs import Result, check_free, save
@@ -30,10 +32,18 @@ USED_BY: dict[str, tuple[str, ...]] = {
 }
 
 # The options that belong to some models alone, the protocols of each, and its defaults.
-USED_BY_MODEL: dict[str, tuple[str, ...]] = {"mf": ("epsilon_g",), "bpr": ("at_least",)}
-PROTOCOLS_OF: dict[str, tuple[str, ...]] = {"mf": ("plain", "isgld", "sdcf"), "bpr": ("plain", "sdcf")}
-DEFAULT_FACTORS = {"mf": 50, "bpr": 10}
-DEFAULT_STEP = {"mf": 0.4, "bpr": 0.4}
+USED_BY_MODEL: dict[str, tuple[str, ...]] = {
+    "mf": ("epsilon_g",),
+    "bpr": ("at_least",),
+    "fm": ("epsilon_g", "order", "attributes"),
+}
+PROTOCOLS_OF: dict[str, tuple[str, ...]] = {
+    "mf": ("plain", "isgld", "sdcf"),
+    "bpr": ("plain", "sdcf"),
+    "fm": ("plain", "isgld", "sdcf"),
+}
+DEFAULT_FACTORS = {"mf": 50, "bpr": 10, "fm": 50}
+DEFAULT_STEP = {"mf": 0.4, "bpr": 0.4, "fm": 0.2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +52,7 @@ class Settings:
 
     None means the default of the protocol in force: ε 4 for `isgld`; ε_I 4, ε_P 2 ε_I, ε_g 4 for `sdcf`; or of the
     model: see `DEFAULT_FACTORS`, `DEFAULT_STEP`, `default_engine`. `at_least` is the lowest rating that counts as an
-    action (`bpr`).
+    action (`bpr`); `order` (2 or 3) and `attributes` (names, or "none"; all unless given) shape `fm`.
     """
 
     model: str = "mf"
@@ -56,6 +66,8 @@ class Settings:
     reports_per_client: float | None = None
     epoch_rounds: int | None = None
     at_least: float | None = None
+    order: int | None = None
+    attributes: str | None = None
     factors: int | None = None
     rounds: int = 100
     step: float | None = None
@@ -93,6 +105,11 @@ class Settings:
     def chosen_engine(self) -> str:
         """How the rounds are computed."""
         return default_engine(self.model) if self.engine is None else self.engine
+
+    def make_model(self, ratings: Ratings) -> Model:
+        """The model, with the public attributes of the items if it uses them."""
+        attributes = side_columns(ratings, self.attributes) if self.model == "fm" else None
+        return make_model(self.model, self.chosen_factors, order=self.order, attributes=attributes)
 
     def make_task(self, ratings: Ratings) -> Task:
         """What the model learns from, split into training and test part."""
@@ -204,6 +221,7 @@ class Run:
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool) -> Result:
         """Everything that is kept of a run."""
         engine, settings, ratings = self.engine, self.settings, self.ratings
+        model = engine.problem.model
         split, scale = self.task.split, self.task.scale
         cold_users, cold_items = cold_counts(self.task.ratings, split)
         record = {
@@ -217,6 +235,8 @@ class Run:
             "factors": settings.chosen_factors,
             "step": settings.chosen_step,
             "at_least": settings.at_least,
+            "order": model.order if isinstance(model, FactorizationMachine) else None,
+            "attributes": model.n_side_rows - 1 if isinstance(model, FactorizationMachine) else None,
             "metrics": self.metrics(),
             "curve": self.curve,
             "baselines": self.task.baselines(),
@@ -247,6 +267,7 @@ class Run:
             item_vectors=engine.item_vectors,
             starts=problem.starts,
             rated_items=problem.items,
+            attributes=model.attributes if isinstance(model, FactorizationMachine) else None,
         )
 
 
@@ -259,7 +280,7 @@ def task_problem(task: Task, settings: Settings) -> Problem:
         values,
         n_users=task.ratings.n_users,
         n_items=task.ratings.n_items,
-        model=make_model(settings.model, settings.chosen_factors),
+        model=settings.make_model(task.ratings),
         protocols=[settings.make_protocol()],
         rounds=settings.rounds,
         step=settings.chosen_step,

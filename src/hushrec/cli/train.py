@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
 def train(
     data: Data,
-    model: Annotated[str, typer.Option(help="What is learned: mf (ratings) or bpr (who met what).")] = "mf",
+    model: Annotated[
+        str, typer.Option(help="What is learned: mf (ratings), fm (ratings, with item attributes), bpr (who met what).")
+    ] = "mf",
     protocol: Annotated[str, typer.Option(help="What devices send: plain, isgld or sdcf.")] = "sdcf",
     epsilon_i: Annotated[
         float | None, typer.Option(help="sdcf: budget of one round's selection.  [default: 4]")
@@ -61,10 +63,16 @@ def train(
     at_least: Annotated[
         float | None, typer.Option(help="bpr: the lowest rating that counts as an action.  [default: any rating]")
     ] = None,
+    order: Annotated[
+        int | None, typer.Option(help="fm: how many columns interact at once, 2 or 3.  [default: 2]")
+    ] = None,
+    attributes: Annotated[
+        str | None, typer.Option(help="fm: names of item attributes to learn from, or none.  [default: all]")
+    ] = None,
     factors: Annotated[int | None, typer.Option(help="Numbers in each vector.  [default: 50; bpr: 10]")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 100,
     step: Annotated[
-        float | None, typer.Option(help="First step size times the number of ratings.  [default: 0.4]")
+        float | None, typer.Option(help="First step size times the number of ratings.  [default: 0.4; fm: 0.2]")
     ] = None,
     split_seed: Annotated[
         int, typer.Option(help="Seed of the 80/20 split; bpr: of the item held out of each user's.")
@@ -120,6 +128,8 @@ def train(
             reports_per_client=reports_per_client,
             epoch_rounds=epoch_rounds,
             at_least=at_least,
+            order=order,
+            attributes=attributes,
             factors=factors,
             rounds=rounds,
             step=step,

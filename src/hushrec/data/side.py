@@ -1,0 +1,50 @@
+"""Public attributes of items as columns of numbers, for models that learn from them."""
+
+import math
+
+import numpy as np
+import polars as pl
+
+from hushrec.data.ratings import FloatArray, Ratings
+from hushrec.errors import ParameterError
+
+LARGEST_NORM = 0.5
+
+
+def attribute_names(ratings: Ratings) -> list[str]:
+    """The attributes that the items have: `genre` for all the flags `genre=…`, the name itself for a number."""
+    columns = [] if ratings.attributes is None else ratings.attributes.columns
+    return list(dict.fromkeys(column.partition("=")[0] for column in columns))
+
+
+def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | None:
+    """`(n_items, n_columns)`, of the attributes named in `wanted`, all unless given; None where there are none.
+
+    The columns of one item have at most the norm `LARGEST_NORM` together, so that a step size holds whatever the file:
+    flags are divided by the root of how many of the same attribute are set, numbers are centred and divided by their
+    largest deviation, and each attribute gets an equal share. A number that is missing is 0, the mean.
+    """
+    available = attribute_names(ratings)
+    names = available if wanted is None else [name.strip() for name in wanted.split(",")]
+    if names == ["none"] or not names:
+        return None
+    unknown = [name for name in names if name not in available]
+    if unknown:
+        raise ParameterError(
+            f"attributes must be none or among {', '.join(available) or 'none: give an items file'}, got {wanted}."
+        )
+    assert ratings.attributes is not None
+    share = LARGEST_NORM / math.sqrt(len(names))
+    return np.asarray(share * np.concatenate([_attribute(ratings.attributes, name) for name in names], axis=1))
+
+
+def _attribute(frame: pl.DataFrame, name: str) -> FloatArray:
+    """The columns of one attribute, `(n_items, n_categories)` or `(n_items, 1)`, of norm 1 at most."""
+    chosen = frame.select([column for column in frame.columns if column.partition("=")[0] == name])
+    values = chosen.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
+    if chosen.dtypes[0] == pl.Boolean:
+        values = np.nan_to_num(values)
+        return np.asarray(values / np.sqrt(np.maximum(values.sum(axis=1, keepdims=True), 1)))
+    known = np.isfinite(values)
+    centred = np.where(known, values - (values[known].mean() if known.any() else 0), 0.0)
+    return np.asarray(centred / max(np.abs(centred).max(), np.finfo(np.float64).tiny))

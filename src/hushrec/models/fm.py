@@ -1,0 +1,238 @@
+"""Factorization machines: ratings from a user, an item and the item's attributes.
+
+[SDCF], section 5, after [Rendle2012]. A rating is described by the columns of x: its user's (1), its item's (1) and the
+item's attributes. Column c has a bias w_c and, for each order l up to d, a vector of its own for that order:
+
+    ŷ(x) = w_0 + Σ_c w_c x_c + Σ_{l=2}^{d} Σ_{c_1 < … < c_l} Σ_f Π_i x_{c_i} v^l_{c_i f}
+
+The inner sums are elementary symmetric polynomials e_l, so that everything takes time linear in the non-zeros. Over the
+*public* columns of item j alone (itself and its attributes) they are
+
+    e_1 = Σ x v,     e_2 = (e_1² − Σ x² v²) / 2,     e_3 = (e_1³ − 3 e_1 Σ x² v² + 2 Σ x³ v³) / 6,
+
+and with the user's column (w, u², u³) the prediction is linear in it:
+
+    ŷ = w + base_j + u² · e_1(v²) + u³ · e_2(v³),     base_j = w_0 + Σ w_c x_c + Σ_f e_2(v²) + Σ_f e_3(v³).
+
+The user's column is personal: it never leaves the device. The public table has one row (w, v², v³) per item, then one
+per attribute, then one that holds w_0 alone. A device reports for an item the row
+
+    η (N e (1, u², u³) − prior of the item's row) + noise
+
+and the server derives from it how *every* public column of that item moves, as each of their gradients is linear in
+e (1, u², u³) with public coefficients. So an attribute is touched only through reported items, and tells no more.
+
+Departs from [SDCF]: its "other variables" are limited to attributes of items. Those of a person or of a single rating
+(age, time) would need a public column that only that person's reports touch; they stay on the device.
+"""
+
+import math
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, TypeAlias
+
+import numpy as np
+from scipy import sparse
+
+from hushrec.errors import ParameterError
+from hushrec.models.mf import MatrixFactorization
+from hushrec.randomness import FloatArray, IntArray, RandomStream
+
+Sparse: TypeAlias = "sparse.csr_array[np.float64]"
+
+
+@dataclass(frozen=True, eq=False)
+class FactorizationMachine(MatrixFactorization):
+    """The settings of the model, and its equations. `attributes` is `(n_items, n_attributes)`, public; None: none.
+
+    The vectors of every order have `n_factors` numbers.
+    """
+
+    name: ClassVar[str] = "fm"
+
+    order: int = 2
+    attributes: FloatArray | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.order not in (2, 3):
+            raise ParameterError(f"order must be 2 or 3, got {self.order}.")
+        if self.attributes is not None and not (self.attributes.ndim == 2 and np.all(np.isfinite(self.attributes))):
+            raise ParameterError("attributes must be a table of finite numbers, one row per item.")
+        if self.order == 3 and self.n_side_rows == 1:
+            raise ParameterError("order 3 needs attributes: a user and an item alone have no third party.")
+
+    @property
+    def user_width(self) -> int:
+        return 1 + (self.order - 1) * self.n_factors
+
+    @property
+    def item_width(self) -> int:
+        return self.user_width
+
+    @property
+    def n_side_rows(self) -> int:
+        """One row per attribute, and one for w_0."""
+        return 1 if self.attributes is None else self.attributes.shape[1] + 1
+
+    @property
+    def _second(self) -> slice:
+        return slice(1, 1 + self.n_factors)
+
+    @property
+    def _third(self) -> slice:
+        return slice(1 + self.n_factors, 1 + 2 * self.n_factors)
+
+    @cached_property
+    def _powers(self) -> tuple[Sparse, ...]:
+        """1 where X is not 0, X, X² and X³, element by element, `(n_items, n_attributes)`, non-zeros only."""
+        assert self.attributes is not None
+        x = sparse.csr_array(self.attributes)
+        return tuple(sparse.csr_array((x.data**power, x.indices, x.indptr), shape=x.shape) for power in range(4))
+
+    # The start -------------------------------------------------------------------------------------------------
+
+    def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
+        """Biases start at 0, vectors of every order as in `mf`."""
+        rows = rng.random((count, self.item_width)) * (0.3 * math.sqrt(50 / self.n_factors))
+        rows[:, 0] = 0
+        return rows
+
+    def initial_items(self, n_items: int, *, rng: RandomStream) -> FloatArray:
+        """Items as `initial_vectors` says; attributes and w_0 start at 0, so that they add nothing until they learn."""
+        self._check(n_items)
+        return np.concatenate([self.initial_vectors(n_items, rng=rng), np.zeros((self.n_side_rows, self.item_width))])
+
+    def draw_regularization(self, *, rng: RandomStream) -> FloatArray:
+        """As in `mf`, one draw for the biases and one per factor of each order."""
+        return MatrixFactorization(self.item_width).draw_regularization(rng=rng)
+
+    # Predicting ------------------------------------------------------------------------------------------------
+
+    def item_rows(self, table: FloatArray) -> FloatArray:
+        """(base_j, e_1(v²), e_2(v³)) of every item, `(n_items, item_width)`."""
+        items, columns = self._split(table)
+        rows = items.copy()
+        rows[:, 0] += table[-1, 0]
+        if self.attributes is not None:
+            _, x, x2, x3 = self._powers
+            rows += _over_columns(x, columns)  # Σ x v, biases too
+            second = self._second
+            rows[:, 0] += 0.5 * np.sum(rows[:, second] ** 2 - _power_sum(items, columns, x2, second, 2), axis=1)
+        if self.order == 3:
+            third = self._third
+            e1, p2 = rows[:, third], _power_sum(items, columns, x2, third, 2)
+            p3 = _power_sum(items, columns, x3, third, 3)
+            rows[:, 0] += np.sum(e1**3 - 3 * e1 * p2 + 2 * p3, axis=1) / 6
+            rows[:, third] = (e1**2 - p2) / 2
+        return rows
+
+    def direction(self, user_vector: FloatArray) -> FloatArray:
+        """(1, u², u³)."""
+        return np.concatenate([[1.0], user_vector[1:]])
+
+    def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
+        """Predicted ratings of the given items: w + base + u² · e_1 + u³ · e_2."""
+        return np.asarray(user_vector[0] + item_rows[:, 0] + item_rows[:, 1:] @ user_vector[1:])
+
+    def predict_pairs(
+        self, user_vectors: FloatArray, item_rows: FloatArray, users: IntArray, items: IntArray
+    ) -> FloatArray:
+        u, v = user_vectors[users], item_rows[items]
+        return np.asarray(u[:, 0] + v[:, 0] + np.einsum("nk,nk->n", u[:, 1:], v[:, 1:]))
+
+    def predict_all(self, user_vectors: FloatArray, item_rows: FloatArray) -> FloatArray:
+        return np.asarray(user_vectors[:, :1] + item_rows[:, 0] + user_vectors[:, 1:] @ item_rows[:, 1:].T)
+
+    # Learning --------------------------------------------------------------------------------------------------
+
+    def user_gradient(
+        self,
+        errors: FloatArray,
+        user_vector: FloatArray,
+        item_rows: FloatArray,
+        regularization: FloatArray,
+        *,
+        data_weight: float,
+    ) -> FloatArray:
+        """Downhill gradient with respect to (w, u², u³): N mean(e (1, e_1, e_2)) − prior."""
+        features = item_rows.copy()
+        features[:, 0] = 1
+        return data_weight * (errors @ features) / len(errors) - user_vector * regularization
+
+    def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
+        """Each public column moves by the mean over the (client, item) reports that touch it, w_0 over all reports.
+
+        With (s, S², S³) = Σ η N e (1, u², u³) of an item's reports, column c of it moves by the sum over its items of
+
+            x s,     x (S² + s (e_1 − x v²)),     x (S³ (e_1 − x v³) + s (e_2 − x v³ (e_1 − x v³))),
+
+        divided by the number of reports, less its own prior. The prior of the item's row, which its reports hold, is
+        taken out first; that of attributes is added here; w_0 has none. What noise the reports hold goes along.
+        """
+        items, columns = self._split(table)
+        data = sums + counts[:, None] * prior * items
+        item_sums, column_sums, column_counts = data, np.zeros_like(columns), np.zeros(len(columns))
+        if self.attributes is not None:
+            item_sums = self._item_sums(columns, data)
+            column_sums = self._column_sums(items, columns, data)
+            column_counts = _over_items(self._powers[0], counts)
+        constant = np.zeros((1, self.item_width))
+        constant[0, 0] = data[:, 0].sum() / max(int(counts.sum()), 1)
+        moved = [_mean_move(items, item_sums, counts, prior), _mean_move(columns, column_sums, column_counts, prior)]
+        return np.concatenate([*moved, table[-1:] + constant])
+
+    def _item_sums(self, columns: FloatArray, data: FloatArray) -> FloatArray:
+        """What items move by: the equations of `move_items` for x = 1, where the others are the attributes."""
+        _, x, x2, _ = self._powers
+        others, moves, s = _over_columns(x, columns), data.copy(), data[:, :1]  # e_1 − v of the item itself
+        moves[:, self._second] += s * others[:, self._second]
+        if self.order == 3:
+            e1 = others[:, self._third]
+            e2 = (e1**2 - _over_columns(x2, columns[:, self._third] ** 2)) / 2
+            moves[:, self._third] = data[:, self._third] * e1 + s * e2
+        return moves
+
+    def _column_sums(self, items: FloatArray, columns: FloatArray, data: FloatArray) -> FloatArray:
+        """What attributes move by: the equations of `move_items`, summed over items with the powers of x outside."""
+        _, x, x2, x3 = self._powers
+        e1, s = items + _over_columns(x, columns), data[:, :1]
+        moves = _over_items(x, data)
+        second, third = self._second, self._third
+        moves[:, second] += _over_items(x, s * e1[:, second]) - _over_items(x2, s) * columns[:, second]
+        if self.order == 3:
+            v, e1, data3 = columns[:, third], e1[:, third], data[:, third]
+            e2 = (e1**2 - _power_sum(items, columns, x2, third, 2)) / 2
+            moves[:, third] = _over_items(x, data3 * e1 + s * e2) - v * _over_items(x2, data3 + s * e1)
+            moves[:, third] += v**2 * _over_items(x3, s)
+        return moves
+
+    def _split(self, table: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """The rows of the items, and those of the attributes."""
+        n_items = len(table) - self.n_side_rows
+        self._check(n_items)
+        return table[:n_items], table[n_items:-1]
+
+    def _check(self, n_items: int) -> None:
+        if self.attributes is not None and len(self.attributes) != n_items:
+            raise ParameterError(f"attributes must have one row per item: {n_items}, got {len(self.attributes)}.")
+
+
+def _over_columns(x: Sparse, columns: FloatArray) -> FloatArray:
+    """Σ x v over the attributes of each item, `(n_items, …)`."""
+    return np.asarray(x @ columns)
+
+
+def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
+    """Σ x v over the items of each attribute, `(n_attributes, …)`."""
+    return np.asarray(x.T @ items)
+
+
+def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
+    """Σ x^p v^p over the public columns of each item; `x` holds the attributes to that power."""
+    return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
+
+
+def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray, prior: FloatArray) -> FloatArray:
+    """Rows moved by the mean of their sums, less their prior; a row without reports stays."""
+    touched = (counts > 0)[:, None]
+    return np.where(touched, rows + sums / np.maximum(counts, 1)[:, None] - prior * rows, rows)
