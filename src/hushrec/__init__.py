@@ -4,13 +4,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from hushrec.device.device import Device
     from hushrec.errors import HushrecError
     from hushrec.runs import Recommendation, Result, load
     from hushrec.training import Settings, train
 
-__all__ = ["HushrecError", "Recommendation", "Result", "Settings", "load", "train"]
+__all__ = ["Device", "HushrecError", "Recommendation", "Result", "Settings", "load", "train"]
 
 _HOME = {
+    "Device": "device.device",
     "HushrecError": "errors",
     "Recommendation": "runs",
     "Result": "runs",

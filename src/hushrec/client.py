@@ -227,9 +227,13 @@ class Client:
         self._phase = Phase.IDLE
         return Finished(self._last_round)
 
+    def predict(self, item_vectors: FloatArray) -> FloatArray:
+        """Predicted ratings of all items, on the scale 1 to 5. Must never leave the device."""
+        return self._model.predict(self._user_vector, self._model.item_rows(item_vectors))
+
     def recommend(self, item_vectors: FloatArray, count: int) -> IntArray:
         """The unrated items with the highest predictions, best first. Computed here; nothing is sent."""
-        scores = self._model.predict(self._user_vector, self._model.item_rows(item_vectors))
+        scores = self.predict(item_vectors)
         scores[self._items] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(count, len(scores) - len(self._items))]
         return best.astype(np.int64)

@@ -10,6 +10,9 @@
     ├── LedgerError                 a ledger is lost, damaged, or not this device's
     ├── DataError                   a rating file, data set or item table is not what it should be
     ├── RunError                    a run folder or checkpoint is missing, damaged or of another version
+    ├── StorageError                a database or a device's store is full, locked, damaged or of another version
+    ├── CopiedStore                 a device's key was used by another copy of its store
+    ├── ConnectionFailed            the server could not be reached, or not be trusted
     └── ProtocolError
         ├── LocalProtocolError      *we* broke the protocol: a call out of turn
         └── RemoteProtocolError     the *peer* broke it; carries an HTTP status hint
@@ -54,6 +57,18 @@ class DataError(HushrecError):
 
 class RunError(HushrecError):
     """A run folder or checkpoint is missing, damaged, or of another version."""
+
+
+class StorageError(HushrecError):
+    """A database or a device's store is full, locked, damaged or of another version."""
+
+
+class CopiedStore(HushrecError):
+    """The device's key was used by another copy of its store, or the store is an old one."""
+
+
+class ConnectionFailed(HushrecError):
+    """The server could not be reached, or its certificate not be trusted."""
 
 
 class ProtocolError(HushrecError):

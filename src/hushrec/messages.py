@@ -3,13 +3,17 @@
 What a server ever sees of a person is one `GradientReport` and one `Finished` per round, under the name the
 transport gives the sender. A reader of this file can list everything that leaves a device.
 
-    server → device     Terms, ItemVectors
-    device → server     GradientReport, Finished
+    server → device     Offer, Terms, ItemVectors
+    device → server     Enrolment, GradientReport, Finished
+
+An `Enrolment` goes first and once: a fresh public key and an invitation, nothing of the person. After it a device
+can also ask to change its key or to leave, which says no more than that.
 
 Messages are frozen, and check their own shape when they are built: a malformed one cannot exist.
 """
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -120,6 +124,54 @@ class ItemVectors:
             )
         if not np.all(np.isfinite(self.item_vectors)):
             raise RemoteProtocolError("item vectors must be finite numbers.")
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """What a server offers to devices before they join: which run, which protocol, the public cap, the terms."""
+
+    run_id: str
+    protocol: str
+    profile_cap: int
+    terms: Terms
+    version: int = PROTOCOL_VERSION
+
+    def __post_init__(self) -> None:
+        _check_version(self.version)
+        if not re.fullmatch(r"[0-9a-f]{32}", self.run_id):
+            raise RemoteProtocolError("run_id must be 32 hexadecimal digits.")
+        if self.protocol != "sdcf":
+            raise RemoteProtocolError(f"protocol of a network run must be sdcf, got {self.protocol[:20]!r}.")
+        if not 1 <= self.profile_cap < self.terms.n_items:
+            raise RemoteProtocolError(
+                f"profile_cap must be at least 1 and below the number of items, {self.terms.n_items},"
+                f" got {self.profile_cap}."
+            )
+
+    def keeps(self, accepted: "Offer") -> bool:
+        """Whether this is still the offer that was accepted; only the list of items may have grown."""
+        same = (self.run_id, self.protocol, self.profile_cap) == (
+            accepted.run_id,
+            accepted.protocol,
+            accepted.profile_cap,
+        )
+        return same and self.terms.agrees_with(accepted.terms)
+
+
+@dataclass(frozen=True)
+class Enrolment:
+    """A device asks to take part: its public key, and an invitation where one is needed."""
+
+    public_key: bytes = field(repr=False)
+    invitation: str | None = field(default=None, repr=False)
+    version: int = PROTOCOL_VERSION
+
+    def __post_init__(self) -> None:
+        _check_version(self.version)
+        if len(self.public_key) != 32:
+            raise RemoteProtocolError(f"a public key must have 32 bytes, got {len(self.public_key)}.")
+        if self.invitation is not None and len(self.invitation) > 100:
+            raise RemoteProtocolError("an invitation has at most 100 characters.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -147,6 +147,16 @@ class Server:
 
     def receive(self, sender: ClientName, message: GradientReport | Finished) -> None:
         """Step 6 of docs/data-flow.md: checks one message and keeps it until the round closes."""
+        self.check(sender, message)
+        if isinstance(message, GradientReport):
+            self._reports[sender] = message
+        else:
+            self._finished.add(sender)
+            if self._finished == self._clients:
+                self._close_round()
+
+    def check(self, sender: ClientName, message: GradientReport | Finished) -> None:
+        """Refuses what `receive` would refuse, and keeps nothing."""
         if type(message) not in NEXT_PHASE[self._phase]:
             raise RemoteProtocolError(
                 f"no round is open; the last was round {self._round_number}. Wait for the next one.", status_hint=409
@@ -163,11 +173,6 @@ class Server:
             raise RemoteProtocolError("this sender has finished the round already.", status_hint=409)
         if isinstance(message, GradientReport):
             self._check_report(sender, message)
-            self._reports[sender] = message
-        else:
-            self._finished.add(sender)
-            if self._finished == self._clients:
-                self._close_round()
 
     def deadline_passed(self) -> None:
         """Closes the round with what has arrived."""

@@ -33,18 +33,30 @@ class Listing:
     attributes: pl.DataFrame
 
 
+def list_items(path: Path) -> tuple[list[str], list[str]]:
+    """Ids and titles of every item that the file lists, in its order; an item without a title has its id for one."""
+    listing = _read_listing(path)
+    ids = listing.ids.to_list()
+    return ids, [title or item for title, item in zip(listing.titles, ids, strict=True)]
+
+
 def read_items(path: Path, item_ids: Sequence[str]) -> tuple[list[str], pl.DataFrame | None]:
     """Titles and attributes of `item_ids`, in that order."""
-    name = path.name.removesuffix(".gz")
-    listing = PUBLISHED[name](path) if name in PUBLISHED else _read_own(path)
+    listing = _read_listing(path)
     row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
-    if len(row_of) != len(listing.ids):
-        repeats = len(listing.ids) - len(row_of)
-        raise DataError(f"{path}, column 1: expected each item id once; {repeats} rows repeat an earlier one.")
     rows = pl.Series([row_of.get(item) for item in item_ids], dtype=pl.UInt32)
     titles = listing.titles.gather(rows)
     attributes = _encode(path, [column.gather(rows) for column in listing.attributes])
     return [title or item for title, item in zip(titles, item_ids, strict=True)], attributes
+
+
+def _read_listing(path: Path) -> Listing:
+    name = path.name.removesuffix(".gz")
+    listing = PUBLISHED[name](path) if name in PUBLISHED else _read_own(path)
+    repeats = len(listing.ids) - listing.ids.n_unique()
+    if repeats:
+        raise DataError(f"{path}, column 1: expected each item id once; {repeats} rows repeat an earlier one.")
+    return listing
 
 
 def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:

@@ -1,0 +1,238 @@
+"""`hushrec device`: a person's side."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from hushrec.cli.app import JsonFlag, app, print_json, say
+
+device_app = typer.Typer(
+    help="A person's side: ratings stay here, recommendations are computed here.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+app.add_typer(device_app, name="device")
+
+Folder = Annotated[Path | None, typer.Option("--store", help="The store's folder.  [default: $XDG_DATA_HOME/hushrec]")]
+WAIT_SECONDS = 30.0
+
+
+@device_app.command(epilog="Example: hushrec device init --epsilon-i 4")
+def init(
+    store: Folder = None,
+    epsilon_i: Annotated[float, typer.Option(help="Budget of one round's selection.")] = 4.0,
+    epsilon_p: Annotated[
+        float | None, typer.Option(help="Budget of all rounds' selections.  [default: 2 × epsilon-i]")
+    ] = None,
+    epsilon_g: Annotated[float, typer.Option(help="Range of the fake errors; 0 is α = ∞. No guarantee.")] = 4.0,
+    max_value_rho: Annotated[
+        float | None, typer.Option(help="Stop when the gradient values cost more than this.  [default: no limit]")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="Smallest and largest rating.")] = "1,5",
+) -> None:
+    """Make a store for ratings, with the budgets that this person allows."""
+    from hushrec import Device
+
+    budgets = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho}
+    if epsilon_p is not None:
+        budgets["epsilon_p"] = epsilon_p
+    with Device.create(store, scale=_scale(scale), **budgets):
+        say("the store is made; only you can read it")
+
+
+def _scale(text: str) -> tuple[float, float]:
+    from hushrec.errors import ParameterError
+
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        raise ParameterError("--scale must be written MIN,MAX, as in 1,5.") from None
+    return low, high
+
+
+@device_app.command(epilog="Example: hushrec device rate 50 5")
+def rate(
+    item: Annotated[str, typer.Argument(help="The item's id.")],
+    value: Annotated[float | None, typer.Argument(help="The rating; leave it out with --remove.")] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Forget this item's rating.")] = False,
+    store: Folder = None,
+) -> None:
+    """Store one rating, or forget it."""
+    from hushrec import Device
+    from hushrec.errors import ParameterError
+
+    if (value is None) != remove:
+        raise ParameterError("rate needs a rating, or --remove without one.")
+    with Device(store) as device:
+        if value is None:
+            device.remove_rating(item)
+        else:
+            device.add_rating(item, value)
+
+
+@device_app.command("import", epilog="Example: hushrec device import my-ratings.csv")
+def import_ratings(
+    path: Annotated[Path, typer.Argument(help="A table of item and rating, or of user, item and rating.")],
+    user: Annotated[str | None, typer.Option(help="Take this user's rows of a table with users.")] = None,
+    store: Folder = None,
+) -> None:
+    """Store many ratings from a file."""
+    from hushrec import Device
+
+    ratings = _own_ratings(path) if user is None else _ratings_of(path, user)
+    with Device(store) as device:
+        device.add_ratings(ratings)
+    say(f"{len(ratings)} ratings are stored")
+
+
+def _own_ratings(path: Path) -> dict[str, float]:
+    """A table of two columns; a first line that holds no number in its second is a header."""
+    import csv
+
+    from hushrec.errors import DataError
+
+    try:
+        rows = [row for row in csv.reader(path.read_text("utf-8-sig").splitlines()) if row]
+    except (OSError, UnicodeDecodeError):
+        raise DataError(f"{path} must be a readable text file.") from None
+    if rows and not _is_number(rows[0][-1]):
+        rows = rows[1:]
+    for number, row in enumerate(rows, start=1):
+        if len(row) != 2 or not _is_number(row[1]):
+            raise DataError(f"{path}: expected item and rating, separated by a comma; row {number} is not that.")
+    return {row[0].strip(): float(row[1]) for row in rows}
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _ratings_of(path: Path, user: str) -> dict[str, float]:
+    from hushrec.data import load
+    from hushrec.errors import DataError
+
+    ratings = load(path)
+    if user not in ratings.user_ids or ratings.values is None:
+        raise DataError(f"{path} holds no ratings of that user.")
+    rows = ratings.users == ratings.user_ids.index(user)
+    return {
+        ratings.item_ids[item]: float(value)
+        for item, value in zip(ratings.items[rows], ratings.values[rows], strict=True)
+    }
+
+
+@device_app.command(epilog="Example: hushrec device join https://127.0.0.1:8470 --ca certificate.pem")
+def join(
+    server: Annotated[str | None, typer.Argument(help="The server's address; needed the first time.")] = None,
+    invitation: Annotated[str | None, typer.Option(help="An invitation code of the server's operator.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Enrol anew after a lost, restored or copied store; it costs epsilon-p.")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(help="Take part in so many rounds; 0 only enrols.  [default: all]", min=0)
+    ] = None,
+    store: Folder = None,
+) -> None:
+    """Enrol with a server, and take part in its rounds until they are over."""
+    from hushrec import Device
+    from hushrec.errors import ParameterError
+
+    with Device(store) as device:
+        if again or not device.has_joined:
+            address = server or device.server
+            if address is None:
+                raise ParameterError("join needs the server's address the first time.")
+            device.join(address, invitation=invitation, ca=ca, insecure=insecure, again=again)
+            say("joined")
+        answered, outcome = 0, ""
+        while outcome != "run over" and (rounds is None or answered < rounds):
+            outcome = device.step(wait=WAIT_SECONDS)
+            answered += outcome == "answered"
+        say(f"{answered} rounds answered" + ("; the run is over" if outcome == "run over" else ""))
+
+
+@device_app.command(epilog="Example: hushrec device recommend -n 5")
+def recommend(
+    count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
+    store: Folder = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Recommend unrated items. Works offline."""
+    from hushrec import Device
+
+    with Device(store) as device:
+        items = device.recommend(count)
+    if as_json:
+        print_json({"items": [vars(item) for item in items]})
+        return
+    table = Table("item", "title", "predicted", box=None)
+    for item in items:
+        table.add_row(item.item, item.title, f"{item.predicted:.2f}")
+    Console().print(table)
+
+
+@device_app.command(epilog="Example: hushrec device budget --raise-to 16")
+def budget(
+    raise_to: Annotated[
+        float | None, typer.Option(help="Allow this much for selections: each further draw costs epsilon-p.")
+    ] = None,
+    store: Folder = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what taking part has cost, in which unit, and what that does not cover."""
+    from hushrec import Device
+
+    with Device(store) as device:
+        if raise_to is not None:
+            device.raise_budget(raise_to)
+        statement = device.budget()
+    if as_json:
+        print_json(statement)
+        return
+    print(f"spent epsilon {statement['spent']:.3g} of {statement['limit']:.3g}, {statement['rounds']} rounds")
+    print(f"  covers: {statement['unit']}")
+    for sentence in statement["not_covered"]:
+        print(f"  does not cover: {sentence}")
+    print(f"  gradient values so far: rho {statement['value_rho']:.3g}")
+
+
+@device_app.command("rotate-key", epilog="Example: hushrec device rotate-key")
+def rotate_key(store: Folder = None) -> None:
+    """Change the key that signs this device's requests."""
+    from hushrec import Device
+
+    with Device(store) as device:
+        device.rotate_key()
+
+
+@device_app.command(epilog="Example: hushrec device leave")
+def leave(store: Folder = None) -> None:
+    """Tell the server that this device takes part no more. Ratings and ledger stay here."""
+    from hushrec import Device
+
+    with Device(store) as device:
+        device.leave()
+    say("left; what was sent stays sent")
+
+
+@device_app.command(epilog="Example: hushrec device forget --yes")
+def forget(
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    store: Folder = None,
+) -> None:
+    """Erase the store: ratings, vector, bits, ledger and keys."""
+    from hushrec import Device
+
+    if not yes:
+        typer.confirm("erase all ratings and keys in this store?", abort=True)
+    Device.forget(store)
+    say("erased")

@@ -1,0 +1,78 @@
+"""`hushrec fleet`."""
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hushrec.cli.app import Data, DataDir, JsonFlag, app, print_json, say
+
+if TYPE_CHECKING:
+    from hushrec.data import Ratings
+    from hushrec.device.fleet import Member
+
+
+@app.command(epilog="Example: hushrec fleet ml-100k --server https://127.0.0.1:8470 --ca certificate.pem --devices 943")
+def fleet(
+    data: Data,
+    server: Annotated[str, typer.Option(help="The server's address.")],
+    devices: Annotated[int | None, typer.Option(help="How many devices, one per user.  [default: all]", min=1)] = None,
+    stores: Annotated[Path, typer.Option(help="A folder for the devices' stores.")] = Path("fleet"),
+    rounds: Annotated[int | None, typer.Option(help="Rounds to answer.  [default: until the run is over]")] = None,
+    epsilon_i: Annotated[float, typer.Option(help="Budget of one round's selection.")] = 4.0,
+    epsilon_g: Annotated[float, typer.Option(help="Range of the fake errors.")] = 4.0,
+    epochs: Annotated[int, typer.Option(help="Permanent epochs that everybody agrees to.", min=1)] = 1,
+    split_seed: Annotated[int, typer.Option(help="Which ratings are held out to measure with.")] = 0,
+    invitations: Annotated[Path | None, typer.Option(help="A file of invitation codes, one a line.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
+    processes: Annotated[int, typer.Option(help="Processes to spread the devices over.", min=1)] = 1,
+    data_dir: DataDir = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run many real devices, each with its own store and keys, for load and end-to-end runs."""
+    from hushrec.data import load
+    from hushrec.device.fleet import Orders, run_fleet
+    from hushrec.device.session import Budgets
+    from hushrec.device.transport import check_address
+
+    ratings = load(data, data_dir=data_dir)
+    members = _members(ratings, devices or ratings.n_users, split_seed, stores)
+    assert ratings.scale is not None
+    budgets = Budgets(epsilon_i=epsilon_i, epsilon_g=epsilon_g, scale=(ratings.scale.low, ratings.scale.high))
+    orders = Orders(
+        server=check_address(server),
+        budgets=budgets,
+        ca=ca,
+        rounds=rounds,
+        invitations=None if invitations is None else tuple(invitations.read_text().split()),
+        max_selection_epsilon=epochs * budgets.epsilon_p,
+    )
+    started = time.perf_counter()
+    outcome = run_fleet(members, orders, processes=processes)
+    seconds = time.perf_counter() - started
+    record = {"devices": len(members), "answers": outcome.answers, "seconds": seconds, "rmse": outcome.rmse}
+    if as_json:
+        print_json(record)
+    else:
+        accuracy = "" if outcome.rmse is None else f", rmse {outcome.rmse:.4f} on {outcome.held_out} held-out ratings"
+        say(f"{len(members)} devices gave {outcome.answers} answers in {seconds:.1f} s{accuracy}")
+
+
+def _members(ratings: "Ratings", devices: int, split_seed: int, stores: Path) -> "list[Member]":
+    """The first users of the file who have training ratings; the split is the one that `train` uses."""
+    from hushrec.data import random_split
+    from hushrec.device.fleet import Member
+    from hushrec.errors import ParameterError
+
+    if ratings.values is None:
+        raise ParameterError("a fleet needs ratings with values; this file has none.")
+    split = random_split(ratings.n_ratings, split_seed)
+    parts: list[dict[int, dict[str, float]]] = []
+    for rows in (split.train, split.test):
+        by_user: dict[int, dict[str, float]] = {}
+        for user, item, value in zip(ratings.users[rows], ratings.items[rows], ratings.values[rows], strict=True):
+            by_user.setdefault(int(user), {})[ratings.item_ids[item]] = float(value)
+        parts.append(by_user)
+    train, test = parts
+    return [Member(stores / str(user), train[user], test.get(user, {})) for user in sorted(train)[:devices]]

@@ -1,0 +1,173 @@
+"""`hushrec.Device`: a person's side of the system, to embed in an app."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from hushrec.device.session import Budgets, Session
+from hushrec.device.store import Store, default_folder, erase
+from hushrec.device.transport import BlockingDriver, check_address, tls_context
+from hushrec.errors import LocalProtocolError, ParameterError
+from hushrec.randomness import FloatArray
+
+REQUEST_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One recommended item, with its predicted rating on the person's own scale."""
+
+    item: str
+    title: str
+    predicted: float
+
+
+class Device:
+    """A person's ratings, and what is learned from them, in a folder that only they can read.
+
+    Nothing is sent before `join`. After it, each `step` answers one round of the server, if the ledger allows.
+    """
+
+    def __init__(self, folder: str | Path | None = None) -> None:
+        self._store = Store(default_folder() if folder is None else Path(folder))
+        try:
+            self._session = Session(self._store)
+        except BaseException:
+            self._store.close()
+            raise
+        self._http: httpx.Client | None = None
+
+    @classmethod
+    def create(cls, folder: str | Path | None = None, **budgets: Any) -> Self:
+        """A new store. `budgets` are the fields of `Budgets`: epsilon_i, epsilon_p, epsilon_g, max_value_rho, scale."""
+        checked = Budgets(**budgets)
+        place = default_folder() if folder is None else Path(folder)
+        store = Store(place, create=True)
+        try:
+            Session.start(store, checked)
+        finally:
+            store.close()
+        return cls(place)
+
+    @staticmethod
+    def forget(folder: str | Path | None = None) -> None:
+        """Erases the store: ratings, vector, bits, ledger and keys."""
+        erase(default_folder() if folder is None else Path(folder))
+
+    def __repr__(self) -> str:
+        return "Device()"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._http is not None:
+            self._http.close()
+        self._store.close()
+
+    # Ratings ---------------------------------------------------------------------------------------------------
+
+    def add_rating(self, item: str, value: float) -> None:
+        """Stores one rating, in place of an earlier one of the same item."""
+        self.add_ratings({item: value})
+
+    def add_ratings(self, values: dict[str, float]) -> None:
+        """Stores ratings. They train this person's vector from the next round on, and stay here."""
+        low, high = self._session.budgets.scale
+        if not all(low <= value <= high for value in values.values()):
+            raise ParameterError(f"ratings must be numbers from {low:g} to {high:g}, the scale of this store.")
+        with self._store.change():
+            self._store.put_ratings({str(item): float(value) for item, value in values.items()})
+        self._session.forget_client()
+
+    def remove_rating(self, item: str) -> None:
+        """Forgets one rating; what was sent stays sent."""
+        with self._store.change():
+            if not self._store.drop_rating(str(item)):
+                raise ParameterError("there is no rating of that item to remove.")
+        self._session.forget_client()
+
+    # The server ------------------------------------------------------------------------------------------------
+
+    def join(
+        self,
+        server: str,
+        *,
+        invitation: str | None = None,
+        ca: str | Path | None = None,
+        insecure: bool = False,
+        again: bool = False,
+    ) -> None:
+        """Enrols with a server, accepting what it offers for the whole run. `again`: after a lost or copied store."""
+        address = check_address(server, insecure=insecure)
+        place = {"address": address, "ca": None if ca is None else str(Path(ca).resolve())}
+        tls_context(None if ca is None else Path(ca))
+        with self._store.change():
+            self._store.put_json("server", place)
+        self._driver().run(self._session.rejoin(invitation) if again else self._session.join(invitation))
+
+    def step(self, wait: float = 0) -> str:
+        """Answers the open round, waiting up to `wait` seconds for one: "answered", "no round" or "run over"."""
+        outcome: str = self._driver().run(self._session.step(wait))
+        return outcome
+
+    def leave(self) -> None:
+        """Takes part no more. Ratings, vector and ledger stay in the store."""
+        self._driver().run(self._session.leave())
+
+    def rotate_key(self) -> None:
+        """Changes the key that signs this device's requests."""
+        self._driver().run(self._session.rotate_key())
+
+    @property
+    def has_joined(self) -> bool:
+        return self._session.is_enrolled
+
+    @property
+    def server(self) -> str | None:
+        """The address of the server, once joined."""
+        place = self._store.get_json("server")
+        return None if place is None else place["address"]
+
+    def _driver(self) -> BlockingDriver:
+        place = self._store.get_json("server")
+        if place is None:
+            raise LocalProtocolError("this device has not joined a server.")
+        if self._http is not None and str(self._http.base_url).rstrip("/") != place["address"]:
+            self._http.close()
+            self._http = None
+        if self._http is None:
+            ca = None if place["ca"] is None else Path(place["ca"])
+            self._http = httpx.Client(base_url=place["address"], verify=tls_context(ca), timeout=REQUEST_SECONDS)
+        return BlockingDriver(self._session, self._http)
+
+    # For the person --------------------------------------------------------------------------------------------
+
+    def recommend(self, count: int = 10) -> list[Suggestion]:
+        """The unrated items with the highest predictions. Computed here, offline, from what the last round brought."""
+        if count < 1:
+            raise ParameterError(f"count must be at least 1, got {count}.")
+        catalogue, predicted = self._store.catalogue(), self.predict()
+        best = self._session.client().recommend(self._session.item_vectors(), count)
+        return [Suggestion(catalogue[n][0], catalogue[n][1], float(predicted[n])) for n in best]
+
+    def predict(self) -> FloatArray:
+        """Predicted ratings of all items, in the order of the catalogue, on this person's scale."""
+        return self._session.predict()
+
+    def budget(self) -> dict[str, Any]:
+        """What was spent, in which unit, and what that does not cover."""
+        return self._session.ledger().statement()
+
+    def raise_budget(self, max_selection_epsilon: float) -> None:
+        """Allows further draws of permanent bits: each costs epsilon_p."""
+        ledger = self._session.ledger()
+        ledger.raise_limit(max_selection_epsilon)
+        with self._store.change():
+            self._store.put_json("ledger", ledger.to_record())
+        self._session.forget_client()

@@ -1,0 +1,401 @@
+"""What a device says to a server and in which order, without a socket.
+
+Each job is a generator: it yields a request, and is sent the reply. Whoever drives it (`transport.py`) may block or
+not. Retries happen there and never here, and they send the same body again.
+
+The order inside `step` is the guarantee: an answer is made, and in one transaction the ledger is charged and the
+answer's bytes are stored; only then are they sent. After a crash the stored bytes are sent, never others.
+"""
+
+import math
+import time
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hushrec import wire
+from hushrec.budget.events import Event, PermanentDraw
+from hushrec.budget.ledger import Ledger
+from hushrec.client import Client
+from hushrec.device.store import Store, pack_state, unpack_state
+from hushrec.errors import CopiedStore, LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.messages import Enrolment, Offer
+from hushrec.models import make_model
+from hushrec.protocols import HIGHEST, LOWEST, Sdcf
+from hushrec.randomness import FloatArray, SystemRandomness
+from hushrec.signing import Credentials, DeviceKey, Request, device_id_of
+
+STEPPED, NO_ROUND, RUN_OVER = "answered", "no round", "run over"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a server said."""
+
+    status: int
+    body: bytes = field(default=b"", repr=False)
+    answered: int | None = None  # the header Hushrec-Answered
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """A refusal's body; empty when it is none."""
+        try:
+            found = msgspec.json.decode(self.body)
+        except msgspec.DecodeError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def kind(self) -> str:
+        return str(self.problem.get("type", "")).rpartition(":")[2]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to make; `signed` unless the server need not know who asks."""
+
+    request: Request
+    signed: bool = True
+
+
+Job = Generator[Call, Reply, Any]
+
+
+@dataclass(frozen=True)
+class Budgets:
+    """What a person allows. `scale` is that of their ratings."""
+
+    epsilon_i: float = 4.0
+    epsilon_p: float = math.nan
+    epsilon_g: float = 4.0
+    max_value_rho: float | None = None
+    scale: tuple[float, float] = (1.0, 5.0)
+
+    def __post_init__(self) -> None:
+        if math.isnan(self.epsilon_p):
+            object.__setattr__(self, "epsilon_p", 2 * self.epsilon_i)
+        Sdcf(self.epsilon_i, self.epsilon_g, self.epsilon_p)  # checks the three
+        low, high = self.scale
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise ParameterError(f"scale must be two finite numbers, low < high, got {low:g},{high:g}.")
+
+    def to_unit(self, value: float) -> float:
+        low, high = self.scale
+        return LOWEST + (value - low) / (high - low) * (HIGHEST - LOWEST)
+
+    def from_unit(self, values: FloatArray) -> FloatArray:
+        low, high = self.scale
+        return low + (values - LOWEST) / (HIGHEST - LOWEST) * (high - low)
+
+
+class Session:
+    """One store's dealings with one server."""
+
+    def __init__(self, store: Store, *, keep_vectors: bool = True) -> None:
+        self.store = store
+        self._keep_vectors = keep_vectors
+        self._nonce = 0
+        self._client: Client | None = None
+        self._load()
+
+    def _load(self) -> None:
+        kept = msgspec.json.decode(self._required("budgets"))
+        self.budgets = Budgets(**{**kept, "scale": tuple(kept["scale"])})
+        offer = self.store.get("offer")
+        self.offer: Offer | None = None if offer is None else wire.decode_offer(offer)
+        key = self.store.get("key")
+        self._key = None if key is None else DeviceKey.from_bytes(key)
+        name = self.store.get("device")
+        self._device = None if name is None else name.decode()
+
+    def _required(self, name: str) -> bytes:
+        value = self.store.get(name)
+        if value is None:
+            raise LocalProtocolError(f"this store holds no {name}. Join a server first.")
+        return value
+
+    @staticmethod
+    def start(store: Store, budgets: Budgets) -> None:
+        """Fills a new store: budgets, and a ledger that allows one draw of permanent bits."""
+        ledger = Ledger(max_selection_epsilon=budgets.epsilon_p, max_value_rho=budgets.max_value_rho)
+        with store.change():
+            store.put_json("budgets", budgets)
+            store.put_json("ledger", ledger.to_record())
+
+    @property
+    def is_enrolled(self) -> bool:
+        return self.store.get("enrolled") is not None
+
+    def ledger(self) -> Ledger:
+        return Ledger.from_record(msgspec.json.decode(self._required("ledger")))
+
+    def forget_client(self) -> None:
+        """The next use reads the store again: after a change of ratings, or a write that failed."""
+        self._client = None
+
+    # Signing ---------------------------------------------------------------------------------------------------
+
+    def sign(self, request: Request) -> Credentials:
+        """Signs a request with a nonce above all earlier ones. Time gives it, so that nothing has to be stored."""
+        if self._key is None or self._device is None or self.offer is None:
+            raise LocalProtocolError("this device has not joined a server.")
+        self._nonce = max(self._nonce + 1, time.time_ns())
+        return self._key.sign(request, run_id=self.offer.run_id, device=self._device, nonce=self._nonce)
+
+    def raise_nonce(self, last_nonce: int) -> None:
+        """The server has seen a higher one: this device's clock went back."""
+        self._nonce = max(self._nonce, last_nonce)
+
+    # Joining and leaving ---------------------------------------------------------------------------------------
+
+    def join(self, invitation: str | None = None) -> Job:
+        """Enrols with a fresh key. The key is stored before it is sent: a crash leaves no key that nobody has."""
+        if self.is_enrolled:
+            raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
+        offer = wire.decode_offer(_expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200))
+        self._check_offer(offer)
+        if self._key is None:
+            self._key = DeviceKey.generate()
+        self._device = device_id_of(self._key.public_key)
+        self.offer = offer
+        with self.store.change():
+            self.store.put("key", self._key.to_bytes())
+            self.store.put("device", self._device.encode())
+            self.store.put("offer", wire.encode_offer(offer))
+        body = wire.encode_enrolment(Enrolment(self._key.public_key, invitation))
+        _expect((yield Call(Request("POST", "/v1/devices", body))), 201)
+        yield from self._refresh_catalogue()
+        client = self._make_client()
+        with self.store.change():
+            self.store.put("enrolled", b"1")
+            if self.store.get("private_state") is None:
+                self.store.put("private_state", pack_state(client.private_state()))
+
+    def _check_offer(self, offer: Offer) -> None:
+        accepted = self.store.get("offer")
+        if accepted is not None and not offer.keeps(wire.decode_offer(accepted)):
+            raise RemoteProtocolError("this server offers another run than the one that this device accepted.")
+        make_model(offer.terms.model, offer.terms.n_factors)
+
+    def rejoin(self, invitation: str | None = None) -> Job:
+        """Enrols again after a store was lost, restored or copied: a new key, and new permanent bits that cost anew.
+
+        Draws that this store does not know of (the server says which round its old key answered last) are charged
+        first, as far as the announced epochs tell.
+        """
+        offer, answered = self.offer, self.store.get_json("copied") or 0
+        if offer is None:
+            raise LocalProtocolError("this device has not joined a server.")
+        state = unpack_state(self._required("private_state"))
+        lost = offer.terms.epoch(answered) - int(state["permanent_epoch"]) if answered else 0
+        draw = PermanentDraw(self.budgets.epsilon_p, offer.profile_cap, capped=True)
+        ledger = self.ledger()
+        events: list[Event] = [draw] * max(0, lost)
+        ledger.charge(events)
+        fresh = {**state, "permanent_bits": np.empty(0, dtype=np.bool_), "probabilities": np.empty(0)}
+        fresh["permanent_epoch"] = np.array(-1)
+        fresh["last_round"] = np.array(max(int(state["last_round"]), answered))
+        with self.store.change():
+            self.store.put_json("ledger", ledger.to_record())
+            self.store.put("private_state", pack_state(fresh))
+            self.store.drop("key", "device", "enrolled", "outbox", "copied")
+        self._key = self._device = None
+        self.forget_client()
+        yield from self.join(invitation)  # u and the last round stay
+
+    def leave(self) -> Job:
+        """Tells the server to forget this device's key. What it sent stays sent."""
+        reply = yield Call(Request("DELETE", "/v1/devices/me", round_number=self._last_round))
+        if reply.status != 204 and reply.kind not in ("not-enrolled", "not-active"):
+            _expect(reply, 204)
+        with self.store.change():
+            self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
+            self.store.drop("private_state", "item_vectors")  # they belong to that server's run
+            self.store.drop_catalogue()
+        self._key = self._device = self.offer = None
+        self.forget_client()
+
+    def rotate_key(self) -> Job:
+        """Changes the key. Both are stored until one of them is known to be the server's."""
+        stored = self.store.get("next_key")
+        new = DeviceKey.generate() if stored is None else DeviceKey.from_bytes(stored)
+        with self.store.change():
+            self.store.put("next_key", new.to_bytes())
+        body = wire.encode_enrolment(Enrolment(new.public_key))
+        reply = yield Call(Request("PUT", "/v1/devices/me/key", body, self._last_round))
+        if reply.kind == "bad-signature":  # an earlier try arrived, and its reply was lost
+            self._key = new
+            reply = yield Call(Request("PUT", "/v1/devices/me/key", body, self._last_round))
+        _expect(reply, 204)
+        self._key = new
+        with self.store.change():
+            self.store.put("key", new.to_bytes())
+            self.store.drop("next_key")
+
+    # Rounds ----------------------------------------------------------------------------------------------------
+
+    def step(self, wait: float = 0) -> Job:
+        """Answers the open round, if there is one that this device has not answered; returns what happened."""
+        self._refuse_copies()
+        if self.store.get("outbox") is not None:
+            yield from self._send_outbox()
+        client = self.client()
+        if not client.takes_part:
+            raise LocalProtocolError("a device without ratings of this server's items takes no part. Rate some first.")
+        target = f"/v1/round?after={client.last_round}&wait={wait:g}"
+        reply = yield Call(Request("GET", target, round_number=client.last_round))
+        self._check_answered(reply)
+        if reply.status == 204:
+            return NO_ROUND
+        if reply.kind == "run-over":
+            if self._keep_vectors:
+                yield from self.refresh_vectors()
+            return RUN_OVER
+        announcement = wire.decode_announcement(_expect(reply, 200))
+        self._check_announcement(announcement)
+        if announcement.offer.terms.n_items > self._n_items:
+            yield from self._refresh_catalogue()
+            client = self.client()
+        self._prepare_answer(client, announcement)
+        yield from self._send_outbox()
+        return STEPPED
+
+    def refresh_vectors(self) -> Job:
+        """Fetches the item vectors as they are now, for recommendations."""
+        body = _expect((yield Call(Request("GET", "/v1/vectors"), signed=False)), 200)
+        announcement = wire.decode_announcement(body)
+        self._check_announcement(announcement)
+        if announcement.offer.terms.n_items > self._n_items:
+            yield from self._refresh_catalogue()
+        with self.store.change(durable=False):
+            self.store.put("item_vectors", announcement.item_vectors.item_vectors.astype("<f4").tobytes())
+
+    @property
+    def _last_round(self) -> int:
+        return self.client().last_round
+
+    @property
+    def _n_items(self) -> int:
+        assert self.offer is not None
+        return self.offer.terms.n_items
+
+    def _refuse_copies(self) -> None:
+        if self.store.get("copied") is not None:
+            raise CopiedStore(
+                "this store is a copy, or was restored from a backup: its key answered later rounds elsewhere. "
+                "Enrol again with `hushrec device join --again`; new permanent bits cost anew."
+            )
+
+    def _check_answered(self, reply: Reply) -> None:
+        """The server knows an answer of this key that the store does not: another copy gave it."""
+        if reply.answered is not None and reply.answered > self._last_round:
+            self._found_copy(reply.answered)
+
+    def _found_copy(self, answered: int) -> None:
+        with self.store.change():
+            self.store.put_json("copied", answered)
+            self.store.drop("outbox")
+        self._refuse_copies()
+
+    def _check_announcement(self, announcement: wire.Announcement) -> None:
+        assert self.offer is not None
+        if not announcement.offer.keeps(self.offer):
+            raise RemoteProtocolError("the announcement breaks what this device accepted when it joined. Not answered.")
+
+    def _prepare_answer(self, client: Client, announcement: wire.Announcement) -> None:
+        """Makes the answer, charges the ledger, and stores both, before a byte is sent."""
+        try:
+            client.receive(announcement.item_vectors)
+            report = client.make_report()
+            body = wire.encode_answer(report, client.finish())
+            with self.store.change():
+                self.store.put_json("ledger", client.ledger.to_record())
+                self.store.put("private_state", pack_state(client.private_state()))
+                self.store.put("outbox", body)
+                self.store.put("offer", wire.encode_offer(announcement.offer))
+                if self._keep_vectors:
+                    self.store.put("item_vectors", announcement.item_vectors.item_vectors.astype("<f4").tobytes())
+        except BaseException:
+            self.forget_client()  # what is in the store counts, and the store has not changed
+            raise
+        self.offer = announcement.offer
+
+    def _send_outbox(self) -> Job:
+        """Sends the stored answer until the server has it, or its round is over."""
+        body = self._required("outbox")
+        _, finished = wire.decode_answer(body)
+        target = f"/v1/rounds/{finished.round_number}/answer"
+        reply = yield Call(Request("POST", target, body, finished.round_number))
+        if reply.kind == "answered":
+            self._found_copy(finished.round_number)
+        if reply.kind != "round-closed":
+            wire.decode_receipt(_expect(reply, 200))
+        with self.store.change(durable=False):  # if a crash undoes it, the same bytes are sent again
+            self.store.drop("outbox")
+
+    def _refresh_catalogue(self) -> Job:
+        """Appends the items that are new; positions never change."""
+        known = len(self.store.catalogue())
+        reply = yield Call(Request("GET", f"/v1/items?first={known}"), signed=False)
+        catalogue = wire.decode_catalogue(_expect(reply, 200))
+        if catalogue.first != known:
+            raise RemoteProtocolError("the server answered with another part of the catalogue than was asked for.")
+        if catalogue.ids:
+            with self.store.change():
+                self.store.append_items(known, catalogue.ids, catalogue.titles)
+        self.forget_client()
+
+    # Recommendations, offline ----------------------------------------------------------------------------------
+
+    def item_vectors(self) -> FloatArray:
+        """The item vectors that the last round brought."""
+        packed = self.store.get("item_vectors")
+        if packed is None or self.offer is None:
+            raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
+        width = make_model(self.offer.terms.model, self.offer.terms.n_factors).item_width
+        return np.frombuffer(packed, dtype="<f4").astype(np.float64).reshape(-1, width)
+
+    def predict(self) -> FloatArray:
+        """Predicted ratings of all items, on this person's scale."""
+        return self.budgets.from_unit(self.client().predict(self.item_vectors()))
+
+    # The state machine -----------------------------------------------------------------------------------------
+
+    def client(self) -> Client:
+        """The client of `client.py`, as the store says it stands."""
+        if self._client is None:
+            client = self._make_client()
+            client.restore_private_state(unpack_state(self._required("private_state")))
+            self._client = client
+        return self._client
+
+    def _make_client(self) -> Client:
+        if self.offer is None:
+            raise LocalProtocolError("this device has not joined a server.")
+        terms, budgets = self.offer.terms, self.budgets
+        protocol = Sdcf(budgets.epsilon_i, budgets.epsilon_g, budgets.epsilon_p, self.offer.profile_cap)
+        catalogue = self.store.catalogue()
+        client = Client(
+            terms,
+            make_model(terms.model, terms.n_factors),
+            protocol,
+            randomness=SystemRandomness(),
+            ledger=self.ledger(),
+        )
+        position = {name: n for n, (name, _) in enumerate(catalogue[: terms.n_items])}
+        rated = {position[item]: value for item, value in self.store.ratings().items() if item in position}
+        values = np.array([budgets.to_unit(value) for value in rated.values()])
+        if rated:
+            client.add_ratings(np.array(list(rated)), values)
+        return client
+
+
+def _expect(reply: Reply, status: int) -> bytes:
+    """The body of a reply with the status hoped for, or the server's refusal in its own words."""
+    if reply.status != status:
+        detail = str(reply.problem.get("detail", "no reason was given"))[:300]
+        raise RemoteProtocolError(f"the server refused ({reply.status}): {detail}", status_hint=reply.status)
+    return reply.body

@@ -1,0 +1,194 @@
+"""Who takes part: devices, their keys and nonces, invitations, and the admin's token."""
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from hushrec.messages import Enrolment
+from hushrec.service.problems import Refusal
+from hushrec.service.schema import devices, invitations, reports, run
+from hushrec.service.settings import LimitSettings
+from hushrec.service.storage import Storage, use_invitation
+from hushrec.signing import Credentials, Request, device_id_of, is_signed, load_public_key
+
+ACTIVE, LEFT, REVOKED = "active", "left", "revoked"
+_ENDED = {LEFT: "has left", REVOKED: "was revoked"}
+
+
+def digest_of(secret: str) -> bytes:
+    """How secrets are kept. They are random and long, so a plain hash is enough."""
+    return hashlib.sha256(b"hushrec secret 1" + secret.encode()).digest()
+
+
+@dataclass
+class Bucket:
+    """A rate: `tokens` are refilled as time goes on, up to `size`."""
+
+    size: float
+    per_second: float
+    tokens: float
+    filled_at: float
+
+    def take(self, now: float) -> bool:
+        self.tokens = min(self.size, self.tokens + max(0.0, now - self.filled_at) * self.per_second)
+        self.filled_at = now
+        if self.tokens < 1:
+            return False
+        self.tokens -= 1
+        return True
+
+
+@dataclass
+class Device:
+    """What the server knows of one device."""
+
+    id: str
+    public_key: Ed25519PublicKey = field(repr=False)
+    state: str
+    first_round: int
+    last_round: int
+    last_nonce: int
+    bucket: Bucket = field(repr=False)
+
+
+class Registry:
+    """The table of devices, in memory and in the database."""
+
+    def __init__(
+        self, storage: Storage, limits: LimitSettings, *, run_id: str, open_enrolment: bool, clock: Callable[[], float]
+    ) -> None:
+        self._storage = storage
+        self._limits = limits
+        self._run_id = run_id
+        self._open_enrolment = open_enrolment
+        self._clock = clock
+        self._enrolments = self._bucket(limits.enrolments_per_second * 5, limits.enrolments_per_second)
+        self._admin_digest = storage.read(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
+        rows = storage.read(lambda c: c.execute(sa.select(devices)).all())
+        self._devices = {row.id: self._device(row.public_key, **row._mapping) for row in rows}
+
+    def _device(self, public_key: bytes, **row: object) -> Device:
+        limits = self._limits
+        bucket = self._bucket(limits.burst, limits.requests_per_second)
+        fields = {name: row[name] for name in ("id", "state", "first_round", "last_round", "last_nonce")}
+        return Device(public_key=load_public_key(bytes(public_key)), bucket=bucket, **fields)  # type: ignore[arg-type]
+
+    def _bucket(self, size: float, per_second: float) -> Bucket:
+        return Bucket(size, per_second, size, self._clock())
+
+    # Who is there ----------------------------------------------------------------------------------------------
+
+    def entitled(self, round_number: int) -> list[str]:
+        """Devices that may answer this round, in order."""
+        return sorted(d.id for d in self._devices.values() if d.first_round <= round_number)
+
+    def count_active(self, round_number: int | None = None) -> int:
+        """Devices that take part; with a round, those from which an answer to it can still come."""
+        return sum(
+            d.state == ACTIVE and (round_number is None or d.first_round <= round_number)
+            for d in self._devices.values()
+        )
+
+    def known(self, device: str) -> Device:
+        """The device of this name, if it takes part; cheap, before any body is read."""
+        found = self._devices.get(device)
+        if found is None:
+            raise Refusal("not-enrolled", "this device is not enrolled.", status=401)
+        if found.state != ACTIVE:
+            raise Refusal("not-active", f"this device takes part no more: it {_ENDED[found.state]}.", status=403)
+        return found
+
+    def authenticate(self, credentials: Credentials, request: Request) -> Device:
+        """The device that signed exactly this request, never seen before, and not too often."""
+        device = self.known(credentials.device)
+        if not is_signed(request, credentials, device.public_key, self._run_id):
+            raise Refusal("bad-signature", "the signature does not fit this request and device.", status=401)
+        if credentials.nonce <= device.last_nonce:
+            raise Refusal(
+                "stale-nonce",
+                "the nonce of a request must be above all earlier ones of its device.",
+                status=401,
+                last_nonce=device.last_nonce,
+            )
+        device.last_nonce = credentials.nonce
+        if not device.bucket.take(self._clock()):
+            raise Refusal("too-many-requests", "this device asks too often.", status=429, retry_after=1)
+        return device
+
+    def check_admin(self, token: str | None) -> None:
+        """Compares in constant time."""
+        if token is None or not hmac.compare_digest(digest_of(token), self._admin_digest):
+            raise Refusal("not-admin", "this needs 'Authorization: Bearer TOKEN' with the admin's token.", status=401)
+
+    # Coming and going ------------------------------------------------------------------------------------------
+
+    async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request, first_round: int) -> Device:
+        """Lets a device in. Asking again with the same key and invitation gives the same answer."""
+        if not self._enrolments.take(self._clock()):
+            raise Refusal("too-many-requests", "too many devices are joining.", status=429, retry_after=1)
+        name = device_id_of(enrolment.public_key)
+        key = load_public_key(enrolment.public_key)
+        if credentials.device != name or not is_signed(request, credentials, key, self._run_id):
+            raise Refusal("bad-signature", "an enrolment must be signed with the key that it brings.", status=401)
+        if name in self._devices:
+            return self.authenticate(credentials, request)
+        row = {
+            "id": name,
+            "public_key": enrolment.public_key,
+            "state": ACTIVE,
+            "first_round": first_round,
+            "last_round": 0,
+            "last_nonce": credentials.nonce,
+        }
+
+        def write(connection: sa.Connection) -> None:
+            if not self._open_enrolment:
+                invitation = enrolment.invitation
+                if invitation is None or not use_invitation(connection, digest_of(invitation), name):
+                    raise Refusal("not-invited", "an invitation that nobody has used yet is needed.", status=403)
+            connection.execute(devices.insert().values(**row))
+
+        await self._storage.write(write)
+        self._devices[name] = self._device(**row)  # type: ignore[arg-type]
+        return self._devices[name]
+
+    async def rotate(self, device: Device, public_key: bytes) -> None:
+        """Gives a device another key; its name stays."""
+        key = load_public_key(public_key)
+        await self._update(device, public_key=public_key)
+        device.public_key = key
+
+    async def leave(self, device: Device) -> None:
+        """A device goes. What it sent in the open round stays in the sum."""
+        await self._update(device, state=LEFT)
+        device.state = LEFT
+
+    async def revoke(self, name: str) -> None:
+        """The admin sends a device away, and its answer to the open round with it."""
+        device = self._devices.get(name)
+        if device is None:
+            raise Refusal("unknown-device", "there is no such device.", status=404)
+
+        def write(connection: sa.Connection) -> None:
+            connection.execute(devices.update().where(devices.c.id == name).values(state=REVOKED))
+            connection.execute(reports.delete().where(reports.c.device == name))
+
+        await self._storage.write(write)
+        device.state = REVOKED
+
+    async def _update(self, device: Device, **values: object) -> None:
+        statement = devices.update().where(devices.c.id == device.id)
+        statement = statement.values(last_nonce=device.last_nonce, **values)
+        await self._storage.write(lambda connection: connection.execute(statement))
+
+    async def invite(self, count: int) -> list[str]:
+        """New invitations, each good for one device. Only their hashes are kept."""
+        codes = [secrets.token_urlsafe(16) for _ in range(count)]
+        rows = [{"digest": digest_of(code)} for code in codes]
+        await self._storage.write(lambda connection: connection.execute(invitations.insert(), rows))
+        return codes

@@ -1,0 +1,360 @@
+"""Rounds: when they open and close, and what becomes of an answer. The state machine of `server.py` does the rest.
+
+    answer ──checked──▶ stored, durable ──▶ acknowledged            (any number at once, shared commits)
+    round closes: read in order of device id ▶ sum ▶ new item vectors ▶ answers deleted     (one transaction)
+
+Everything that a restart needs is in the database. What is in memory is a mirror of it, and never ahead of it.
+"""
+
+import asyncio
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import sqlalchemy as sa
+
+from hushrec.errors import StorageError
+from hushrec.messages import Enrolment, ItemVectors, Offer
+from hushrec.models import make_model
+from hushrec.randomness import FloatArray, Purpose, SystemRandomness
+from hushrec.server import Server
+from hushrec.service.monitor import Monitor
+from hushrec.service.problems import Refusal
+from hushrec.service.registry import ACTIVE, Device, Registry
+from hushrec.service.schema import items, reports, rounds, run
+from hushrec.service.settings import Settings
+from hushrec.service.storage import NewReport, Storage, delete_reports
+from hushrec.signing import Credentials, Request
+from hushrec.wire import (
+    Announcement,
+    Receipt,
+    decode_answer,
+    decode_offer,
+    encode_announcement,
+    encode_offer,
+    largest_answer,
+)
+
+RETRY_SECONDS = 1.0
+
+
+class Rounds:
+    """The run in this database: its rounds, one after the other."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        settings: Settings,
+        monitor: Monitor,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._storage = storage
+        self._settings = settings.rounds
+        self._monitor = monitor
+        self._clock = clock
+        self._wall_clock = wall_clock
+        row = storage.read(lambda connection: connection.execute(sa.select(run)).one())
+        self.offer = decode_offer(bytes(row.offer))
+        self._model = make_model(self.offer.terms.model, self.offer.terms.n_factors)
+        self.item_vectors: FloatArray = np.frombuffer(row.item_vectors).reshape(self.offer.terms.n_items, -1)
+        self.registry = Registry(
+            storage,
+            settings.limits,
+            run_id=self.offer.run_id,
+            open_enrolment=settings.open_enrolment,
+            clock=clock,
+        )
+        self.round_number: int = row.round
+        self.is_open: bool = row.is_open
+        self.is_paused: bool = row.is_paused
+        self._changed = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self._answers: dict[str, bytes] = {}
+        self._pending: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
+        self._server = self._make_server(row.round - row.is_open)
+        self._announcement = b""
+        elapsed = min(max(0.0, wall_clock() - row.opened_at), self._settings.deadline_seconds)
+        self._since = clock() - elapsed  # a wall clock that jumped back or far ahead does no more than this
+        if self.is_open:
+            self._resume()
+
+    def _make_server(self, round_number: int) -> Server:
+        clients = self.registry.entitled(round_number + 1)
+        return Server(self.offer.terms, self._model, self.item_vectors, clients, round_number=round_number)
+
+    def _resume(self) -> None:
+        """Goes on with the round that was open when the server stopped."""
+        self._announcement = encode_announcement(Announcement(self.offer, self._server.start_round()))
+        stored = self._storage.read(lambda c: c.execute(sa.select(reports.c.device, reports.c.body)).all())
+        self._answers = {row.device: hashlib.sha256(row.body).digest() for row in stored}
+        self._monitor.log("round-resumed", round=self.round_number, answers=len(self._answers))
+
+    @property
+    def is_over(self) -> bool:
+        return not self.is_open and self.round_number >= self.offer.terms.max_rounds
+
+    @property
+    def n_answers(self) -> int:
+        """Durable answers to the open round."""
+        return len(self._answers)
+
+    @property
+    def largest_body(self) -> int:
+        return largest_answer(self.offer.terms.n_items, self._model.item_width)
+
+    # Devices ---------------------------------------------------------------------------------------------------
+
+    async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> Device:
+        """Lets a device in from the next round on."""
+        device = await self.registry.enrol(enrolment, credentials, request, self.round_number + 1)
+        if self.is_open and device.first_round <= self.round_number:  # that round has opened meanwhile
+            self._server = self._make_server(self.round_number - 1)
+            self._server.start_round()
+        self._wake.set()
+        return device
+
+    async def leave(self, device: Device) -> None:
+        """Lets a device go."""
+        await self.registry.leave(device)
+        self._wake.set()
+
+    async def next_round(self, device: Device, after: int, wait: float) -> bytes | None:
+        """The announcement of a round above `after` that this device can still answer; None if none opens in time."""
+        until = self._clock() + wait
+        while not self._can_answer(device, after):
+            if self.is_over:
+                raise Refusal("run-over", f"all {self.offer.terms.max_rounds} rounds of this run are over.", status=410)
+            changed = self._changed
+            try:
+                await asyncio.wait_for(changed.wait(), timeout=until - self._clock())
+            except TimeoutError:
+                return None
+            if device.state != ACTIVE:
+                self.registry.known(device.id)
+        return self._announcement
+
+    def _can_answer(self, device: Device, after: int) -> bool:
+        return (
+            self.is_open
+            and not self._closing
+            and self.round_number > after
+            and self.round_number >= device.first_round
+            and device.id not in self._answers
+        )
+
+    def latest_vectors(self) -> bytes:
+        """The item vectors as they stand, in the form of an announcement."""
+        if self.is_open:
+            return self._announcement
+        latest = ItemVectors(self.offer.terms, max(1, self.round_number), self.item_vectors)
+        return encode_announcement(Announcement(self.offer, latest))
+
+    async def answer(self, device: Device, nonce: int, round_number: int, body: bytes) -> Receipt:
+        """Checks an answer, and returns when it is durable. The same bytes may come again; others are refused."""
+        self._check_round(device, round_number)
+        digest = hashlib.sha256(body).digest()
+        if (earlier := self._earlier(device.id)) is not None:
+            if earlier != digest:
+                raise Refusal(
+                    "answered", "this round was answered by this device, with other bytes.", status=409, fatal=True
+                )
+            if device.id in self._pending:
+                await asyncio.shield(self._pending[device.id][1])
+            return Receipt(round_number, repeated=True)
+        self._check_body(device, round_number, body)
+        task = asyncio.create_task(self._store(device, NewReport(round_number, device.id, nonce, body), digest))
+        self._pending[device.id] = digest, task
+        await asyncio.shield(task)  # a request that is given up loses nothing
+        return Receipt(round_number, repeated=False)
+
+    def _earlier(self, name: str) -> bytes | None:
+        return self._pending[name][0] if name in self._pending else self._answers.get(name)
+
+    def _check_round(self, device: Device, round_number: int) -> None:
+        if not self.is_open or self._closing or round_number != self.round_number:
+            raise Refusal(
+                "round-closed",
+                f"round {round_number} takes no answers; the latest is round {self.round_number}.",
+                status=409,
+                answered=device.last_round,
+            )
+        if round_number < device.first_round:
+            raise Refusal("too-early", f"this device takes part from round {device.first_round} on.", status=409)
+
+    def _check_body(self, device: Device, round_number: int, body: bytes) -> None:
+        report, finished = decode_answer(body)
+        if finished.round_number != round_number:
+            raise Refusal("wrong-round", "the answer's own round must be that of its address.", status=422)
+        for message in (report, finished):
+            if message is not None:
+                self._server.check(device.id, message)
+
+    async def _store(self, device: Device, report: NewReport, digest: bytes) -> None:
+        try:
+            await self._storage.store(report)
+            if self.is_open and report.round_number == self.round_number:
+                self._answers[device.id] = digest
+            device.last_round = report.round_number
+        finally:
+            del self._pending[device.id]
+        self._wake.set()
+
+    # Rounds ----------------------------------------------------------------------------------------------------
+
+    async def run_schedule(self) -> None:
+        """Opens and closes rounds as the settings say, for as long as the server runs."""
+        while True:
+            self._wake.clear()
+            try:
+                delay = await self._advance()
+            except StorageError as error:
+                self._monitor.log("storage-error", reason=str(error))
+                delay = RETRY_SECONDS
+            try:
+                await asyncio.wait_for(self._wake.wait(), timeout=delay)
+            except TimeoutError:
+                continue
+
+    async def _advance(self) -> float | None:
+        """Does what is due now; returns the seconds until something may be due again."""
+        elapsed = self._clock() - self._since
+        if self.is_open:
+            if self.n_answers >= self._quorum() or (elapsed >= self._settings.deadline_seconds and self.n_answers):
+                await self.close_round()
+                return 0.0
+            left = self._settings.deadline_seconds - elapsed
+            return left if left > 0 else None  # past the deadline without an answer: the first one closes the round
+        if self.is_over or self.is_paused or not self._settings.automatic:
+            return None
+        if elapsed < self._settings.pause_seconds and self.round_number:
+            return float(self._settings.pause_seconds - elapsed)
+        if self.registry.count_active() >= self._settings.min_devices:
+            await self.open_round()
+            return 0.0
+        return None
+
+    def _quorum(self) -> int:
+        return max(1, math.ceil(self._settings.quorum * self.registry.count_active(self.round_number)))
+
+    async def open_round(self) -> None:
+        """Opens the next round; items that joined the catalogue are in it."""
+        if self.is_open or self._closing:
+            raise Refusal("round-open", f"round {self.round_number} is open already.", status=409)
+        if self.is_over:
+            raise Refusal("run-over", "all rounds of this run are over.", status=409)
+        offer, vectors = await self._with_new_items()
+        values = {
+            "offer": encode_offer(offer),
+            "item_vectors": vectors.tobytes(),
+            "round": self.round_number + 1,
+            "is_open": True,
+            "opened_at": self._wall_clock(),
+        }
+        await self._storage.write(lambda connection: connection.execute(run.update().values(**values)))
+        self.offer, self.item_vectors = offer, vectors
+        self._server = self._make_server(self.round_number)
+        self._announcement = encode_announcement(Announcement(offer, self._server.start_round()))
+        self._answers = {}
+        self.round_number += 1
+        self.is_open = True
+        self._since = self._clock()
+        self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
+        self._announce_change()
+
+    async def _with_new_items(self) -> tuple[Offer, FloatArray]:
+        """Offer and vectors with a start vector for each item that was added since the last round."""
+        count = await self._storage.write(lambda c: c.execute(sa.select(sa.func.count()).select_from(items)).scalar())
+        missing = int(count or 0) - len(self.item_vectors)
+        if missing == 0:
+            return self.offer, self.item_vectors
+        rng = SystemRandomness().stream(Purpose.ITEM_VECTORS)
+        server = self._make_server(self.round_number)
+        server.append_items(self._model.initial_vectors(missing, rng=rng))
+        return replace(self.offer, terms=server.terms), server.item_vectors
+
+    async def close_round(self) -> None:
+        """Sums the answers in order of device id and publishes, in one transaction that also deletes them."""
+        if not self.is_open or self._closing:
+            raise Refusal("no-round", "no round is open.", status=409)
+        self._closing = True
+        seconds = self._clock() - self._since
+
+        def write(connection: sa.Connection) -> tuple[FloatArray, int]:
+            server, n_answers = self._summed(connection)
+            vectors = server.publish()
+            connection.execute(
+                run.update().values(item_vectors=vectors.tobytes(), is_open=False, opened_at=self._wall_clock())
+            )
+            connection.execute(rounds.insert().values(round=self.round_number, answers=n_answers, seconds=seconds))
+            delete_reports(connection)
+            return vectors, n_answers
+
+        try:
+            self.item_vectors, n_answers = await self._storage.write(write, scrub=True)
+            self.is_open = False
+        finally:
+            self._closing = False
+        self._answers = {}
+        self._since = self._clock()
+        self._monitor.round_closed(self.round_number, n_answers, seconds)
+        self._announce_change()
+
+    def _summed(self, connection: sa.Connection) -> tuple[Server, int]:
+        server = self._make_server(self.round_number - 1)
+        server.start_round()
+        query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == self.round_number)
+        stored = sorted(connection.execute(query).all(), key=lambda row: row.device)  # not the database's collation
+        for row in stored:
+            report, finished = decode_answer(bytes(row.body))
+            if report is not None:
+                server.receive(row.device, report)
+            server.receive(row.device, finished)
+        if server.phase.value == "open":
+            server.deadline_passed()
+        return server, len(stored)
+
+    def _announce_change(self) -> None:
+        """Wakes everyone who waits for a round."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+        self._wake.set()
+
+    # Admin -----------------------------------------------------------------------------------------------------
+
+    async def set_paused(self, paused: bool) -> None:
+        """Paused, no further round opens; the open one goes on."""
+        await self._storage.write(lambda connection: connection.execute(run.update().values(is_paused=paused)))
+        self.is_paused = paused
+        self._wake.set()
+
+    async def start(self) -> None:
+        """Ends a pause, and opens a round now if none is open."""
+        await self.set_paused(False)
+        if not self.is_open:
+            await self.open_round()
+
+    async def revoke(self, name: str) -> None:
+        """Sends a device away; its answer to the open round no longer counts."""
+        await self.registry.revoke(name)
+        self._answers.pop(name, None)
+        self._announce_change()
+
+    async def add_items(self, ids: list[str], titles: list[str]) -> int:
+        """Adds those ids that are new; they get their vectors when the next round opens. Returns how many."""
+        return await self._storage.write(lambda connection: insert_items(connection, ids, titles))
+
+
+def insert_items(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
+    """Appends the ids that the catalogue does not hold; positions of the others never change."""
+    known = set(connection.execute(sa.select(items.c.id)).scalars())
+    new = [(name, title) for name, title in zip(ids, titles, strict=True) if name not in known]
+    rows = [{"position": len(known) + n, "id": name, "title": title} for n, (name, title) in enumerate(new)]
+    if rows:
+        connection.execute(items.insert(), rows)
+    return len(rows)

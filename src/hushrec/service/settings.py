@@ -1,0 +1,71 @@
+"""What an operator decides: the run's terms, when rounds open and close, and the limits."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hushrec.errors import ParameterError
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TermsSettings(_Table):
+    """`[terms]`: fixed when the database is made; every device accepts them once."""
+
+    model: Literal["mf"] = "mf"
+    factors: Count = 50
+    rounds: Count = 100
+    step: Positive = 0.4
+    reports_per_client: Positive | None = None  # z; None: one item in twenty
+    expected_devices: Count = 1000  # n: with z it stands for the number of ratings, which nobody tells us
+    profile_cap: Count | None = None  # H; None: 600, or half of a smaller catalogue
+    epoch_rounds: Count | None = None
+
+
+class RoundSettings(_Table):
+    """`[rounds]`: when a round opens, and when it closes."""
+
+    automatic: bool = True  # else only an admin opens rounds
+    min_devices: Count = 2
+    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of the devices that closes a round
+    deadline_seconds: Positive = 3600
+    pause_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
+
+
+class LimitSettings(_Table):
+    """`[limits]`: what one device, and all of them together, may ask of the server."""
+
+    requests_per_second: Positive = 5  # per device, on average
+    burst: Count = 20  # per device, at once
+    enrolments_per_second: Positive = 200
+    waiting_reports: Count = 256  # above it, devices are told to come back later
+    waiting_downloads: Count = 64  # announcements sent at the same time
+    body_seconds: Positive = 30  # for a request's head, and again for its body
+
+
+class Settings(_Table):
+    """Everything in the file that `--config` names."""
+
+    open_enrolment: bool = False
+    terms: TermsSettings = TermsSettings()
+    rounds: RoundSettings = RoundSettings()
+    limits: LimitSettings = LimitSettings()
+
+
+def read_settings(path: Path) -> Settings:
+    """Settings from a TOML file; what it does not name has its default, what we do not know is refused."""
+    try:
+        return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ParameterError(f"{path} must be a readable TOML file: {error}.") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        raise ParameterError(f"{path}: {name}: {first['msg']}.") from None

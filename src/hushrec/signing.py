@@ -1,0 +1,123 @@
+"""How a device proves that a request is its own: Ed25519 over everything that the request says.
+
+    Authorization: Hushrec DEVICE:ROUND:NONCE:SIGNATURE
+
+The signature covers method, target (path and query), run, device, round, nonce and the hash of the body, so that
+none of them can be changed or used again elsewhere. Nonces of one device rise; the server refuses one that does not.
+"""
+
+import base64
+import binascii
+import hashlib
+import re
+from dataclasses import dataclass, field
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from hushrec.errors import RemoteProtocolError
+
+SCHEME = "Hushrec"
+LARGEST_NUMBER = 2**62
+_FORM = re.compile(r"Hushrec ([0-9a-f]{32}):(\d{1,19}):(\d{1,19}):([A-Za-z0-9_-]{86})")
+
+
+def device_id_of(public_key: bytes) -> str:
+    """A device is named after its first public key: 128 bits of its hash."""
+    return hashlib.sha256(b"hushrec device 1" + public_key).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """What the Authorization header of a request says."""
+
+    device: str
+    round_number: int
+    nonce: int
+    signature: bytes = field(repr=False)
+
+    def header(self) -> str:
+        signature = base64.urlsafe_b64encode(self.signature).decode().rstrip("=")
+        return f"{SCHEME} {self.device}:{self.round_number}:{self.nonce}:{signature}"
+
+    @classmethod
+    def parse(cls, header: str | None) -> "Credentials":
+        """Reads the header; anything but the exact form is refused."""
+        match = _FORM.fullmatch(header or "")
+        if match is None:
+            raise RemoteProtocolError(
+                "this request must carry 'Authorization: Hushrec DEVICE:ROUND:NONCE:SIGNATURE'.", status_hint=401
+            )
+        round_number, nonce = int(match[2]), int(match[3])
+        if max(round_number, nonce) > LARGEST_NUMBER:
+            raise RemoteProtocolError(f"round and nonce must be at most {LARGEST_NUMBER}.", status_hint=401)
+        try:
+            signature = base64.urlsafe_b64decode(match[4] + "==")
+        except binascii.Error:
+            raise RemoteProtocolError("the signature must be base64 of 64 bytes.", status_hint=401) from None
+        return cls(match[1], round_number, nonce, signature)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a device asks of a server, before it is signed."""
+
+    method: str
+    target: str  # path and query
+    body: bytes = field(default=b"", repr=False)
+    round_number: int = 0
+
+    def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
+        """The bytes under the signature; every part is on its own line and none can hold a line break."""
+        digest = hashlib.sha256(self.body).hexdigest()
+        parts = ("hushrec request 1", self.method, self.target, run_id, device, self.round_number, nonce, digest)
+        return "\n".join(str(part) for part in parts).encode()
+
+
+class DeviceKey:
+    """A device's secret key. Its repr shows nothing."""
+
+    def __init__(self, secret: Ed25519PrivateKey) -> None:
+        self._secret = secret
+
+    @classmethod
+    def generate(cls) -> "DeviceKey":
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def from_bytes(cls, secret: bytes) -> "DeviceKey":
+        return cls(Ed25519PrivateKey.from_private_bytes(secret))
+
+    def __repr__(self) -> str:
+        return "DeviceKey()"
+
+    def to_bytes(self) -> bytes:
+        """The secret itself, for the device's own store. Must never leave the device."""
+        return self._secret.private_bytes_raw()
+
+    @property
+    def public_key(self) -> bytes:
+        return self._secret.public_key().public_bytes_raw()
+
+    def sign(self, request: Request, *, run_id: str, device: str, nonce: int) -> Credentials:
+        signature = self._secret.sign(request.signed_text(run_id, device, nonce))
+        return Credentials(device, request.round_number, nonce, signature)
+
+
+def load_public_key(public_key: bytes) -> Ed25519PublicKey:
+    """A public key that can verify; bytes that are no key are refused."""
+    try:
+        return Ed25519PublicKey.from_public_bytes(public_key)
+    except ValueError:
+        raise RemoteProtocolError("public_key must be an Ed25519 public key.", status_hint=422) from None
+
+
+def is_signed(request: Request, credentials: Credentials, public_key: Ed25519PublicKey, run_id: str) -> bool:
+    """Whether the holder of this key signed exactly this request."""
+    if credentials.round_number != request.round_number:
+        return False
+    try:
+        public_key.verify(credentials.signature, request.signed_text(run_id, credentials.device, credentials.nonce))
+    except InvalidSignature:
+        return False
+    return True

@@ -1,0 +1,214 @@
+"""A server and devices on loopback: the whole way of a report, and what both sides keep."""
+
+import os
+import stat
+from pathlib import Path
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+from service_kit import live_server, new_device, play, small_settings
+
+from hushrec import Device
+from hushrec.errors import BudgetExceeded, ConnectionFailed, LocalProtocolError, ParameterError, RemoteProtocolError
+
+# A server that stops while a device keeps its connection open leaves the socket to the interpreter.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_two_devices_take_part_in_every_round_and_get_recommendations(tmp_path: Path, tls: bool) -> None:
+    """Two stores, two keys, one server: all rounds are answered, and each device recommends what it did not rate."""
+    with live_server(tmp_path, tls=tls) as live:
+        devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
+        for device in devices:
+            device.join(live.url, ca=live.ca)
+        start = live.rounds.item_vectors.copy()
+        assert play(devices) == [6, 6]
+        assert live.rounds.is_over
+        assert not np.array_equal(live.rounds.item_vectors, start)
+        assert live.monitor.answers_stored == 12
+    for n, device in enumerate(devices):
+        rated = {f"item-{item}" for item in np.random.default_rng(n).choice(60, size=12, replace=False)}
+        suggestions = device.recommend(5)  # the server is gone: this is offline
+        assert len(suggestions) == 5
+        assert not rated & {suggestion.item for suggestion in suggestions}
+        assert suggestions[0].title.startswith("Item-")
+        statement = device.budget()
+        assert (statement["rounds"], statement["spent"], statement["capped"]) == (6, 8.0, True)
+        device.close()
+
+
+def test_the_server_keeps_no_report_after_a_round(tmp_path: Path) -> None:
+    """Between rounds the files of the database hold no byte of a report that was in them during the round."""
+    settings = small_settings(rounds={"automatic": False, "min_devices": 1})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        live.admin("POST", "/v1/admin/start")
+        seen: list[bytes] = []
+        send = device._session.store.put
+
+        def spy(name: str, value: bytes) -> None:
+            if name == "outbox":
+                seen.append(value)
+            send(name, value)
+
+        device._session.store.put = spy  # type: ignore[method-assign]
+        # The round stays open until it is closed by hand: a second device that never answers holds it.
+        with new_device(tmp_path / "other", seed=1) as other:
+            other.join(live.url)
+        assert device.step(wait=2) == "answered"
+        piece = seen[0][len(seen[0]) // 2 :][:64]
+        files = sorted(tmp_path.glob("server.sqlite*"))
+        if live.rounds.is_open:
+            assert any(piece in path.read_bytes() for path in files)
+            live.admin("POST", "/v1/admin/close")
+        assert not live.rounds.is_open
+        assert not any(piece in path.read_bytes() for path in tmp_path.glob("server.sqlite*"))
+
+
+def test_a_store_is_for_its_owner_alone(tmp_path: Path) -> None:
+    """Folder 0700, files 0600; a store that others can read is refused."""
+    with new_device(tmp_path / "store"):
+        assert stat.S_IMODE((tmp_path / "store").stat().st_mode) == 0o700
+        for name in ("device.sqlite", "device.sqlite-wal"):
+            assert stat.S_IMODE((tmp_path / "store" / name).stat().st_mode) == 0o600
+    os.chmod(tmp_path / "store" / "device.sqlite", 0o644)
+    with pytest.raises(Exception, match="must be readable by its owner only"):
+        Device(tmp_path / "store")
+
+
+def test_an_invitation_lets_one_device_in(tmp_path: Path) -> None:
+    """Without a code, with a wrong one, or with one that another device used, a device stays out."""
+    with live_server(tmp_path, small_settings(open_enrolment=False)) as live:
+        (code,) = live.admin("POST", "/v1/admin/invitations/1").json()["invitations"]
+        for given in (None, "wrong"):
+            with new_device(tmp_path / f"out-{given}") as device:
+                with pytest.raises(RemoteProtocolError, match="an invitation that nobody has used"):
+                    device.join(live.url, invitation=given)
+                assert not device.has_joined
+        with new_device(tmp_path / "in") as device:
+            device.join(live.url, invitation=code)
+            assert device.has_joined
+        with new_device(tmp_path / "late") as device, pytest.raises(RemoteProtocolError, match="invitation"):
+            device.join(live.url, invitation=code)
+
+
+def test_a_device_that_leaves_is_not_waited_for(tmp_path: Path) -> None:
+    """With one of two devices gone, the other's answer closes the round."""
+    with live_server(tmp_path) as live:
+        devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
+        for device in devices:
+            device.join(live.url)
+        assert devices[0].step(wait=5) == "answered"
+        devices[1].leave()
+        assert not devices[1].has_joined
+        assert devices[0].step(wait=0.2) == "no round"  # two devices are needed for a round
+        assert live.rounds.round_number == 1
+        assert not live.rounds.is_open
+        with pytest.raises(LocalProtocolError, match="has not joined"):
+            devices[1].step()
+        for device in devices:
+            device.close()
+
+
+def test_a_key_can_be_changed(tmp_path: Path) -> None:
+    """After a change the old key is refused and the new one answers."""
+    with live_server(tmp_path) as live:
+        devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
+        for device in devices:
+            device.join(live.url)
+        old = devices[0]._store.get("key")
+        devices[0].rotate_key()
+        assert devices[0]._store.get("key") != old
+        assert play(devices) == [6, 6]
+        for device in devices:
+            device.close()
+
+
+def test_new_items_join_the_catalogue_between_rounds(tmp_path: Path) -> None:
+    """Items added while training goes on reach the devices with the next round; old positions stay."""
+    with live_server(tmp_path) as live:
+        devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
+        for device in devices:
+            device.join(live.url)
+        assert devices[0].step(wait=5) == "answered"
+        added = live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["item-0", "new-a", "new-b"]}).json()
+        assert added == {"added": 2}
+        devices[0].add_rating("new-a", 5)  # a rating of an item that this device has not heard of yet
+        assert play(devices) in ([5, 6], [6, 6])
+        assert live.rounds.item_vectors.shape == (62, 4)
+        for device in devices:
+            assert [name for name, _ in device._store.catalogue()][-2:] == ["new-a", "new-b"]
+            assert len(device.predict()) == 62
+            device.close()
+
+
+def test_a_permanent_epoch_needs_the_persons_consent(tmp_path: Path) -> None:
+    """At an announced epoch a device stops, with one sentence, until the limit is raised; the draw is then charged."""
+    settings = small_settings(terms={"rounds": 4, "epoch_rounds": 2}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        assert [device.step(wait=5) for _ in range(2)] == ["answered", "answered"]
+        with pytest.raises(BudgetExceeded, match="selection budget would be exceeded: spent epsilon 8 of 8"):
+            device.step(wait=5)
+        assert device.budget()["rounds"] == 2
+        device.raise_budget(16)
+        assert [device.step(wait=5) for _ in range(3)] == ["answered", "answered", "run over"]
+        assert (device.budget()["permanent_draws"], device.budget()["committed"]) == (2, 16.0)
+
+
+def test_the_admins_token_opens_the_admins_doors_only(tmp_path: Path) -> None:
+    """No token, a wrong one, or a device's credentials do not."""
+    with live_server(tmp_path) as live:
+        for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {live.admin_token}"}):
+            reply = httpx.post(f"{live.url}/v1/admin/pause", headers=header)
+            assert reply.status_code == 401
+            assert reply.headers["content-type"] == "application/problem+json"
+        assert live.admin("POST", "/v1/admin/pause").json()["paused"] is True
+        exported = msgspec.msgpack.decode(live.admin("GET", "/v1/admin/vectors").content)
+        vectors = np.frombuffer(exported["item_vectors"]).reshape(exported["n_items"], -1)
+        assert np.array_equal(vectors, live.rounds.item_vectors)
+
+
+def test_people_can_read_offer_and_catalogue_as_json(tmp_path: Path) -> None:
+    """The same content that devices get in MessagePack."""
+    with live_server(tmp_path) as live:
+        offer = httpx.get(f"{live.url}/v1/run", headers={"Accept": "application/json"}).json()
+        assert (offer["protocol"], offer["profile_cap"], offer["terms"]["n_items"]) == ("sdcf", 30, 60)
+        items = httpx.get(f"{live.url}/v1/items?first=58", headers={"Accept": "application/json"}).json()
+        assert items["ids"] == ["item-58", "item-59"]
+        assert httpx.get(f"{live.url}/healthz").json() == {"status": "ok"}
+        assert "hushrec_devices_active 0" in httpx.get(f"{live.url}/metrics").text
+
+
+def test_wrong_tls_is_refused(tmp_path: Path) -> None:
+    """A certificate that the device was not given is not trusted, and nothing is sent."""
+    with live_server(tmp_path, tls=True) as live, new_device(tmp_path / "device") as device:
+        with pytest.raises(ConnectionFailed, match="certificate is not trusted"):
+            device.join(live.url)
+        assert not device.has_joined
+
+
+@pytest.mark.parametrize("address", ["ftp://host", "https://", "https://host/path", "host:1"])
+def test_an_address_must_be_one(tmp_path: Path, address: str) -> None:
+    """Anything but https://HOST:PORT is refused."""
+    with new_device(tmp_path / "device") as device, pytest.raises(ParameterError, match="must be given as https"):
+        device.join(address)
+
+
+def test_plain_http_beyond_this_machine_is_refused(tmp_path: Path) -> None:
+    """On both sides."""
+    from hushrec.service.serving import check_binding
+
+    with new_device(tmp_path / "device") as device, pytest.raises(ParameterError, match="can be read on the way"):
+        device.join("http://192.0.2.1:80")
+    with pytest.raises(ParameterError, match="plain HTTP must bind to a loopback address"):
+        check_binding("0.0.0.0", tls=False, insecure=False)
+    check_binding("0.0.0.0", tls=True, insecure=False)
+    check_binding("0.0.0.0", tls=False, insecure=True)
+    check_binding("::1", tls=False, insecure=False)
