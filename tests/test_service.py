@@ -8,16 +8,12 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
-from service_kit import live_server, new_device, play, small_settings
+from service_kit import OPEN_SOCKETS, live_server, new_device, play, small_settings
 
 from hushrec import Device
 from hushrec.errors import BudgetExceeded, ConnectionFailed, LocalProtocolError, ParameterError, RemoteProtocolError
 
-# A server that stops while a device keeps its connection open leaves the socket to the interpreter.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = OPEN_SOCKETS
 
 
 @pytest.mark.parametrize("tls", [False, True])
