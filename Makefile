@@ -14,7 +14,7 @@ export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba
 .DELETE_ON_ERROR:
 
 demo: $(CORE)
-	$(BIN)/hushrec train synthetic --protocol sdcf --epsilon-i 4 --epsilon-g 4 --rounds 20 --factors 10
+	$(BIN)/hushrec demo
 
 test: $(TEST)
 	$(BIN)/python -m pytest -n 2 -p no:cacheprovider

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hushrec.device.device import Device
     from hushrec.errors import HushrecError
-    from hushrec.runs import Recommendation, Result, load
+    from hushrec.runs import Reason, Recommendation, Result, load
     from hushrec.training import Settings, train
 
-__all__ = ["Device", "HushrecError", "Recommendation", "Result", "Settings", "load", "train"]
+__all__ = ["Device", "HushrecError", "Reason", "Recommendation", "Result", "Settings", "load", "train"]
 
 _HOME = {
     "Device": "device.device",
     "HushrecError": "errors",
+    "Reason": "runs",
     "Recommendation": "runs",
     "Result": "runs",
     "Settings": "training",

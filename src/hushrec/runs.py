@@ -1,7 +1,7 @@
 """What a training run leaves behind: a `Result` in memory, a run folder on disk.
 
-A folder holds `run.json` (what `train --json` prints), `model.npz` (vectors, and who rated what, so that
-recommendations leave those out) and `items.parquet` (ids and titles). It holds *user vectors*: it is
+A folder holds `run.json` (what `train --json` prints), `model.npz` (vectors, and who rated what how, to leave
+those out and to say why) and `items.parquet` (ids and titles). It holds *user vectors*: it is
 private to its owner (mode 0700), because this is a simulation in which one party plays all the devices.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from hushrec.errors import ParameterError, RunError
-from hushrec.models import make_model
+from hushrec.models import Model, make_model
 from hushrec.randomness import FloatArray, IntArray
 
 FORMAT = 1
@@ -30,6 +30,16 @@ class Recommendation:
     predicted: float
 
 
+@dataclass(frozen=True, repr=False)  # holds a rating
+class Reason:
+    """One of a person's own ratings, on the file's own scale, and how alike the item is, from -1 to 1."""
+
+    item: str
+    title: str | None
+    rating: float
+    likeness: float
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """A finished run. `record` is what `train --json` prints."""
@@ -42,6 +52,7 @@ class Result:
     item_vectors: FloatArray = field(repr=False)
     starts: IntArray = field(repr=False)
     rated_items: IntArray = field(repr=False)
+    rated_values: FloatArray = field(repr=False)  # on the scale 1 to 5; 1 for one-class data
     attributes: FloatArray | None = field(default=None, repr=False)  # of the items, where the model uses them
 
     @property
@@ -51,15 +62,8 @@ class Result:
 
     def recommend(self, user: str | int, n: int = 10) -> list[Recommendation]:
         """The n unrated items with the highest predictions for one user."""
-        if n < 1:
-            raise ParameterError(f"n must be at least 1, got {n}.")
-        try:
-            row = self.user_ids.index(str(user))
-        except ValueError:
-            raise ParameterError(f"user {user} is not among the {len(self.user_ids)} users of this run.") from None
-        model = make_model(
-            self.record["model"], self.record["factors"], order=self.record.get("order"), attributes=self.attributes
-        )
+        row = self._row_of(user, n)
+        model = self._model()
         scores = model.predict(self.user_vectors[row], model.item_rows(self.item_vectors))
         rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
         scores[rated] = -np.inf
@@ -74,9 +78,58 @@ class Result:
             for item in best
         ]
 
+    def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
+        """Why this item: of what the user rated, not below their own mean, the items most like it, the likest first.
+
+        It needs the user's ratings and the public item vectors, nothing else: a device answers this itself, and sends
+        nothing. It is a reason that a person can check, not a derivation of the prediction.
+        """
+        row = self._row_of(user, n)
+        if str(item) not in self.item_ids:
+            raise ParameterError(f"item {item} is not among the {len(self.item_ids)} items of this run.")
+        alike = likeness(self._model().item_rows(self.item_vectors), self.item_ids.index(str(item)))
+        rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
+        values = self.rated_values[self.starts[row] : self.starts[row + 1]]
+        low, high = self.record["data"]["scale"] or (1, 5)
+        reasons = [
+            Reason(
+                item=self.item_ids[other],
+                title=None if self.titles is None else self.titles[other],
+                rating=float(low + (value - 1) * (high - low) / 4),
+                likeness=float(alike[other]),
+            )
+            for other, value in zip(rated, values, strict=True)
+            if value >= values.mean() and alike[other] > 0
+        ]
+        return sorted(reasons, key=lambda reason: -reason.likeness)[:n]
+
+    def _model(self) -> Model:
+        return make_model(
+            self.record["model"], self.record["factors"], order=self.record.get("order"), attributes=self.attributes
+        )
+
+    def _row_of(self, user: str | int, n: int) -> int:
+        if n < 1:
+            raise ParameterError(f"n must be at least 1, got {n}.")
+        try:
+            return self.user_ids.index(str(user))
+        except ValueError:
+            raise ParameterError(f"user {user} is not among the {len(self.user_ids)} users of this run.") from None
+
     def save(self, folder: str | Path) -> None:
         """Keeps this result in a folder that `hushrec.load` reads."""
         save(self, folder)
+
+
+def likeness(vectors: FloatArray, item: int) -> FloatArray:
+    """How alike each item is to the given one, `(n_items,)`: the cosine of their vectors, off the mean of all.
+
+    Without the mean taken off all would be alike, since every vector first says that ratings are positive.
+    """
+    centred = vectors - vectors.mean(axis=0)
+    norms = np.linalg.norm(centred, axis=1)
+    unit = centred / np.where(norms > 0, norms, 1)[:, None]
+    return np.asarray(unit @ unit[item])
 
 
 def check_free(folder: str | Path) -> None:
@@ -97,6 +150,7 @@ def save(result: Result, folder: str | Path) -> None:
         "item_vectors": result.item_vectors,
         "starts": result.starts,
         "rated_items": result.rated_items,
+        "rated_values": result.rated_values,
         "user_ids": np.array(result.user_ids),
     }
     if result.attributes is not None:
@@ -142,6 +196,7 @@ def load(folder: str | Path) -> Result:
             starts=model["starts"],
             rated_items=model["rated_items"],
             attributes=model.get("attributes"),
+            rated_values=model["rated_values"],
         )
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
         raise RunError(

@@ -268,6 +268,7 @@ class Run:
             starts=problem.starts,
             rated_items=problem.items,
             attributes=model.attributes if isinstance(model, FactorizationMachine) else None,
+            rated_values=problem.values,
         )
 
 

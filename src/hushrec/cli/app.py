@@ -9,8 +9,21 @@ import typer
 
 from hushrec.errors import HushrecError
 
+ORDER = ("demo", "train", "recommend", "report", "budget", "data")  # as a newcomer meets them; others follow
+
+
+class Commands(typer.core.TyperGroup):
+    """Lists commands in the order of a first hour."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+
+
 app = typer.Typer(
     name="hushrec",
+    cls=Commands,
+    epilog="Example: hushrec demo",
     help="Recommendations learned from ratings that never leave the device.",
     no_args_is_help=True,
     rich_markup_mode=None,

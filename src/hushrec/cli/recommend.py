@@ -8,11 +8,12 @@ import typer
 from hushrec.cli.app import JsonFlag, app, harmless, print_json
 
 
-@app.command(epilog="Example: hushrec recommend runs/first --user 42 -n 5")
+@app.command(epilog="Example: hushrec recommend runs/first --user 42 -n 5 --why")
 def recommend(
     folder: Annotated[Path, typer.Argument(help="A run folder that `train --out` made.")],
     user: Annotated[str, typer.Option(help="The user's id, as in the rating file.")],
     count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
+    why: Annotated[bool, typer.Option("--why", help="Name what the user rated well that each item is like.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Recommend unrated items to one user of a finished run."""
@@ -21,11 +22,19 @@ def recommend(
 
     from hushrec.runs import load
 
-    items = load(folder).recommend(user, count)
+    result = load(folder)
+    items = result.recommend(user, count)
+    reasons = [result.explain(user, item.item) if why else [] for item in items]
     if as_json:
-        print_json({"user": user, "items": [vars(item) for item in items]})
+        shown = [
+            {**vars(item), "reasons": [vars(reason) for reason in found]} if why else vars(item)
+            for item, found in zip(items, reasons, strict=True)
+        ]
+        print_json({"user": user, "items": shown})
         return
-    table = Table("item", "title", "predicted", box=None)
-    for item in items:
-        table.add_row(harmless(item.item), harmless(item.title or ""), f"{item.predicted:.2f}")
+    table = Table("item", "title", "predicted", *(["like what you rated"] if why else []), box=None)
+    for item, found in zip(items, reasons, strict=True):
+        named = ", ".join(f"{reason.title or reason.item}: {reason.rating:g}" for reason in found)
+        cells = [item.item, item.title or "", f"{item.predicted:.2f}", *([named] if why else [])]
+        table.add_row(*map(harmless, cells))
     Console().print(table)

@@ -29,7 +29,7 @@ def report(
             {
                 "page": str(written.page),
                 "plots": [str(path) for path in written.plots],
-                "studies": [_summary(study) for study in written.studies],
+                "studies": [study_summary(study) for study in written.studies],
             }
         )
         return
@@ -48,7 +48,7 @@ def print_study(study: "Study") -> None:
     console = Console(highlight=False)
     console.print(
         f"{harmless(study.dataset)}: {study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train,"
-        f" {study.n_test:,} to test, model {harmless(study.model)}"
+        f" {study.n_test:,} to test, {harmless(study.model)}"
     )
     table = Table("", *(name.upper() for name in measures(study)), "gap", "protects", box=None, pad_edge=False)
     for row in study_rows(study):
@@ -59,7 +59,8 @@ def print_study(study: "Study") -> None:
     console.print(harmless(verdict(study)))
 
 
-def _summary(study: "Study") -> dict[str, Any]:
+def study_summary(study: "Study") -> dict[str, Any]:
+    """A study for machines."""
     return {
         "dataset": study.dataset,
         "model": study.model,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hushrec.errors import RunError
 from hushrec.report import plots
-from hushrec.report.records import Setting, Study, read_studies
+from hushrec.report.records import Study, read_studies
 from hushrec.report.tables import Row, measures, study_rows, verdict
 
 SERIES_DARK = ("#6cb4ee", "#ff9d5c", "#4fd1a5", "#f08cc6", "#e3bd4a", "#9cc9f5", "#c39bff", "#b3b8c2")
@@ -77,7 +77,7 @@ def make_page(
     """The whole page. Whatever came from a run is escaped."""
     style = _style()
     parts = [_study(study, figures) for study, figures in zip(studies, drawn, strict=True)]
-    body = "\n".join([*parts, *(_section(section) for section in sections)])
+    body = "\n".join([*parts, *(_section(section) for section in sections), _budgets(studies)])
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
@@ -111,7 +111,7 @@ def _study(study: Study, figures: Figures) -> str:
     return (
         f'<section>\n<h2>{escape(study.dataset)}</h2>\n<p class="muted">{escape(facts)}</p>\n'
         f'<p class="note">{escape(verdict(study))}</p>\n{_table(study)}\n<div class="figures">{shown}</div>\n'
-        f"{_budgets(study.settings)}\n</section>"
+        "</section>"
     )
 
 
@@ -134,11 +134,12 @@ def _cells(header: Sequence[str], cells: Sequence[str], kind: str) -> str:
     return f'<tr class="{kind}">{inside}</tr>'
 
 
-def _budgets(settings: Sequence[Setting]) -> str:
+def _budgets(studies: Sequence[Study]) -> str:
     """Each unit once, with the settings that it is for and what it leaves open."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for setting in settings:
-        groups.setdefault((setting.unit, setting.not_covered), []).append(setting.label)
+    for setting in (setting for study in studies for setting in study.settings):
+        labels = groups.setdefault((setting.unit, setting.not_covered), [])
+        labels += [setting.label] * (setting.label not in labels)
     shown = []
     for (unit, not_covered), labels in groups.items():
         items = "".join(f"<li>{escape(what)}</li>" for what in not_covered)

@@ -27,12 +27,10 @@ WIDTH, HEIGHT = 5.4, 4.3  # inches: text stays readable on a phone
 def curves(study: Study) -> str:
     """The measure by round, a band from the lowest to the highest seed, baselines as lines."""
     with _axes(WIDTH, HEIGHT) as (figure, axes):
-        top = _baseline_lines(study, axes, upright=False)
+        _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
             _draw_curve(axes, number, setting)
-            assert setting.curve is not None
-            top.append(setting.curve.mean[-1])
-        _limit(axes, study, top)
+        axes.set_ylim(*_window(study))
         axes.set_xlabel("round")
         axes.set_ylabel(_axis_name(study))
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
@@ -55,11 +53,17 @@ def finals(study: Study) -> str:
     )
     with _axes(WIDTH, 1.5 + 0.52 * len(settings)) as (figure, axes):
         _baseline_lines(study, axes, upright=True)
+        low, high = _window(study)
         for place, setting in enumerate(settings):
-            number = study.settings.index(setting)
-            values = setting.metrics[study.measure]
-            axes.plot([min(values), max(values)], [place, place], color=SERIES[number % len(SERIES)], linewidth=2)
-            axes.plot(setting.mean(study.measure), place, "o", color=SERIES[number % len(SERIES)], markersize=6)
+            colour = SERIES[study.settings.index(setting) % len(SERIES)]
+            values, mean = setting.metrics[study.measure], setting.mean(study.measure)
+            axes.plot([min(values), max(values)], [place, place], color=colour, linewidth=2)
+            shown = min(max(mean, low), high)
+            axes.plot(shown, place, "o" if shown == mean else "x", color=colour, markersize=6, clip_on=False)
+            axes.annotate(
+                f"{mean:.3f}", (shown, place), xytext=(0, 6), textcoords="offset points", ha="center", fontsize=7.5
+            )
+        axes.set_xlim(low, high)
         axes.set_yticks(range(len(settings)), [f"{setting.label}\n{setting.protects}" for setting in settings])
         for label in axes.get_yticklabels():
             label.set_fontsize(7.5)
@@ -111,17 +115,21 @@ def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> list[float]
             where = {"xy": (at, 1), "xycoords": ("data", "axes fraction"), "rotation": 40, "ha": "left", "va": "bottom"}
         else:
             axes.axhline(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
-            where = {"xy": (1, at), "xycoords": ("axes fraction", "data"), "ha": "right", "va": "bottom"}
-        axes.annotate(label, xytext=(0, 1.5), textcoords="offset points", fontsize=7.5, color=MUTED, **where)
+            where = {"xy": (1, at), "xycoords": ("axes fraction", "data"), "ha": "left", "va": "center"}
+        axes.annotate(label, xytext=(2, 1), textcoords="offset points", fontsize=7.5, color=MUTED, **where)
     return [study.baseline(name) for name in study.baselines]
 
 
-def _limit(axes: "Axes", study: Study, ends: list[float]) -> None:
-    """Shows where curves end, not where they start: the first rounds are far off."""
-    low, high = min(ends), max(ends)
-    margin = 0.12 * (high - low or 1)
-    above = high + margin if study.larger_is_better else high + 3 * margin
-    axes.set_ylim(low - (3 * margin if study.larger_is_better else margin), above)
+def _window(study: Study) -> tuple[float, float]:
+    """The stretch to show: all baselines, and every setting that is not far worse than the worst of them."""
+    lines = [study.baseline(name) for name in study.baselines]
+    ends = [setting.mean(study.measure) for setting in study.settings]
+    worst, best = (min(lines), max(lines + ends)) if study.larger_is_better else (max(lines), min(lines + ends))
+    reach = abs(worst - best) or 0.1
+    near = [end for end in ends if abs(end - best) <= 1.5 * reach]
+    low, high = min([*near, *lines]), max([*near, *lines])
+    margin = 0.1 * (high - low or 0.1)
+    return low - margin, high + margin
 
 
 def _axis_name(study: Study) -> str:

@@ -8,7 +8,7 @@ NAMES = {
     "global_mean": "global mean",
     "user_mean": "user mean",
     "item_mean": "item mean",
-    "bias": "bias model (user + item)",
+    "bias": "bias model",
     "popularity": "most popular",
     "random": "random order",
 }
@@ -43,19 +43,25 @@ def study_rows(study: Study) -> list[Row]:
 def _setting_row(study: Study, setting: Setting, shown: list[str]) -> Row:
     gap = setting.mean(study.measure) - study.baseline(study.best_baseline)
     values = [with_spread(setting.mean(name), setting.spread(name)) for name in shown]
-    return Row(setting.label, values, f"{gap:+.3f}", setting.protects, baseline=False, better=study.beats(setting))
+    return Row(setting.label, values, signed(gap), setting.protects, baseline=False, better=study.beats(setting))
 
 
 def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
     numbers = study.baselines[name]
     values = [f"{sum(numbers[measure]) / len(numbers[measure]):.3f}" for measure in shown]
     gap = study.baseline(name) - study.baseline(study.best_baseline)
-    return Row(baseline_name(name), values, f"{gap:+.3f}", "not a personal model", baseline=True, better=False)
+    return Row(baseline_name(name), values, signed(gap), "not a personal model", baseline=True, better=False)
 
 
 def baseline_name(name: str) -> str:
     """What a baseline is called in front of people."""
     return NAMES.get(name, name.replace("_", " "))
+
+
+def signed(gap: float) -> str:
+    """A difference with its sign, and none where it rounds to nothing."""
+    text = f"{gap:+.3f}"
+    return text if float(text) else "0.000"
 
 
 def with_spread(mean: float, spread: float) -> str:

@@ -1,0 +1,95 @@
+"""Makes what is made: `docs/cli.md` from every `--help`, the demo's output and plots in README. Run by `make docs`.
+
+`python docs/generate.py cli` makes the first alone, `… demo` the second.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import typer
+
+from hushrec.cli import app
+
+DOCS = Path(__file__).parent
+README = DOCS.parent / "README.md"
+START, END = "<!-- demo output: made by `make docs` -->", "<!-- end of demo output -->"
+HEAD = """# Command line
+
+Made by `make docs` from every command's `--help`; a test fails when it is stale. `hushrec --install-completion` sets
+up completion for the shell you are in. Exit codes: 1 with one sentence for an error of ours, 2 for a usage error, 130
+after Ctrl-C. `--json` prints one object, alone on stdout; whatever is said besides goes to stderr.
+"""
+
+
+def commands(
+    command: typer.core.TyperCommand | typer.core.TyperGroup, words: tuple[str, ...]
+) -> Iterator[tuple[str, ...]]:
+    """A command and all below it, as words on a command line."""
+    yield words
+    for name in sorted(getattr(command, "commands", {})):
+        yield from commands(command.commands[name], (*words, name))
+
+
+def help_of(words: tuple[str, ...]) -> str:
+    """What `--help` prints, in a terminal of 100 columns."""
+    out = io.StringIO()
+    wide = {"COLUMNS": "100", "TERMINAL_WIDTH": "100", "NO_COLOR": "1"}
+    with mock.patch.dict(os.environ, wide), contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        app([*words[1:], "--help"], prog_name=words[0])
+    return "\n".join(line.rstrip() for line in out.getvalue().strip().splitlines())
+
+
+def cli_page() -> str:
+    """The whole of `docs/cli.md`."""
+    every = commands(typer.main.get_command(app), ("hushrec",))
+    parts = [f"## `{' '.join(words)}`\n\n```\n{help_of(words)}\n```\n" for words in every]
+    return "\n".join([HEAD, *parts])
+
+
+def with_output(page: str, output: str) -> str:
+    """The page with what the demo prints between its two marks."""
+    head, _, rest = page.partition(START)
+    tail = rest.partition(END)[2]
+    return f"{head}{START}\n```text\n{output.strip()}\n```\n{END}{tail}"
+
+
+def demo_output(folder: Path) -> str:
+    """What `hushrec demo` prints in a terminal of 80 columns; the seconds are left out, they differ."""
+    out = io.StringIO()
+    with (
+        mock.patch.dict(os.environ, {"COLUMNS": "80", "NO_COLOR": "1"}),
+        contextlib.chdir(folder),
+        contextlib.redirect_stdout(out),
+        contextlib.suppress(SystemExit),
+    ):
+        app(["demo"], prog_name="hushrec")
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return re.sub(r"^\d+ s\. ", "", "\n".join(lines), flags=re.MULTILINE)
+
+
+def write_demo() -> None:
+    """Writes the demo's output into README.md, and its two plots."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = demo_output(Path(folder))
+        for plot in ("finals", "curves"):
+            shutil.copy(Path(folder) / "hushrec-demo" / "plots" / f"{plot}.svg", DOCS / "pictures" / f"demo-{plot}.svg")
+    README.write_text(with_output(README.read_text("utf-8"), output), "utf-8")
+
+
+def write_cli() -> None:
+    """Writes docs/cli.md."""
+    (DOCS / "cli.md").write_text(cli_page(), "utf-8")
+
+
+if __name__ == "__main__":
+    made = {"cli": write_cli, "demo": write_demo}
+    for name in sys.argv[1:] or made:
+        made[name]()

@@ -1,0 +1,106 @@
+"""`hushrec demo`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hushrec.cli.app import JsonFlag, app, print_json
+from hushrec.cli.report import print_study, study_summary
+
+if TYPE_CHECKING:
+    from hushrec.demo import Demo
+    from hushrec.report import Study
+
+
+@app.command(epilog="Example: hushrec demo --out /tmp/hushrec-demo")
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder to write; an earlier demo's is replaced.")] = Path(
+        "hushrec-demo"
+    ),
+    as_json: JsonFlag = False,
+) -> None:
+    """Train all protocols on made-up ratings, compare them, recommend to one person; no network, about a minute."""
+    from hushrec.demo import run_demo
+
+    with _bar() as progress:
+        done = run_demo(out, progress=progress)
+    if as_json:
+        print_json(
+            {
+                "folder": str(done.folder),
+                "page": str(done.page),
+                "study": study_summary(done.study),
+                "person": done.advice.person,
+                "recommendations": [
+                    {**vars(entry.item), "truth": entry.truth, "reasons": [vars(reason) for reason in entry.reasons]}
+                    for entry in done.advice.suggestions
+                ],
+                "seconds": done.seconds,
+            }
+        )
+    else:
+        print_demo(done)
+
+
+@contextmanager
+def _bar() -> Iterator[Any]:
+    """One bar for all settings, on stderr; silent where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from hushrec.demo import SETTINGS
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("demo")
+
+        def advance(name: str, round_number: int, rounds: int, error: float) -> None:
+            done = list(SETTINGS).index(name) * rounds + round_number
+            bar.update(task, completed=done, total=len(SETTINGS) * rounds, description=f"{name:12} rmse {error:.3f}")
+
+        yield advance
+
+
+def print_demo(done: "Demo") -> None:
+    """The table, one person's recommendations with their reasons, what is not covered, and what to do next."""
+    from hushrec.demo import in_words
+
+    print_study(done.study)
+    advice = done.advice
+    mean = sum(entry.truth for entry in advice.suggestions) / len(advice.suggestions)
+    _say(
+        f"For person {advice.person}, computed on their own device. In truth they would give these {mean:.1f} on"
+        f" average, and {advice.truth_elsewhere:.1f} to all films that they have not rated:",
+        first=True,
+    )
+    for entry in advice.suggestions:
+        _say(
+            f"  {entry.item.predicted:.1f}  {entry.item.title} (in truth {entry.truth:.1f}), {in_words(entry.reasons)}",
+            indent=7,
+        )
+    for number, (protocol, what) in enumerate(_not_covered(done.study).items()):
+        _say(f"Not covered by {protocol}: {'; '.join(what)}.", indent=2, first=number == 0)
+    _say(f"{done.seconds:.0f} s. The report with plots: {done.page}", first=True)
+    _say("Next, ratings of your own: hushrec train my.csv")
+    _say(f"A file to imitate: {done.folder / 'ratings.csv'}")
+
+
+def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
+    """What each private protocol leaves open, in one list for all its settings."""
+    found: dict[str, dict[str, None]] = {}
+    for setting in study.settings:
+        if setting.private:
+            found.setdefault(setting.protocol, {}).update(dict.fromkeys(setting.not_covered))
+    return found
+
+
+def _say(text: str, *, indent: int = 0, first: bool = False) -> None:
+    """A paragraph in eighty columns; an empty line before it if it is the first of its kind."""
+    import textwrap
+
+    safe = "".join(letter if letter.isprintable() else "�" for letter in text)
+    print("\n" * first + textwrap.fill(safe, 79, subsequent_indent=" " * indent, break_long_words=False))

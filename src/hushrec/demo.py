@@ -1,0 +1,170 @@
+"""The demo: every protocol at several budgets on made-up ratings whose truth is known, no network, about a minute."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from hushrec.data.ratings import Ratings
+from hushrec.data.synthetic import synthetic, synthetic_truth
+from hushrec.errors import RunError
+from hushrec.report import Section, Study, write_report
+from hushrec.runs import Reason, Recommendation, Result
+from hushrec.training import train
+
+MARK = ".hushrec-demo"  # a folder with this file is the demo's own, and may be replaced
+ROUNDS, FACTORS, STEP = 400, 5, 0.6
+SHOWN = 5
+
+# Run folder and settings, in the order of the report.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "plain": {"protocol": "plain"},
+    "isgld-4": {"protocol": "isgld", "epsilon": 4.0},
+    "isgld-2": {"protocol": "isgld", "epsilon": 2.0},
+    "sdcf-4-4": {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 4.0},
+    "sdcf-4-0.25": {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 0.25},
+    "sdcf-4-inf": {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 0.0},
+    "sdcf-0.25-4": {"protocol": "sdcf", "epsilon_i": 0.25, "epsilon_g": 4.0},
+    "sdcf-4-4-cap": {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 4.0, "profile_cap": 100},
+}
+RECOMMENDS_FROM = "sdcf-4-4"
+
+Progress = Callable[[str, int, int, float], None]  # run folder's name, round, rounds, test error so far
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """One recommendation with its reasons, beside the rating that the known truth expects."""
+
+    item: Recommendation
+    truth: float
+    reasons: list[Reason]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What one person is recommended; `truth_elsewhere` is what the truth expects of a film not rated, on average."""
+
+    person: str
+    suggestions: list[Suggestion]
+    truth_elsewhere: float
+
+
+@dataclass(frozen=True)
+class Demo:
+    """What a demo leaves behind."""
+
+    folder: Path
+    page: Path
+    study: Study
+    advice: Advice
+    seconds: float
+
+
+def run_demo(out: str | Path = "hushrec-demo", *, rounds: int | None = None, progress: Progress | None = None) -> Demo:
+    """Trains every setting, recommends to one person, and writes runs, plots and `report.html` under `out`."""
+    rounds = ROUNDS if rounds is None else rounds
+    started = time.perf_counter()
+    folder = prepare(out)
+    ratings = synthetic()
+    _write_files(ratings, folder)
+    results = {}
+    for name, settings in SETTINGS.items():
+        shape = {"rounds": rounds, "factors": FACTORS, "step": STEP}
+        results[name] = _train(ratings, folder, name, {**settings, **shape}, progress)
+    advice = advise(results[RECOMMENDS_FROM], ratings)
+    report = write_report(
+        [folder / "runs" / name for name in SETTINGS],
+        folder / "report.html",
+        plots_folder=folder / "plots",
+        title="hushrec demo",
+        sections=[_recommendations(advice)],
+    )
+    return Demo(folder, report.page, report.studies[0], advice, time.perf_counter() - started)
+
+
+def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], progress: Progress | None) -> Result:
+    def heard(_protocol: str, round_number: int, rounds: int, error: float) -> None:
+        if progress is not None:
+            progress(name, round_number, rounds, error)
+
+    return train(ratings, compare=False, out=folder / "runs" / name, progress=heard, **settings)
+
+
+def prepare(out: str | Path) -> Path:
+    """An empty place for the demo: a new folder, an empty one, or an earlier demo's, whose files are removed."""
+    folder = Path(out)
+    if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} must be new, empty or an earlier demo's folder. Choose another --out.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / MARK).write_text("Made by `hushrec demo`, which replaces what it made here before.\n")
+        for name in ("runs", "plots"):
+            if (folder / name).exists():
+                shutil.rmtree(folder / name)
+        (folder / "report.html").unlink(missing_ok=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written ({error.strerror or error}). Choose another --out.") from None
+    return folder
+
+
+def _write_files(ratings: Ratings, folder: Path) -> None:
+    """The made-up ratings as files: what a file of your own can look like."""
+    rows = {
+        "user": [ratings.user_ids[user] for user in ratings.users],
+        "item": [ratings.item_ids[item] for item in ratings.items],
+        "rating": ratings.values,
+    }
+    pl.DataFrame(rows).write_csv(folder / "ratings.csv", float_precision=0)
+    attributes = ratings.attributes
+    assert attributes is not None
+    genres = [name.removeprefix("genre=") for name in attributes.columns if name.startswith("genre=")]
+    flags = attributes.select(f"genre={genre}" for genre in genres).rows()
+    films = {
+        "id": ratings.item_ids,
+        "title": ratings.titles,
+        "year": attributes["year"].cast(pl.Int64),
+        "genre": ["|".join(genre for genre, flag in zip(genres, row, strict=True) if flag) for row in flags],
+    }
+    pl.DataFrame(films).write_csv(folder / "items.csv")
+
+
+def advise(result: Result, ratings: Ratings) -> Advice:
+    """Recommends to the person who rated most, says why, and looks up what the truth expects."""
+    user = int(np.bincount(ratings.users).argmax())
+    person = ratings.user_ids[user]
+    everything = np.arange(ratings.n_items)
+    expected = synthetic_truth().expected(np.full(ratings.n_items, user), everything)
+    unrated = np.setdiff1d(everything, ratings.items[ratings.users == user])
+    suggestions = [
+        Suggestion(item, float(expected[ratings.item_ids.index(item.item)]), result.explain(person, item.item, 2))
+        for item in result.recommend(person, SHOWN)
+    ]
+    return Advice(person, suggestions, float(expected[unrated].mean()))
+
+
+def in_words(reasons: list[Reason]) -> str:
+    """The reasons as half a sentence."""
+    named = "; ".join(f"{reason.title}, your {reason.rating:g}" for reason in reasons)
+    return f"like {named}" if reasons else "nothing you liked is like it"
+
+
+def _recommendations(advice: Advice) -> Section:
+    return Section(
+        f"Recommended to person {advice.person}, and why",
+        [
+            f"From the run {RECOMMENDS_FROM}. The person's device computes this itself; nothing is sent.",
+            "These ratings are made up, so the rating that the truth expects is known too.",
+            f"Of all films that this person did not rate, the truth expects {advice.truth_elsewhere:.2f} on average.",
+        ],
+        ["film", "predicted", "in truth", "because"],
+        [
+            [str(entry.item.title), f"{entry.item.predicted:.2f}", f"{entry.truth:.2f}", in_words(entry.reasons)]
+            for entry in advice.suggestions
+        ],
+    )

@@ -1,0 +1,122 @@
+"""`hushrec demo`: what it trains, prints and writes, and what it does not touch."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from command import Outcome, run
+
+import hushrec
+from hushrec import demo
+from hushrec.errors import RunError
+
+
+@pytest.fixture(scope="module")
+def short(tmp_path_factory: pytest.TempPathFactory) -> demo.Demo:
+    """A demo of three rounds: everything but the learning."""
+    return demo.run_demo(tmp_path_factory.mktemp("demo") / "out", rounds=3)
+
+
+def test_every_protocol_and_several_budgets_are_trained(short: demo.Demo) -> None:
+    """Non-private, isgld 4 and 2, sdcf at several ε_I and ε_g and with a cap, each with its unit."""
+    labels = [setting.label for setting in short.study.settings]
+    assert labels == [
+        "plain, not private",
+        "isgld ε=4",
+        "isgld ε=2",
+        "sdcf ε_I=4, ε_g=4",
+        "sdcf ε_I=4, ε_g=0.25",
+        "sdcf ε_I=4, α=∞",
+        "sdcf ε_I=0.25, ε_g=4",
+        "sdcf ε_I=4, ε_g=4, cap 100",
+    ]
+    assert all(setting.unit and setting.not_covered for setting in short.study.settings)
+    assert list(short.study.baselines) == ["global_mean", "user_mean", "item_mean", "bias"]
+
+
+def test_the_folder_holds_runs_plots_one_page_and_sample_files(short: demo.Demo) -> None:
+    """Run folders that load, private to their owner; SVG plots; the page; files to imitate."""
+    names = sorted(path.name for path in short.folder.iterdir())
+    assert names == [".hushrec-demo", "items.csv", "plots", "ratings.csv", "report.html", "runs"]
+    for name in demo.SETTINGS:
+        folder = short.folder / "runs" / name
+        assert hushrec.load(folder).record["rounds"] == 3
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {path.suffix for path in (short.folder / "plots").iterdir()} == {".svg"}
+
+
+def test_the_sample_files_are_the_ratings_that_were_trained_on(short: demo.Demo) -> None:
+    """Read back as anyone's file, they are the built-in set, titles and genres included."""
+    from hushrec.data import load, synthetic
+
+    read = load(short.folder / "ratings.csv", items_file=short.folder / "items.csv")
+    made = synthetic()
+    assert read.values is not None
+    assert made.values is not None
+    assert made.titles is not None
+    assert read.titles is not None
+    assert list(read.values) == list(made.values)
+    assert {*read.titles} <= {*made.titles}
+    assert read.attributes is not None
+    assert "genre=Drama" in read.attributes.columns
+
+
+def test_one_person_is_told_why(short: demo.Demo) -> None:
+    """Five films with titles, predictions, the truth, and reasons among the person's own ratings."""
+    assert len(short.advice.suggestions) == demo.SHOWN
+    text = short.page.read_text("utf-8")
+    for entry in short.advice.suggestions:
+        assert entry.item.title is not None
+        assert entry.item.title in text
+        assert 1 <= entry.truth <= 5
+    assert f"Recommended to person {short.advice.person}, and why" in text
+
+
+def test_a_second_run_replaces_the_first_and_nothing_else(tmp_path: Path) -> None:
+    """What the demo made is made anew; a file of somebody else's in the folder stays."""
+    folder = demo.prepare(tmp_path / "out")
+    (folder / "runs" / "old").mkdir(parents=True)
+    (folder / "report.html").write_text("old")
+    (folder / "mine.txt").write_text("keep")
+    demo.prepare(folder)
+    assert sorted(path.name for path in folder.iterdir()) == [".hushrec-demo", "mine.txt"]
+
+
+def test_a_folder_that_is_not_the_demos_is_refused_and_left_alone(tmp_path: Path) -> None:
+    """No mark, no deletion."""
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(RunError, match="must be new, empty or an earlier demo's folder"):
+        demo.prepare(tmp_path)
+    assert (tmp_path / "runs").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunError, match="must be new, empty"):
+        demo.prepare(tmp_path / "file")
+    with pytest.raises(RunError, match="cannot be written"):
+        demo.prepare(tmp_path / "file" / "below")
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    """The command as people run it, but short."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(demo, "ROUNDS", 3)
+        patch.chdir(tmp_path_factory.mktemp("printed"))
+        return run("demo")
+
+
+def test_the_command_prints_table_recommendations_and_what_is_not_covered(printed: Outcome) -> None:
+    """In eighty columns, without arguments, into ./hushrec-demo."""
+    assert printed.code == 0, printed.err
+    assert max(map(len, printed.out.splitlines())) <= 80
+    for words in ("bias model", "profile-level", "one rating's value: ε 2", "a malicious server", "report.html"):
+        assert words in printed.out
+
+
+def test_the_command_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One object, alone on stdout."""
+    monkeypatch.setattr(demo, "ROUNDS", 2)
+    found = json.loads(run("demo", "--out", tmp_path / "out", "--json").out)
+    assert len(found["study"]["settings"]) == len(demo.SETTINGS)
+    assert len(found["recommendations"]) == demo.SHOWN
+    assert found["page"] == str(tmp_path / "out" / "report.html")

@@ -1,0 +1,150 @@
+"""README and the made pages are true: their code runs, their output is what comes out."""
+
+import contextlib
+import importlib.util
+import io
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from command import run
+
+from hushrec.cli import app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text("utf-8")
+NUMBER = re.compile(r"[-+]?\d+\.\d+")
+
+
+def same(found: str, printed: str, tolerance: float) -> bool:
+    """Whether two texts have the same words, and decimal numbers within the tolerance: engines round differently."""
+    words = [NUMBER.sub("#", text).split() for text in (found, printed)]
+    numbers = [[float(number) for number in NUMBER.findall(text)] for text in (found, printed)]
+    return words[0] == words[1] and numbers[0] == pytest.approx(numbers[1], abs=tolerance)
+
+
+def commands() -> list[str]:
+    """Every command of README, in order, without remarks."""
+    blocks = re.findall(r"```console\n(.*?)```", README, re.DOTALL)
+    return [
+        line[2:].split("   #")[0].strip() for block in blocks for line in block.splitlines() if line.startswith("$ ")
+    ]
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    """docs/generate.py as a module."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_librarys_example_prints_what_readme_says() -> None:
+    """The Python block and the text block after it belong together."""
+    (code, printed), *_ = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", README, re.DOTALL)
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code, "README.md", "exec"), {})
+    assert same(out.getvalue(), printed, 0.1)
+    assert float(NUMBER.findall(out.getvalue())[0]) == pytest.approx(float(NUMBER.findall(printed)[0]), abs=0.003)
+
+
+def test_every_command_of_readme_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In order, in an empty folder that holds nothing but a reader's own two files; ml-100k has its own test."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"p{user},f{item},{1 + (user * item) % 5}" for user in range(30) for item in range(20) if (user + item) % 3]
+    Path("my.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
+    Path("titles.csv").write_text("id,title\n" + "".join(f"f{item},Film {item}\n" for item in range(20)))
+    ours = [command for command in commands() if command.startswith("hushrec ") and "ml-100k" not in command]
+    assert len(ours) >= 6
+    for command in ours:
+        outcome = run(*shlex.split(command)[1:])
+        assert outcome.code == 0, f"{command}: {outcome.err}"
+
+
+def test_make_knows_what_readme_tells_to_make() -> None:
+    """`make demo` and `make test` exist, and `make demo` is `hushrec demo`."""
+    made = [command.split()[1] for command in commands() if command.startswith("make ")]
+    assert made == ["demo", "test"]
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    assert re.search(r"^demo: \$\(CORE\)\n\t\$\(BIN\)/hushrec demo$", makefile, re.MULTILINE)
+    assert re.search(r"^test:", makefile, re.MULTILINE)
+
+
+@pytest.mark.data
+def test_the_result_on_movielens_is_what_its_command_gives(data_dir: Path) -> None:
+    """The table under the command, to ±0.003; the bias model, which draws nothing, to rounding."""
+    (command,) = [command for command in commands() if "ml-100k" in command]
+    outcome = run(*shlex.split(command)[1:], "--data-dir", data_dir, "--json")
+    record = json.loads(outcome.out)
+    row = re.search(r"^\| ml-100k \| (.+) \|$", README, re.MULTILINE)
+    assert row is not None
+    sdcf, plain, isgld, bias = (float(cell) for cell in row[1].split(" | "))
+    assert record["metrics"]["rmse"] == pytest.approx(sdcf, abs=0.003)
+    assert record["comparisons"]["plain"]["rmse"] == pytest.approx(plain, abs=0.003)
+    assert record["comparisons"]["isgld"]["rmse"] == pytest.approx(isgld, abs=0.003)
+    assert record["baselines"]["bias"]["rmse"] == pytest.approx(bias, abs=0.0006)
+    assert record["budget"]["epsilon"] == 8
+
+
+def test_the_demos_output_in_readme_is_the_demos_output(generator: ModuleType, tmp_path: Path) -> None:
+    """All words, and all numbers to ±0.03; `make docs` brings it up to date."""
+    found = generator.demo_output(tmp_path)
+    shown = README.partition(generator.START)[2].partition(generator.END)[0]
+    assert same(f"```text\n{found}\n```", shown, 0.03), found
+    assert (tmp_path / "hushrec-demo" / "report.html").is_file()
+
+
+def test_the_page_of_commands_is_not_stale(generator: ModuleType) -> None:
+    """docs/cli.md is what `python docs/generate.py cli` makes."""
+    assert (ROOT / "docs" / "cli.md").read_text("utf-8") == generator.cli_page(), "run python docs/generate.py cli"
+
+
+def test_every_help_ends_with_an_example(generator: ModuleType) -> None:
+    """Each command shows one, and it names that command."""
+    import typer
+
+    for words in generator.commands(typer.main.get_command(app), ("hushrec",)):
+        text = " ".join(generator.help_of(words).split())
+        group = len(words) > 1 and "COMMAND [ARGS]" in text  # its commands have theirs
+        assert group or re.search(rf"Example: {' '.join(words)}\b", text), words
+
+
+def test_help_is_quick_and_imports_nothing_heavy() -> None:
+    """`hushrec --help` loads no numpy, polars, scipy, numba or matplotlib, and takes no second of work."""
+    code = (
+        "import sys, time\n"
+        "from hushrec.cli import app\n"
+        "try: app(['--help'])\n"
+        "except SystemExit: pass\n"
+        "heavy = {'numpy', 'polars', 'scipy', 'numba', 'matplotlib', 'fastapi', 'sqlalchemy'} & set(sys.modules)\n"
+        "print(sorted(heavy), time.process_time(), file=sys.stderr)"
+    )
+    started = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy, _, seconds = done.stderr.strip().rpartition(" ")
+    assert heavy == "[]"
+    assert float(seconds) < 1, time.perf_counter() - started
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_commands(shell: str) -> None:
+    """`--show-completion` prints a script, and the completion it calls knows the commands."""
+    environment = {**os.environ, "_HUSHREC_COMPLETE": f"source_{shell}"}
+    code = "from hushrec.cli import app; app(prog_name='hushrec')"
+    script = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    assert "_HUSHREC_COMPLETE" in script.stdout
+    asked = {**os.environ, "_HUSHREC_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "hushrec de"}
+    asked |= {"COMP_WORDS": "hushrec de", "COMP_CWORD": "1", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=asked, check=False)
+    assert "demo" in found.stdout
