@@ -36,13 +36,15 @@ ALLOWED: dict[str, set[str]] = {
     "tasks": _BASE | {"models", "data", "evaluate"},
     "training": _SIMULATION,
     "audit": _SIMULATION | {"training"},
-    "report": _BASE | {"budget", "runs", "evaluate"},
+    "records": _BASE,
+    "report": _BASE | {"budget", "records", "runs", "evaluate"},
     "demo": _SIMULATION | {"training", "report"},
-    "experiments": _SIMULATION | {"training", "audit", "report"},
+    "experiments": _SIMULATION | {"training", "audit", "records", "report"},
     "service": _PARTS | {"protocols", "server", "wire", "signing"},
     "device": _PARTS | {"protocols", "client", "wire", "signing"},
     "hushrec": _SIMULATION | {"training", "device"},
-    "cli": _SIMULATION | {"training", "audit", "report", "demo", "experiments", "service", "device", "hushrec"},
+    "cli": _SIMULATION
+    | {"training", "audit", "records", "report", "demo", "experiments", "service", "device", "hushrec"},
     "__main__": {"cli"},
 }
 
@@ -52,7 +54,7 @@ _OUTSIDE = {
     "platform", "random", "secrets", "select", "shutil", "signal", "socket", "socketserver", "sqlalchemy", "sqlite3",
     "ssl", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
 }  # fmt: skip
-_EDGES = {"service", "device", "runs", "cli", "data", "demo", "experiments", "report", "__main__"}
+_EDGES = {"service", "device", "records", "runs", "cli", "data", "demo", "experiments", "report", "__main__"}
 _EXCEPTIONS = {
     "randomness": {"os"},  # the entropy call
     "training": {"pathlib", "time"},  # hands paths on to data and runs, and times the rounds; opens nothing

@@ -1,6 +1,19 @@
 """The command line: parse, call, print. One module per command; each is a thin layer on the Python API."""
 
-from hushrec.cli import budget, data, demo, device, fleet, recommend, report, serve, train
+from hushrec.cli import budget, data, demo, device, experiment, fleet, recommend, report, serve, train
 from hushrec.cli.app import app, main
 
-__all__ = ["app", "budget", "data", "demo", "device", "fleet", "main", "recommend", "report", "serve", "train"]
+__all__ = [
+    "app",
+    "budget",
+    "data",
+    "demo",
+    "device",
+    "experiment",
+    "fleet",
+    "main",
+    "recommend",
+    "report",
+    "serve",
+    "train",
+]

@@ -83,7 +83,7 @@ class GridResult:
     mae: FloatArray  # (n_runs,), on the scale 1 to 5
     value_rho: FloatArray  # (n_runs, 2): median and largest over active users
     bytes_per_client_round: FloatArray  # (n_runs,)
-    about: dict[str, Any]  # machine, versions, seconds
+    about: dict[str, Any]  # machine, versions, seconds, and the settings of every row as `run_settings`
 
     def save(self, path: str | Path) -> None:
         arrays = {name: value for name, value in vars(self).items() if name != "about"}
@@ -115,7 +115,8 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[Problem]:
     problems = []
     for run in runs:
         protocol = make_protocol(run)
-        key = (run["split"], run["seed"], protocol.selects, run["step"], run["rounds"], run["factors"])
+        shape = [run[name] for name in ("split", "seed", "step", "rounds", "factors")]
+        key = (*shape, protocol.selects, run.get("reports_per_client"), run.get("epoch_rounds"))
         if key not in made:
             problem = _training_problem(grid, run, protocol)
             first = shared.setdefault(run["split"], problem)
@@ -136,6 +137,8 @@ def _training_problem(grid: Grid, run: RunSettings, protocol: DeviceProtocol) ->
         protocols=[protocol],
         rounds=run["rounds"],
         step=run["step"],
+        reports_per_client=run.get("reports_per_client"),
+        epoch_rounds=run.get("epoch_rounds"),
         seed=run["seed"],
     )
 
@@ -175,7 +178,7 @@ def run_grid(grid: Grid, *, device: str | None = None, kernels: str | None = Non
     result.about.update(
         seconds=time.perf_counter() - started, seconds_in_rounds=in_rounds, runs=len(order), batches=n_batches
     )
-    result.about["bytes_needed"] = bytes_needed(grid)
+    result.about.update(bytes_needed=bytes_needed(grid), run_settings=grid.runs)
     return result
 
 

@@ -1,0 +1,60 @@
+"""`hushrec experiment`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from hushrec.cli.app import DataDir, JsonFlag, app, print_json, say
+
+
+@app.command(epilog="Example: hushrec experiment experiments/task1-ml-100k.toml --jobs 2")
+def experiment(
+    file: Annotated[Path, typer.Argument(help="An experiment file; experiments/ holds one per figure of the paper.")],
+    jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, a process each.")] = 1,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what an interrupted call left.")] = False,
+    out: Annotated[Path, typer.Option(help="Where the folder of records goes.")] = Path("experiments/records"),
+    splits: Annotated[int | None, typer.Option(min=1, help="Run only so many of the splits.")] = None,
+    export: Annotated[
+        Path | None, typer.Option(help="Write the runs as one grid file for a machine with a GPU, and run nothing.")
+    ] = None,
+    collect: Annotated[Path | None, typer.Option(help="Make the records from such a machine's result file.")] = None,
+    data_dir: DataDir = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Runs a grid of settings and splits; keeps a record of every run. Everything is checked before the first one."""
+    from hushrec.experiments.grid import GridResult
+    from hushrec.experiments.running import grid_rows, make_grid, prepare, run_experiment, store
+
+    prepared = prepare(file, data_dir=data_dir, n_splits=splits)
+    if export is not None:
+        make_grid(prepared).save(export)
+        say(f"{len(prepared.plans)} runs: {export}. Run it with: python -m hushrec.experiments.grid OUT {export}")
+        return
+    if collect is not None:
+        result = GridResult.load(collect)
+        folder = out / prepared.experiment.name
+        about = result.about
+        store(prepared, grid_rows(prepared, result), folder, f"{about['device']}, torch {about['torch']}")
+    else:
+        with _bar(prepared.experiment.name) as progress:
+            folder = run_experiment(prepared, out, jobs=jobs, resume=resume, progress=progress)
+    if as_json:
+        print_json({"records": str(folder), "runs": len(prepared.plans), "tuned_step": prepared.tuned_step})
+    else:
+        say(f"{len(prepared.plans)} runs kept in {folder}. Look at them with: hushrec report {folder}")
+
+
+@contextmanager
+def _bar(name: str) -> Iterator[Any]:
+    """A progress bar on stderr; silent where that is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

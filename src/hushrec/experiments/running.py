@@ -1,0 +1,308 @@
+"""Runs an experiment: on all cores, a process per job, or as one batch on a GPU; what is done is kept and resumed."""
+
+import dataclasses
+import hashlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hushrec.data.ratings import Ratings
+from hushrec.data.sources import load as load_ratings
+from hushrec.engines import make_engine
+from hushrec.errors import HushrecError, ParameterError, RunError
+from hushrec.experiments.config import Experiment, Plan, make_plans, read_experiment
+from hushrec.experiments.grid import Grid, GridResult, RunSettings, run_grid
+from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, validation_task
+from hushrec.records import Record, Shared, is_experiment, write_records
+from hushrec.report.records import setting_label
+from hushrec.runs import to_json
+from hushrec.statement import budget_statement
+from hushrec.tasks import RatingTask, Task
+
+Progress = Callable[[int, int], None]  # runs done, runs in all
+SEEDS = ("split_seed", "seed")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Prepared:
+    """An experiment whose every run has been checked."""
+
+    experiment: Experiment
+    ratings: Ratings
+    plans: list[Plan]
+    tuned_step: float | None
+    data_dir: str | None
+
+    def task(self, plan: Plan) -> Task:
+        return _make_task(self.ratings, plan)
+
+
+def prepare(path: str | Path, *, data_dir: str | Path | None = None, n_splits: int | None = None) -> Prepared:
+    """Reads the file, finds the data, tunes what is to be tuned, and checks every run."""
+    experiment = read_experiment(path)
+    make_plans(experiment)  # settings that contradict each other are refused before the data is read
+    try:
+        ratings = load_ratings(experiment.data.set, data_dir=data_dir)
+    except HushrecError as error:
+        raise ParameterError(f"{path}: data.set: {error}") from None
+    try:
+        step = tuned_step(experiment, ratings)
+        plans = make_plans(experiment, n_splits=n_splits, step=step)
+        for plan in plans:
+            check_plan(_make_task(ratings, plan), plan)
+        for plan in {plan.settings.chosen_engine: plan for plan in plans}.values():
+            make_engine(plan.settings.chosen_engine, make_plan_problem(_make_task(ratings, plan), plan))
+    except ParameterError as error:
+        raise ParameterError(f"{path}: {error}") from None
+    return Prepared(experiment, ratings, plans, step, None if data_dir is None else str(data_dir))
+
+
+def tuned_step(experiment: Experiment, ratings: Ratings) -> float | None:
+    """The step whose last round is best on a validation part of the first split's *training* part, first curve."""
+    if experiment.tuning is None:
+        return None
+    found = {}
+    for step in experiment.tuning.step:
+        plan = make_plans(experiment, n_splits=1, step=step)[0]
+        task = validation_task(_make_task(ratings, plan), plan.settings.split_seed, experiment.tuning.share)
+        found[step] = run_plan(task, plan)["metrics"][task.headline]
+    return (min if isinstance(task, RatingTask) else max)(found, key=lambda step: found[step])
+
+
+_TASKS: dict[tuple[Any, ...], Task] = {}
+
+
+def _make_task(ratings: Ratings, plan: Plan) -> Task:
+    """The task of a split; the last one is kept, because runs come split by split."""
+    settings = plan.settings
+    key = (id(ratings), settings.model, settings.split_seed, settings.at_least)
+    if key not in _TASKS:
+        _TASKS.clear()
+        _TASKS[key] = settings.make_task(ratings)
+    return _TASKS[key]
+
+
+# Runs on the cores of this machine -----------------------------------------------------------------------------
+
+
+def run_experiment(
+    prepared: Prepared, out: str | Path, *, jobs: int = 1, resume: bool = False, progress: Progress | None = None
+) -> Path:
+    """Runs every plan and writes the records to `out`/NAME; returns that folder."""
+    folder = Path(out) / prepared.experiment.name
+    parts = folder / "parts"
+    if is_experiment(folder) or (parts.is_dir() and not resume):
+        raise RunError(f"{folder} already holds records. Remove it, choose another --out, or --resume unfinished ones.")
+    parts.mkdir(parents=True, exist_ok=True)
+    if prepared.plans[0].settings.chosen_engine == "gpu":
+        rows = grid_rows(prepared, run_grid(make_grid(prepared)))
+    else:
+        rows = _run_on_cores(prepared, parts, jobs, progress)
+    store(prepared, rows, folder)
+    shutil.rmtree(parts)
+    return folder
+
+
+def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress | None) -> list[Record]:
+    files = [parts / f"{number:04}-{_plan_key(prepared, plan)}.json" for number, plan in enumerate(prepared.plans)]
+    waiting = [number for number, file in enumerate(files) if not file.is_file()]
+    done = len(files) - len(waiting)
+    for number, row in _results(prepared, waiting, jobs):
+        temporary = files[number].with_suffix(".part")
+        temporary.write_text(json.dumps(to_json(row)))
+        os.replace(temporary, files[number])
+        done += 1
+        if progress is not None:
+            progress(done, len(files))
+    return [json.loads(file.read_text()) for file in files]
+
+
+def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[tuple[int, Record]]:
+    if jobs == 1:
+        for number in waiting:
+            plan = prepared.plans[number]
+            yield number, run_plan(prepared.task(plan), plan)
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    source = (prepared.experiment.data.set, prepared.data_dir, threads)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, source) as pool:
+        futures = {pool.submit(_work, prepared.plans[number]): number for number in waiting}
+        try:
+            for future in as_completed(futures):
+                yield futures[future], future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+_ratings: list[Ratings] = []
+
+
+def _start_worker(name: str, data_dir: str | None, threads: int) -> None:
+    os.environ["NUMBA_NUM_THREADS"] = str(threads)
+    _ratings.append(load_ratings(name, data_dir=data_dir))
+
+
+def _work(plan: Plan) -> Record:
+    return run_plan(_make_task(_ratings[0], plan), plan)
+
+
+def _plan_key(prepared: Prepared, plan: Plan) -> str:
+    """Changes with anything that would change the result."""
+    content = repr([_plain_plan(plan), plan.settings.seed, plan.settings.split_seed, prepared.ratings.checksum])
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+# Runs as one batch, here or on another machine -----------------------------------------------------------------
+
+
+def make_grid(prepared: Prepared) -> Grid:
+    """All plans as one grid file for engine `gpu`."""
+    ratings, plans = prepared.ratings, prepared.plans
+    if any(plan.settings.model != "mf" or plan.groups or plan.data_weight for plan in plans):
+        raise ParameterError("a grid for engine gpu must hold runs of model mf without groups or data_weight.")
+    assert ratings.values is not None
+    assert ratings.scale is not None
+    order = np.lexsort((ratings.items, ratings.users))
+    seeds = sorted({plan.settings.split_seed for plan in plans})
+    held_out = np.zeros((len(seeds), len(order)), dtype=np.bool_)
+    for plan in {plan.settings.split_seed: plan for plan in plans}.values():
+        held_out[seeds.index(plan.settings.split_seed), prepared.task(plan).split.test] = True
+    values = ratings.scale.to_unit(ratings.values[order])
+    runs = [_grid_run(plan, seeds) for plan in plans]
+    return Grid(
+        ratings.n_users, ratings.n_items, ratings.users[order], ratings.items[order], values, held_out[:, order], runs
+    )
+
+
+def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
+    settings = plan.settings
+    chosen = {name: value for name, value in dataclasses.asdict(settings).items() if value is not None}
+    protocol = settings.make_protocol()
+    budgets = {entry.name: getattr(protocol, entry.name) for entry in dataclasses.fields(protocol)}  # type: ignore[arg-type]
+    shape = {
+        "factors": settings.chosen_factors,
+        "step": settings.chosen_step,
+        "split": seeds.index(settings.split_seed),
+    }
+    return chosen | budgets | shape
+
+
+def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
+    """The rows of a grid's result, found by their settings; a run's seconds are its share of the batch."""
+    assert prepared.ratings.scale is not None
+    stretch = (prepared.ratings.scale.high - prepared.ratings.scale.low) / 4
+    places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}
+    rows = []
+    for number, plan in enumerate(prepared.plans):
+        place = places.get(_grid_key(_grid_run(plan, [plan.settings.split_seed])))
+        if place is None:
+            raise RunError(f"the result lacks run {number + 1} of {len(prepared.plans)}: it is of another experiment.")
+        row = _grid_row(result, place, stretch)
+        if number < _n_settings(prepared):  # a setting's budget is stored once
+            problem = make_plan_problem(prepared.task(plan), plan)
+            row["budget"] = to_json(budget_statement(problem, plan.settings.rounds, np.zeros(problem.n_users)))
+        rows.append(row)
+    return rows
+
+
+def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
+    curve = [{"round": number + 1, "rmse": float(value)} for number, value in enumerate(stretch * result.curve[place])]
+    return {
+        "metrics": {"rmse": curve[-1]["rmse"], "mae": stretch * float(result.mae[place])},
+        "curve": curve,
+        "seconds": result.about["seconds"] / len(result.curve),
+        "bytes_per_client_round": float(result.bytes_per_client_round[place]),
+        "value_rho": dict(zip(("median", "max"), map(float, result.value_rho[place]), strict=True)),
+    }
+
+
+def _grid_key(run: RunSettings) -> tuple[Any, ...]:
+    names = ("protocol", "epsilon", "epsilon_i", "epsilon_g", "profile_cap", "split_seed", "seed", "step", "rounds")
+    return (*(run.get(name) for name in names), run["factors"], bool(run.get("clamp")))
+
+
+# Records ---------------------------------------------------------------------------------------------------------
+
+
+def store(prepared: Prepared, rows: list[Record], folder: Path, machine: str | None = None) -> None:
+    """Joins rows with what they share and writes the records."""
+    plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
+    settings = [_setting_record(prepared, number, rows) for number in range(_n_settings(prepared))]
+    splits = {
+        plan.settings.split_seed: split_record(prepared.task(plan))
+        for plan in {plan.settings.split_seed: plan for plan in plans}.values()
+    }
+    scale = ratings.scale
+    about = {
+        "name": experiment.name,
+        "title": experiment.title,
+        "config": experiment.model_dump(exclude_none=True),
+        "tuned_step": prepared.tuned_step,
+        "dataset": ratings.name,
+        "data": {
+            "users": ratings.n_users,
+            "items": ratings.n_items,
+            "scale": None if scale is None else [scale.low, scale.high],
+            "checksum": ratings.checksum,
+        },
+        "versions": {name: _version(name) for name in ("hushrec", "numpy", "scipy", "numba")},
+        "machine": machine or f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
+    }
+    stored = []
+    for number, (plan, row) in enumerate(zip(plans, rows, strict=True)):
+        place = {"setting": number % len(settings)} | {name: getattr(plan.settings, name) for name in SEEDS}
+        stored.append(place | {name: value for name, value in row.items() if name != "budget"})
+    write_records(folder, Shared(about, settings, splits), stored)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _setting_record(prepared: Prepared, number: int, rows: list[Record]) -> Record:
+    plan = prepared.plans[number]
+    settings, budget = plan.settings, rows[number]["budget"]
+    return {
+        "label": setting_label(settings.protocol, budget) + _special_label(plan),
+        "model": settings.model,
+        "protocol": settings.protocol,
+        "engine": settings.chosen_engine,
+        "rounds": settings.rounds,
+        "factors": settings.chosen_factors,
+        "step": settings.chosen_step,
+        "at_least": settings.at_least,
+        "config": _plain_plan(plan),
+        "budget": budget,
+    }
+
+
+def _special_label(plan: Plan) -> str:
+    weight = "" if plan.data_weight is None else f", N={plan.data_weight:g}"
+    return weight + (f", {len(plan.groups)} budget groups" if plan.groups else "")
+
+
+def _plain_plan(plan: Plan) -> Record:
+    """Everything that defines a run but its seeds."""
+    settings = {name: value for name, value in dataclasses.asdict(plan.settings).items() if name not in SEEDS}
+    special = {"data_weight": plan.data_weight, "measure_every": plan.measure_every}
+    groups = [group.model_dump() for group in plan.groups]
+    return {name: value for name, value in {**settings, **special, "groups": groups}.items() if value not in (None, [])}
+
+
+def _n_settings(prepared: Prepared) -> int:
+    """Plans come curve by curve within a split: the first split's are the settings."""
+    first = prepared.plans[0].settings.split_seed
+    return sum(plan.settings.split_seed == first for plan in prepared.plans)

@@ -1,0 +1,126 @@
+"""One run of an experiment, from its plan to its row; and the check of its budget before anything runs."""
+
+import dataclasses
+import time
+from typing import Any
+
+import numpy as np
+
+from hushrec.budget.calibrate import calibrate_selection
+from hushrec.data.ratings import Ratings
+from hushrec.data.splits import cold_counts, validation_split
+from hushrec.engines import Engine, make_engine
+from hushrec.errors import ImpossibleBudget, ParameterError
+from hushrec.experiments.config import Plan
+from hushrec.problem import Problem
+from hushrec.protocols import DeviceProtocol, Sdcf
+from hushrec.records import Record
+from hushrec.runs import to_json
+from hushrec.statement import budget_statement
+from hushrec.tasks import RankingTask, RatingTask, Task, ranking_task
+from hushrec.training import task_problem
+
+
+def make_plan_problem(task: Task, plan: Plan) -> Problem:
+    """The problem of a run, with what only an experiment may change."""
+    problem = task_problem(task, plan.settings)
+    if plan.data_weight is not None:
+        problem = dataclasses.replace(problem, terms=dataclasses.replace(problem.terms, data_weight=plan.data_weight))
+    if plan.groups:
+        levels = [Sdcf(group.epsilon_i, group.epsilon_g) for group in plan.groups]
+        members = group_of_users(plan, problem.n_users)
+        problem = dataclasses.replace(problem, protocols=[levels[member] for member in members])
+    return problem
+
+
+def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Which group each user belongs to: a seeded shuffle, cut by the shares."""
+    shares = np.array([group.share for group in plan.groups])
+    if abs(shares.sum() - 1) > 1e-9:
+        raise ParameterError(f"curves[{plan.curve}].groups: shares must add up to 1, got {shares.sum():g}.")
+    cuts = np.round(np.cumsum(shares)[:-1] * n_users).astype(np.int64)
+    ranks = np.random.default_rng([plan.settings.seed, 2]).permutation(n_users)
+    return np.searchsorted(cuts, ranks, side="right").astype(np.int64)
+
+
+def check_plan(task: Task, plan: Plan) -> None:
+    """Refuses an impossible budget, for whichever user it is impossible, before the first run."""
+    users, _, _ = task.training()
+    counts = np.bincount(users, minlength=task.ratings.n_users)
+    h = counts[counts > 0]
+    levels: list[DeviceProtocol] = [plan.settings.make_protocol()]
+    if plan.groups:
+        group_of_users(plan, task.ratings.n_users)
+        levels = [Sdcf(group.epsilon_i, group.epsilon_g) for group in plan.groups]
+    for level in levels:
+        if not isinstance(level, Sdcf):
+            continue
+        n_protected = h if level.profile_cap is None else np.array([level.profile_cap])
+        z = plan.settings.reports_per_client or len(users) / len(h)
+        try:
+            calibrate_selection(n_protected, task.ratings.n_items, z, level.epsilon_i, level.epsilon_p)
+        except ImpossibleBudget as error:
+            raise ParameterError(f"curves[{plan.curve}].epsilon_p: {error}") from None
+        except ParameterError as error:
+            raise ParameterError(f"curves[{plan.curve}]: {error}") from None
+
+
+def run_plan(task: Task, plan: Plan) -> Record:
+    """Trains and measures: metrics, curve, seconds in rounds, bytes and the budget that was really spent."""
+    engine = make_engine(plan.settings.chosen_engine, make_plan_problem(task, plan))
+    curve, seconds = [], 0.0
+    for round_number in range(1, plan.settings.rounds + 1):
+        started = time.perf_counter()
+        engine.run_round()
+        seconds += time.perf_counter() - started
+        if round_number % plan.measure_every == 0 or round_number in (1, plan.settings.rounds):
+            metrics = _metrics(task, engine)
+            curve.append({"round": round_number, task.headline: metrics[task.headline]})
+    budget = budget_statement(engine.problem, engine.round_number, engine.value_rho())
+    return {
+        "metrics": metrics | _group_metrics(task, engine, plan),
+        "curve": curve,
+        "seconds": seconds,
+        "bytes_per_client_round": engine.bytes_per_client_round(),
+        "value_rho": {name: budget["value_rho"][name] for name in ("median", "max")},
+        "budget": to_json(budget),
+    }
+
+
+def _metrics(task: Task, engine: Engine) -> dict[str, float]:
+    return task.metrics(engine.problem.model, engine.user_vectors, engine.item_vectors)
+
+
+def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
+    """RMSE on the test ratings of each budget group's people."""
+    if not plan.groups or not isinstance(task, RatingTask):
+        return {}
+    members = group_of_users(plan, task.ratings.n_users)[task.ratings.users[task.split.test]]
+    found = {}
+    for number, group in enumerate(plan.groups):
+        split = dataclasses.replace(task.split, test=task.split.test[members == number])
+        part = dataclasses.replace(task, split=split)
+        found[f"rmse_at_epsilon_{group.epsilon_i:g}_{group.epsilon_g:g}"] = _metrics(part, engine)["rmse"]
+    return found
+
+
+def split_record(task: Task) -> Record:
+    """What all runs on a split share: its sizes, and the non-personal baselines on it."""
+    cold_users, cold_items = cold_counts(task.ratings, task.split)
+    return {
+        "train": len(task.split.train),
+        "test": len(task.split.test),
+        "cold_users": cold_users,
+        "cold_items": cold_items,
+        "baselines": task.baselines(),
+    }
+
+
+def validation_task(task: Task, seed: int, share: float) -> Task:
+    """The same task inside the training part alone: what the test part holds is not looked at."""
+    if isinstance(task, RatingTask):
+        return dataclasses.replace(task, split=validation_split(task.split, seed, share))
+    assert isinstance(task, RankingTask)
+    rows, old = task.split.train, task.ratings
+    inside: Ratings = dataclasses.replace(old, users=old.users[rows], items=old.items[rows])
+    return ranking_task(inside, seed)

@@ -1,0 +1,118 @@
+"""Records of an experiment on disk: `runs.parquet`, one row per run, and `experiment.json`, what runs share.
+
+In memory each record is what `train --json` prints, so that a report reads both alike. On disk a budget is written once
+per setting and a baseline once per split: hundreds of curves stay below a megabyte.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from hushrec.errors import RunError
+
+FORMAT = 1
+Record = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Shared:
+    """What all runs of an experiment have in common."""
+
+    about: Record  # name, title, config, dataset, data, versions, machine
+    settings: list[Record]  # label, model, protocol, engine, rounds, factors, step, budget, … of every setting
+    splits: dict[int, Record]  # train, test, cold_users, cold_items, baselines of every split seed
+
+
+def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> None:
+    """Writes both files. A row: setting (its number), split_seed, seed, metrics, curve, seconds, bytes, value_rho."""
+    path = Path(folder)
+    path.mkdir(parents=True, exist_ok=True)
+    pl.DataFrame([_flat(row) for row in rows]).with_columns(
+        pl.col("curve_rounds").cast(pl.List(pl.Int32)), pl.col("curve_values").cast(pl.List(pl.Float32))
+    ).write_parquet(path / "runs.parquet", compression="zstd")
+    splits = {str(seed): entry for seed, entry in shared.splits.items()}
+    content = {"format": FORMAT, **shared.about, "settings": shared.settings, "splits": splits}
+    temporary = path / "experiment.json.part"
+    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    os.replace(temporary, path / "experiment.json")
+
+
+def _flat(row: Record) -> Record:
+    headline = next(name for name in row["curve"][0] if name != "round")
+    plain = {name: value for name, value in row.items() if name not in ("metrics", "curve", "value_rho")}
+    return {
+        **plain,
+        **{f"metric_{name}": value for name, value in row["metrics"].items()},
+        "value_rho_median": row["value_rho"]["median"],
+        "value_rho_max": row["value_rho"]["max"],
+        "headline": headline,
+        "curve_rounds": [point["round"] for point in row["curve"]],
+        "curve_values": [point[headline] for point in row["curve"]],
+    }
+
+
+def is_experiment(folder: str | Path) -> bool:
+    """Whether a folder holds records of an experiment."""
+    return (Path(folder) / "experiment.json").is_file()
+
+
+def read_records(folder: str | Path) -> list[Record]:
+    """Every run as `train --json` would print it, with the experiment's name and the setting's number."""
+    shared, rows = read_stored(folder)
+    about = {name: shared.about[name] for name in ("dataset", "versions", "machine")}
+    return [_full(row, shared, about) for row in rows]
+
+
+def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:
+    """Both files as they were written."""
+    path = Path(folder)
+    try:
+        content = json.loads((path / "experiment.json").read_text("utf-8"))
+        if content.pop("format") != FORMAT:
+            raise RunError(f"{path}/experiment.json must have format {FORMAT}: it was written by another version.")
+        splits = {int(seed): entry for seed, entry in content.pop("splits").items()}
+        shared = Shared(settings=content.pop("settings"), splits=splits, about=content)
+        return shared, [_deep(row) for row in pl.read_parquet(path / "runs.parquet").to_dicts()]
+    except (OSError, ValueError, KeyError, TypeError, pl.exceptions.PolarsError) as error:
+        raise RunError(
+            f"{path} must hold a readable experiment.json and runs.parquet ({type(error).__name__})."
+        ) from None
+
+
+def _deep(row: Record) -> Record:
+    metrics = {name.removeprefix("metric_"): value for name, value in row.items() if name.startswith("metric_")}
+    curve = [
+        {"round": number, row["headline"]: value}
+        for number, value in zip(row["curve_rounds"], row["curve_values"], strict=True)
+    ]
+    rho = {"median": row["value_rho_median"], "max": row["value_rho_max"]}
+    taken = ("metric_", "value_rho_", "curve_", "headline")
+    plain = {name: value for name, value in row.items() if not name.startswith(taken)}
+    return {
+        **plain,
+        "metrics": {name: value for name, value in metrics.items() if value is not None},
+        "curve": curve,
+        "value_rho": rho,
+    }
+
+
+def _full(row: Record, shared: Shared, about: Record) -> Record:
+    setting, split = shared.settings[row["setting"]], shared.splits[row["split_seed"]]
+    parts = {name: split[name] for name in ("train", "test", "cold_users", "cold_items")}
+    rho = {**setting["budget"]["value_rho"], **row["value_rho"]}
+    own = {name: value for name, value in row.items() if name != "value_rho"}
+    return {
+        **about,
+        **{name: value for name, value in setting.items() if name != "budget"},
+        **own,
+        "baselines": split["baselines"],
+        "comparisons": {},
+        "budget": {**setting["budget"], "value_rho": rho},
+        "data": {**shared.about["data"], **parts},
+        "seconds_per_round": row["seconds"] / setting["rounds"],
+        "interrupted": False,
+    }

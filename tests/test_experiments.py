@@ -1,0 +1,244 @@
+"""Experiment files are refused by key before the first run; what runs is kept, resumed and read back."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+from command import run
+
+from hushrec.data.splits import random_split
+from hushrec.data.synthetic import synthetic
+from hushrec.errors import ParameterError, RunError
+from hushrec.experiments import running
+from hushrec.experiments.config import make_plans, read_experiment
+from hushrec.experiments.running import prepare, run_experiment, tuned_step
+from hushrec.experiments.single import group_of_users, validation_task
+from hushrec.records import is_experiment, read_records, read_stored
+from hushrec.report.records import make_study
+from hushrec.training import Settings
+
+FILE = """
+name = "small"
+title = "A small one"
+[data]
+set = "synthetic"
+[splits]
+count = 2
+[run]
+factors = 3
+rounds = 3
+[[curves]]
+protocol = "plain"
+[[curves]]
+protocol = "isgld"
+epsilon = [4.0, 2.0]
+clamp = [false, true]
+[[curves]]
+protocol = "sdcf"
+epsilon_i = [4.0, 1.0]
+epsilon_g = 1.0
+"""
+
+
+def write(tmp_path, text):
+    """An experiment file with that text."""
+    path = tmp_path / "experiment.toml"
+    path.write_text(text)
+    return path
+
+
+def test_lists_are_multiplied_out(tmp_path):
+    """Curves within splits: 1 + 2 × 2 + 2 of each split; a run's seed is its split's."""
+    plans = make_plans(read_experiment(write(tmp_path, FILE)))
+    assert len(plans) == 14
+    assert [plan.curve for plan in plans[:7]] == [0, 1, 1, 1, 1, 2, 2]
+    assert {(plan.settings.split_seed, plan.settings.seed) for plan in plans} == {(0, 0), (1, 1)}
+    assert [plan.settings.clamp for plan in plans[1:5]] == [None, True, None, True]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("factors = 3", "factor = 3"), r"unknown key run\.factor\."),
+        (("set =", "sett ="), r"key data\.set is missing|unknown key data\.sett"),
+        (("count = 2", "count = 0"), r"splits\.count: .*greater than or equal to 1"),
+        (('"synthetic"', '"no-such-set"'), r"data\.set: "),
+        (
+            ("epsilon_g = 1.0", "epsilon_g = 1.0\nepsilon_p = 1.5"),
+            r"curves\[2\]\.epsilon_p: epsilon_p must be at least",
+        ),
+        (("epsilon_g = 1.0", "epsilon_g = -1.0"), r"curves\[2\]|epsilon_g must be 0 or more"),
+        (("epsilon_g = 1.0", "epsilon = 1.0"), r"curves\[2\]: protocol sdcf does not use epsilon"),
+        (("epsilon_g = 1.0", "epsilon_gg = 1.0"), r"unknown key curves\[2\]\.epsilon_gg"),
+        (('protocol = "plain"', 'protocol = "plane"'), r"curves\[0\]: protocol must be one of"),
+        (("factors = 3", 'factors = 3\nengine = "abacus"'), "engine must be"),
+        (("rounds = 3", "rounds = 0"), "rounds must be at least 1"),
+        (('name = "small"', 'name = "../small"'), "name: "),
+        (("[data]", "[data"), "must be TOML"),
+        (("epsilon_g = 1.0", "groups = [{share = 0.5, epsilon_i = 1.0, epsilon_g = 1.0}]"), "shares must add up to 1"),
+        (("epsilon_g = 1.0", "groups = [{epsilon_i = 1.0}]"), r"curves\[2\]\.groups: key share is missing"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_its_key_before_the_first_run(tmp_path, monkeypatch, change, message):
+    """Unknown keys, impossible budgets, missing data, contradictions: nothing has run and nothing was written."""
+    monkeypatch.setattr(running, "run_plan", lambda *arguments: pytest.fail("a run started"))
+    path = write(tmp_path, FILE.replace(*change))
+    with pytest.raises(ParameterError, match=message):
+        run_experiment(prepare(path), tmp_path / "records")
+    assert not (tmp_path / "records").exists()
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    """With the reason."""
+    with pytest.raises(ParameterError, match=r"nowhere\.toml cannot be read \(No such file"):
+        read_experiment(tmp_path / "nowhere.toml")
+
+
+def test_records_hold_what_a_report_needs(tmp_path):
+    """Config, curve, metrics, baselines, budget, seconds, versions and checksum, in the form of a run's record."""
+    folder = run_experiment(prepare(write(tmp_path, FILE)), tmp_path / "records")
+    assert is_experiment(folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["experiment.json", "runs.parquet"]
+    records = read_records(folder)
+    assert len(records) == 14
+    for record in records:
+        assert [point["round"] for point in record["curve"]] == [1, 2, 3]
+        assert record["curve"][-1]["rmse"] == pytest.approx(record["metrics"]["rmse"], rel=1e-6)
+        assert {"bias", "item_mean"} <= record["baselines"].keys()
+        assert record["versions"]["numpy"] == np.__version__
+        assert len(record["data"]["checksum"]) >= 16
+        assert record["seconds"] > 0
+        assert record["budget"]["not_covered"]
+    private = records[-1]
+    assert private["config"]["epsilon_i"] == 1.0
+    assert private["budget"]["epsilon_p"] == 2.0
+    study = make_study(records)
+    assert [len(setting.metrics["rmse"]) for setting in study.settings] == [2] * 7
+
+
+def test_jobs_on_several_processes_give_the_same_records(tmp_path):
+    """Two processes, the same curves to the last bit."""
+    one = read_records(run_experiment(prepare(write(tmp_path, FILE), n_splits=1), tmp_path / "a"))
+    two = read_records(run_experiment(prepare(write(tmp_path, FILE), n_splits=1), tmp_path / "b", jobs=2))
+    assert [record["curve"] for record in one] == [record["curve"] for record in two]
+
+
+def test_an_interrupted_experiment_resumes(tmp_path, monkeypatch):
+    """What was done is not done again; without --resume, and once finished, the folder is refused."""
+    prepared = prepare(write(tmp_path, FILE), n_splits=1)
+    real, calls = running.run_plan, []
+
+    def interrupted(task, plan):
+        calls.append(plan)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return real(task, plan)
+
+    monkeypatch.setattr(running, "run_plan", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(prepared, tmp_path)
+    with pytest.raises(RunError, match="already holds records"):
+        run_experiment(prepared, tmp_path)
+    shown = []
+    folder = run_experiment(prepared, tmp_path, resume=True, progress=lambda done, total: shown.append((done, total)))
+    assert shown == [(4, 7), (5, 7), (6, 7), (7, 7)]
+    assert len(read_records(folder)) == 7
+    with pytest.raises(RunError, match="already holds records"):
+        run_experiment(prepared, tmp_path, resume=True)
+
+
+def test_tuning_looks_at_training_data_alone(tmp_path):
+    """The validation rows are training rows, and the chosen step is the best of them, not of the test part."""
+    ratings = synthetic()
+    task = Settings().make_task(ratings)
+    inside = validation_task(task, 0, 0.2)
+    split = random_split(ratings.n_ratings, 0)
+    assert set(inside.split.test) | set(inside.split.train) == set(split.train)
+    tuned = FILE + "[tuning]\nstep = [0.0001, 0.4]\n"
+    assert tuned_step(read_experiment(write(tmp_path, tuned)), ratings) == 0.4
+    prepared = prepare(write(tmp_path, tuned), n_splits=1)
+    assert {plan.settings.step for plan in prepared.plans} == {0.4}
+
+
+def test_ranking_is_tuned_inside_the_training_part():
+    """No action that is held out for the test is among those that tuning trains or measures on."""
+    task = Settings(model="bpr").make_task(synthetic())
+    inside = validation_task(task, 0, 0.2)
+    held_out = set(zip(task.ratings.users[task.split.test], task.ratings.items[task.split.test], strict=True))
+    seen = set(zip(inside.ratings.users, inside.ratings.items, strict=True))
+    assert not held_out & seen
+
+
+def test_budget_groups_are_measured_apart(tmp_path):
+    """Half of the people at ε_I 4, half at 0.25: each group's error on its own people's test ratings."""
+    groups = "groups = [{share=0.5, epsilon_i=4.0, epsilon_g=4.0}, {share=0.5, epsilon_i=0.25, epsilon_g=0.25}]"
+    text = FILE.replace("epsilon_i = [4.0, 1.0]\nepsilon_g = 1.0", groups)
+    records = read_records(run_experiment(prepare(write(tmp_path, text), n_splits=1), tmp_path))
+    metrics = records[-1]["metrics"]
+    low, high = sorted([metrics["rmse_at_epsilon_4_4"], metrics["rmse_at_epsilon_0.25_0.25"]])
+    assert low <= metrics["rmse"] <= high
+    plan = make_plans(read_experiment(tmp_path / "experiment.toml"))[-1]  # of the second split
+    members = group_of_users(plan, 101)
+    assert sorted(np.bincount(members)) == [50, 51]
+
+
+def test_the_literal_step_moves_next_to_nothing(tmp_path):
+    """With N = 1 and the paper's η₀ the error stays where it started."""
+    text = FILE.replace('protocol = "plain"', 'protocol = "plain"\ndata_weight = 1.0\nstep = 5e-6')
+    record = read_records(run_experiment(prepare(write(tmp_path, text), n_splits=1), tmp_path))[0]
+    assert record["curve"][0]["rmse"] == pytest.approx(record["curve"][-1]["rmse"], abs=0.01)
+    assert record["label"].endswith("N=1")
+
+
+def test_damaged_records_are_refused(tmp_path):
+    """A missing table, another format, no JSON."""
+    folder = run_experiment(prepare(write(tmp_path, FILE), n_splits=1), tmp_path)
+    content = json.loads((folder / "experiment.json").read_text())
+    (folder / "experiment.json").write_text(json.dumps({**content, "format": 99}))
+    with pytest.raises(RunError, match="must have format 1"):
+        read_stored(folder)
+    (folder / "experiment.json").write_text("{")
+    with pytest.raises(RunError, match="must hold a readable"):
+        read_stored(folder)
+
+
+def test_the_command_runs_an_experiment(tmp_path):
+    """`hushrec experiment FILE --json` says where the records are; a wrong file exits with 1 and one sentence."""
+    path = write(tmp_path, FILE)
+    done = run("experiment", str(path), "--splits", "1", "--out", str(tmp_path / "records"), "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["runs"] == 7
+    assert pl.read_parquet(f"{found['records']}/runs.parquet").height == 7
+    wrong = run("experiment", str(write(tmp_path, FILE.replace("factors", "factor"))))
+    assert wrong.code == 1
+    assert wrong.err.strip().endswith("unknown key run.factor.")
+
+
+def test_a_grid_file_is_written_for_another_machine(tmp_path):
+    """`--export` runs nothing; what the machine sends back becomes the records."""
+    from hushrec.experiments.grid import Grid, GridResult
+
+    path = write(tmp_path, FILE)
+    exported = run("experiment", str(path), "--export", str(tmp_path / "grid.npz"))
+    assert exported.code == 0, exported.err
+    grid = Grid.load(tmp_path / "grid.npz")
+    assert len(grid.runs) == 14
+    n = len(grid.runs)
+    result = GridResult(
+        np.full((n, 3), 0.9), np.full(n, 0.7), np.ones((n, 2)), np.ones(n),
+        {"device": "a GPU", "torch": "2", "seconds": 7.0, "run_settings": grid.runs[::-1]},
+    )  # fmt: skip
+    result.save(tmp_path / "result.npz")
+    out = tmp_path / "records"
+    collected = run("experiment", str(path), "--collect", str(tmp_path / "result.npz"), "--out", str(out))
+    assert collected.code == 0, collected.err
+    records = read_records(out / "small")
+    assert {round(record["metrics"]["rmse"], 6) for record in records} == {0.9}
+    assert records[0]["machine"] == "a GPU, torch 2"
+    assert records[0]["seconds"] == 0.5
+    result.about["run_settings"] = grid.runs[1:]
+    result.save(tmp_path / "result.npz")
+    wrong = run("experiment", str(path), "--collect", str(tmp_path / "result.npz"), "--out", str(tmp_path))
+    assert "the result lacks run 1 of 14" in wrong.err
