@@ -11,7 +11,7 @@ from hushrec.engines import make_engine
 from hushrec.engines.cpu import CpuEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ParameterError
-from hushrec.models import make_model
+from hushrec.models import Model, make_model
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
 
@@ -48,11 +48,35 @@ def problem_of(*protocols: DeviceProtocol, n_factors: int = 5, seed: int = 3, **
     )
 
 
+PAIRED = Sdcf(epsilon_i=4.0, epsilon_g=None)
+SIDE = np.random.default_rng(4).normal(size=(50, 3)) * (np.random.default_rng(5).random((50, 3)) < 0.5)
+
+OTHER_MODELS: dict[str, tuple[Model, DeviceProtocol]] = {
+    "bpr, plain": (make_model("bpr", 5), Plain()),
+    "bpr, sdcf": (make_model("bpr", 5), PAIRED),
+    "bpr, sdcf with a cap": (make_model("bpr", 17), Sdcf(epsilon_i=1.0, epsilon_g=None, profile_cap=15)),
+    "fm without attributes, plain": (make_model("fm", 5), Plain()),
+    "fm, isgld": (make_model("fm", 7, attributes=SIDE), Isgld(epsilon=4.0)),
+    "fm, sdcf": (make_model("fm", 5, attributes=SIDE), Sdcf(epsilon_i=4.0, epsilon_g=4.0)),
+    "fm of order 3, sdcf": (make_model("fm", 8, order=3, attributes=SIDE), Sdcf(epsilon_i=4.0, epsilon_g=0.0)),
+}
+
+
 @pytest.mark.parametrize("name", PROTOCOLS)
 @pytest.mark.parametrize("n_factors", [5, 8, 17])
 def test_the_same_draws_give_the_same_numbers(name: str, n_factors: int) -> None:
     """Fed with the reference's draws, every vector and every price agrees to 1e-9, round after round."""
-    problem = problem_of(PROTOCOLS[name], n_factors=n_factors)
+    _assert_same_numbers(problem_of(PROTOCOLS[name], n_factors=n_factors))
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_the_same_draws_give_the_same_numbers_in_every_model(name: str) -> None:
+    """The same for pairs and for factorization machines."""
+    model, protocol = OTHER_MODELS[name]
+    _assert_same_numbers(problem_of(protocol, model=model, step=0.1))
+
+
+def _assert_same_numbers(problem: Problem) -> None:
     reference = ReferenceEngine(problem, record_draws=True)
     cpu = CpuEngine(problem, dtype=np.float64)
     assert reference.recorded_draws is not None

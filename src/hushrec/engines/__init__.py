@@ -11,7 +11,7 @@ from hushrec.problem import Problem
 from hushrec.randomness import FloatArray
 
 Remark = Callable[[str], None]
-CPU_MODELS = ("mf",)
+CPU_MODELS = ("mf", "bpr", "fm")
 
 State = dict[str, npt.NDArray[np.generic]]
 

@@ -1,8 +1,11 @@
-"""All clients at once on the processor's cores: `plain`, `isgld` and `sdcf` without an object per client.
+"""All clients at once on the processor's cores: every model and protocol without an object per client.
 
 It uses what is equal in distribution and what an observer of the sums could not tell apart: items are chosen 64 at a
 time or by geometric gaps, the summed noise of an item is one Gaussian, fakes come from the inverse CDF. Fed with
 the `Draws` that `reference` recorded, it computes the same numbers to rounding.
+
+The kernels know products of rows, ratings or pairs. A factorization machine is a product too: of (w, u², u³, 1) and
+(1, e_1, e_2, base), so that its rows are made before a round, and its public columns move after.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,13 +21,15 @@ from numba.core import event
 
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
 from hushrec.client import LARGEST_ITEM_NORM, SMALLEST_MEAN_ITEM_NORM
-from hushrec.engines import CPU_MODELS, Remark, State, cpu_kernels
+from hushrec.engines import CPU_MODELS, Remark, State, cpu_kernels, cpu_pairs
 from hushrec.engines.cpu_kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
+from hushrec.engines.cpu_pairs import Pairing
 from hushrec.engines.philox import Stream, make_stream
 from hushrec.engines.responses import fill_permanent, threshold
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import GradientReport
+from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem
 from hushrec.protocols import Draws, Sdcf
 from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
@@ -79,14 +84,17 @@ class CpuEngine:
         self._record_users = _checked_users(problem, record_users)
         self._dtype = np.dtype(dtype)
         self._remark = remark
-        start = Vectors(self._padded(problem.initial_user_vectors()), self._padded(problem.initial_item_vectors()))
+        start = Vectors(
+            self._with_constant(self._padded(problem.initial_user_vectors())),
+            self._padded(problem.initial_item_vectors()),
+        )
         self._state = _State(0, start, np.zeros(problem.n_users), 0)
         self._profiles = Profiles(problem.starts, problem.items.astype(np.uint32), self._training_values())
         self._probabilities = _selection_probabilities(problem)
         self._choices = self._empty_choices()
         self._epoch = -1
         self._borders = _block_borders(problem)
-        shape = (len(self._borders) - 1, *start.items.shape)
+        shape = (len(self._borders) - 1, problem.n_items, start.items.shape[1])
         self._sums = np.empty(shape, self._dtype)
         self._counts = np.empty(shape[:2], np.int64)
 
@@ -111,7 +119,7 @@ class CpuEngine:
         with self._compilation_announced():
             round_number = self.round_number + 1
             self._renew_permanent_bits(round_number)
-            self._play(round_number, _given(self.problem, draws), draws)
+            self._play(round_number, _given(self.problem, draws), self._pairing(round_number, draws), draws)
 
     def value_rho(self) -> FloatArray:
         return self._state.rho.copy()
@@ -146,13 +154,15 @@ class CpuEngine:
 
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _play(self, round_number: int, given: Given, draws: Mapping[int, Draws] | None) -> None:
+    def _play(self, round_number: int, given: Given, pairing: Pairing, draws: Mapping[int, Draws] | None) -> None:
         """Computes the round beside the current state, and takes it over at once: an interruption changes nothing."""
         step, streams, state = self._step(round_number), self._streams(round_number), self._state
-        known = self._known_noise(round_number, step, streams, given, draws)
-        outcome, largest = self._answer(step, streams, given)
+        vectors = Vectors(state.vectors.users, self._kernel_rows())
+        known = self._known_noise(round_number, step, streams, given, pairing, vectors, draws)
+        outcome, largest = self._answer(step, streams, given, pairing, vectors)
         self._check_gradients(round_number, largest)
-        moved, n_reports = self._move(step, streams, known)
+        derives = isinstance(self.problem.model, FactorizationMachine)
+        moved, n_reports = (self._derive_moves if derives else self._move)(step, streams, known)
         self._state = _State(
             round_number,
             Vectors(outcome.users, moved),
@@ -162,16 +172,25 @@ class CpuEngine:
         if self._record_users:
             self.recorded.append(known.reports)
 
-    def _answer(self, step: Step, streams: Streams, given: Given) -> tuple[Outcome, float]:
+    def _answer(
+        self, step: Step, streams: Streams, given: Given, pairing: Pairing, vectors: Vectors
+    ) -> tuple[Outcome, float]:
         """Everybody's answer into the sums of the blocks; what became of the users, and the largest |e| ‖u‖ sent."""
-        vectors = self._state.vectors
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
-        common = (self._profiles, self._choices, given, streams, step, vectors, outcome)
+        common: tuple[Any, ...] = (self._profiles, self._choices, given, streams, step, vectors, outcome)
+        kernel: Any = cpu_kernels.answer_block
+        if self.problem.model.one_class:
+            common, kernel = (*common[:3], pairing, *common[3:]), cpu_pairs.answer_block
 
         def answer(block: int, first: int, stop: int) -> float:
-            return float(cpu_kernels.answer_block(first, stop, *common, self._sums[block], self._counts[block]))
+            return float(kernel(first, stop, *common, self._sums[block], self._counts[block]))
 
-        return outcome, max(_in_threads(answer, _parts(self._borders)))
+        largest = max(_in_threads(answer, _parts(self._borders)))
+        if isinstance(self.problem.model, FactorizationMachine):
+            self._with_constant(outcome.users)  # which is not learned
+            squares = np.square(vectors.users, dtype=np.float64)
+            outcome.rho[:] *= 1 - squares[:, 0] / squares.sum(axis=1)  # the user's own bias is not sent
+        return outcome, largest
 
     def _move(self, step: Step, streams: Streams, known: _Known) -> tuple[Rows, int]:
         """The new item vectors, and how many reports moved them."""
@@ -183,6 +202,52 @@ class CpuEngine:
             return int(cpu_kernels.move_items(first, stop, *common))
 
         return moved, sum(_in_threads(move, _parts(_even_borders(len(moved)))))
+
+    def _derive_moves(self, step: Step, streams: Streams, known: _Known) -> tuple[Rows, int]:
+        """The new public table of a factorization machine, from the sum of each item's reports as a server has it."""
+        problem, width = self.problem, self.problem.model.item_width
+        table = self.item_vectors
+        counts = self._counts.sum(axis=0)
+        total = self._sums.sum(axis=0, dtype=np.float64)  # Σ e (w, u², u³, 1)
+        data = step.size * step.data_weight * np.concatenate([total[:, width : width + 1], total[:, 1:width]], axis=1)
+        unknown = counts - known.counts if len(known.counts) else counts
+        noise = cpu_kernels.item_normals(streams.item_noise, problem.n_items, width)
+        noise *= np.sqrt(step.size * unknown)[:, None]
+        if len(known.counts):
+            noise += known.noise[:, :width]
+        prior = step.size * problem.terms.item_regularization
+        sums = data - counts[:, None] * prior * table[: problem.n_items] + noise
+        return self._padded(problem.model.move_items(table, sums, counts, prior)), int(counts.sum())
+
+    def _kernel_rows(self) -> Rows:
+        """What predictions need of the items, as the kernels multiply it: V, or (1, e_1, e_2, base)."""
+        model = self.problem.model
+        if not isinstance(model, FactorizationMachine):
+            return self._state.vectors.items
+        rows = model.item_rows(self.item_vectors)
+        return self._padded(np.concatenate([np.ones((len(rows), 1)), rows[:, 1:], rows[:, :1]], axis=1))
+
+    def _with_constant(self, users: Rows) -> Rows:
+        """Users of a factorization machine carry a 1 behind their numbers, which multiplies an item's base."""
+        if isinstance(self.problem.model, FactorizationMachine):
+            users[:, self.problem.model.user_width] = 1
+        return users
+
+    def _pairing(self, round_number: int, draws: Mapping[int, Draws] | None) -> Pairing:
+        """Where this round's partners come from."""
+        nobody = np.empty(0, np.uint32)
+        own = [draws[user].user_partners for user in sorted(draws)] if draws else []
+        selected = [draws[user].selected_partners for user in sorted(draws)] if draws else []
+        of_ratings = np.zeros(len(self.problem.items) if draws else 0, np.uint32)
+        if draws and self.problem.model.one_class:
+            takes_part = np.isin(np.arange(self.problem.n_users), list(draws))
+            of_ratings[np.repeat(takes_part, self.problem.rated_counts)] = np.concatenate(own)
+        return Pairing(
+            self._stream(Purpose.USER_PAIRS, round_number),
+            self._stream(Purpose.SELECTED_PAIRS, round_number),
+            of_ratings,
+            np.concatenate(selected).astype(np.uint32) if selected else nobody,
+        )
 
     def _step(self, round_number: int) -> Step:
         terms = self.problem.terms
@@ -204,7 +269,8 @@ class CpuEngine:
     def _padded(self, rows: FloatArray) -> Rows:
         """Rows of whole registers: zeros behind the numbers that count."""
         per_register = REGISTER_BYTES // self._dtype.itemsize
-        width = -(-rows.shape[1] // per_register) * per_register
+        n_numbers = self.problem.model.item_width + isinstance(self.problem.model, FactorizationMachine)
+        width = -(-n_numbers // per_register) * per_register
         padded = np.zeros((len(rows), width), self._dtype)
         padded[:, : rows.shape[1]] = rows
         return padded
@@ -230,7 +296,8 @@ class CpuEngine:
             nothing, nowhere = np.zeros(0), np.zeros(0, np.uint64)
             return Choices(bits, nothing, nothing, nowhere, nowhere, nothing)
         zero, one = self._probabilities.prob_send_zero, self._probabilities.prob_send_one
-        epsilon_g = np.array([_sdcf(problem, user).epsilon_g for user in range(n_users)])
+        bounds = [_sdcf(problem, user).epsilon_g for user in range(n_users)]
+        epsilon_g = np.array([np.inf if bound is None else bound for bound in bounds])  # no fakes: nothing to bound
         return Choices(bits, zero, one, _thresholds(zero), _thresholds(one), epsilon_g)
 
     def _renew_permanent_bits(self, round_number: int) -> None:
@@ -259,17 +326,20 @@ class CpuEngine:
         step: Step,
         streams: Streams,
         given: Given,
+        pairing: Pairing,
+        vectors: Vectors,
         draws: Mapping[int, Draws] | None,
     ) -> _Known:
         """What is known of the noise, report by report: of all users where draws are given, else of recorded ones."""
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):
             return _Known(np.empty((0, 0)), np.empty(0, np.int64), {})
-        noise = np.zeros(self._state.vectors.items.shape)
+        noise = np.zeros(vectors.items.shape)
         counts = np.zeros(len(noise), np.int64)
         reports: dict[int, GradientReport] = {}
         for user in users:
-            items, gradients = self._answer_of(user, step, streams, given)
+            items, errors = self._answer_of(user, streams, given, pairing, vectors)
+            gradients = self._gradients_of(user, items, errors, step)
             own = self._noise_of(user, round_number, len(items), step) if draws is None else draws[user].gradient_noise
             noise[items, : own.shape[1]] += own
             counts[items] += 1
@@ -277,18 +347,25 @@ class CpuEngine:
                 reports[user] = GradientReport(round_number, items, gradients + own)
         return _Known(noise, counts, reports)
 
-    def _answer_of(self, user: int, step: Step, streams: Streams, given: Given) -> tuple[IntArray, FloatArray]:
-        """Items and gradients before noise of one user in the round to come: what the kernel is going to sum."""
-        vectors = self._state.vectors
+    def _answer_of(
+        self, user: int, streams: Streams, given: Given, pairing: Pairing, vectors: Vectors
+    ) -> tuple[IntArray, FloatArray]:
+        """Items of one user in the round to come and their errors: what the kernel is going to sum."""
         begin, end = self._profiles.starts[user], self._profiles.starts[user + 1]
         rated, values = self._profiles.items[begin:end], self._profiles.values[begin:end]
-        items, errors = cpu_kernels.answer_one(
-            user, rated, values, self._choices, given, streams, vectors.users[user], vectors.items
-        )
-        width = step.n_factors
-        data = step.size * step.data_weight * np.outer(errors, vectors.users[user, :width])
+        own = (vectors.users[user], vectors.items)
+        if self.problem.model.one_class:
+            found = cpu_pairs.answer_one(user, begin, rated, self._choices, given, pairing, streams, *own)
+        else:
+            found = cpu_kernels.answer_one(user, rated, values, self._choices, given, streams, *own)
+        return found[0].astype(np.int64), found[1]
+
+    def _gradients_of(self, user: int, items: IntArray, errors: FloatArray, step: Step) -> FloatArray:
+        """What this user sends for these items, before noise."""
+        width, vectors = step.n_factors, self._state.vectors
+        direction = self.problem.model.direction(vectors.users[user, :width].astype(np.float64))
         prior = step.size * vectors.items[items, :width] * step.item_regularization[:width]
-        return items.astype(np.int64), data - prior
+        return step.size * step.data_weight * np.outer(errors, direction) - prior
 
     def _noise_of(self, user: int, round_number: int, count: int, step: Step) -> FloatArray:
         rng = SeededRandomness(self.problem.seed, user).stream(Purpose.GRADIENT_NOISE, round_number)
@@ -352,8 +429,8 @@ def _sdcf(problem: Problem, user: int) -> Sdcf:
     protocol = problem.protocol(user)
     if not isinstance(protocol, Sdcf):
         raise ParameterError(f"engine cpu needs one protocol for all users, got sdcf and {protocol.name}.")
-    if protocol.epsilon_g is None:
-        raise ParameterError("sdcf with model mf needs epsilon_g, got none.")
+    if protocol.epsilon_g is None and not problem.model.one_class:
+        raise ParameterError("epsilon_g must be given: this model needs fake errors.")
     return protocol
 
 
@@ -410,7 +487,8 @@ def _given(problem: Problem, draws: Mapping[int, Draws] | None) -> Given:
         own = draws[user]
         rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
         fakes = np.zeros(len(own.selected))
-        fakes[~np.isin(own.selected, rated)] = own.fake_errors
+        if not problem.model.one_class:
+            fakes[~np.isin(own.selected, rated)] = own.fake_errors
         counts[user], user_noise[user] = len(own.selected), own.user_noise
         items.append(own.selected)
         errors.append(fakes)

@@ -299,6 +299,15 @@ def move_items(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def item_normals(stream, n_items, width):  # type: ignore[no-untyped-def]
+    """The standard normal draws that `move_items` makes for each item, `(n_items, width)`."""
+    words, noise = np.empty(width + 2, np.uint64), np.empty((n_items, width))
+    for item in range(n_items):
+        fill_normal(stream, item, words, noise[item])
+    return noise
+
+
+@njit(cache=True)
 def answer_one(user, rated, values, choices, given, streams, user_vector, item_vectors):  # type: ignore[no-untyped-def]
     """What `answer_block` sums for one user in this round: the items, and the error of each."""
     n_items, width = item_vectors.shape

@@ -1,0 +1,220 @@
+"""One round of pairwise ranking for all users at once, in Numba: `cpu_kernels` with pairs in place of ratings.
+
+A user's unrated items are listed once a round, so that a partner costs one random word. Sums, noise and the order of
+blocks are those of `cpu_kernels`.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from hushrec.engines.cpu_kernels import (
+    REORDER,
+    add_reports,
+    draw_selection,
+    make_scratch,
+    squared_norm,
+    update_user,
+)
+from hushrec.engines.normal import open_uniform
+from hushrec.engines.philox import Stream, fill_words
+
+PARTNER = np.uint8(2)  # an unrated item that this round's own pairs hold already
+
+
+class Pairing(NamedTuple):
+    """Where partners come from: streams, or the draws that were given, side by side (empty where drawn)."""
+
+    user_pairs: Stream
+    selected_pairs: Stream
+    user_partners: npt.NDArray[np.uint32]  # (n_ratings,)
+    selected_partners: npt.NDArray[np.uint32]  # at the places of the given selection
+
+
+class PairScratch(NamedTuple):
+    """What one block of users works with besides `Scratch`."""
+
+    partners: npt.NDArray[np.uint32]  # (most ratings of a user,)
+    is_rated: npt.NDArray[np.uint8]  # (n_items,), zeros between users
+    unrated: npt.NDArray[np.uint32]  # (n_items,)
+
+
+@njit(cache=True)
+def make_pair_scratch(n_items, most_rated):  # type: ignore[no-untyped-def]
+    """Fresh scratch for one block."""
+    return PairScratch(
+        partners=np.empty(most_rated, np.uint32),
+        is_rated=np.zeros(n_items, np.uint8),
+        unrated=np.empty(n_items, np.uint32),
+    )
+
+
+@njit(cache=True)
+def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
+    """The items without a mark, rising; returns how many."""
+    count = 0
+    for item in range(len(is_rated)):
+        unrated[count] = item
+        count += is_rated[item] == 0
+    return count
+
+
+@njit(cache=True)
+def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no-untyped-def]
+    """Uniform draws from the candidates, one word each."""
+    fill_words(stream, user, 0, words[: (len(partners) + 1) // 2 * 2])
+    for place in range(len(partners)):
+        partners[place] = candidates[int(open_uniform(words[place]) * len(candidates))]
+
+
+@njit(cache=True, fastmath=REORDER)
+def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-untyped-def]
+    """X = u v_jᵀ − u v_j'ᵀ."""
+    row, far = item_vectors[item], item_vectors[other]
+    product = (row[0] - far[0]) * user_vector[0]
+    for k in range(1, len(row)):
+        product += (row[k] - far[k]) * user_vector[k]
+    return product
+
+
+@njit(cache=True, fastmath=REORDER)
+def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
+    """The s = 1 / (1 + exp(x)) of every own pair, and Σ s (v_j − v_j')."""
+    pull[:] = 0
+    for place in range(len(rated)):
+        error = 1 / (1 + math.exp(pair_product(rated[place], partners[place], user_vector, item_vectors)))
+        errors[place] = error
+        row, far = item_vectors[rated[place]], item_vectors[partners[place]]
+        weight = errors[place]
+        for k in range(len(row)):
+            pull[k] += weight * (row[k] - far[k])
+
+
+@njit(cache=True)
+def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
+    """Every rated item with its own error, every distinct partner with that of its first pair; returns how many."""
+    count = len(rated)
+    selected[:count] = rated
+    selected_errors[:count] = errors
+    for place in range(len(rated)):
+        partner = partners[place]
+        if is_rated[partner] != PARTNER:
+            is_rated[partner] = PARTNER
+            selected[count] = partner
+            selected_errors[count] = -errors[place]
+            count += 1
+    for place in range(len(rated)):
+        is_rated[partners[place]] = 0
+    return count
+
+
+@njit(cache=True)
+def choose_selected(  # type: ignore[no-untyped-def]
+    user, rated, unrated, choices, given, pairing, streams, user_vector, item_vectors, scratch, is_rated
+):
+    """The selection, given or drawn, and the error of each item in a pair of its own; returns how many."""
+    selected, errors, words = scratch.selected, scratch.selected_errors, scratch.words
+    is_given = len(given.starts) > 0
+    start = given.starts[user] if is_given else 0
+    if is_given:
+        count = given.starts[user + 1] - start
+        selected[:count] = given.items[start : start + count]
+    else:
+        count = draw_selection(user, choices, streams, scratch)
+        fill_words(pairing.selected_pairs, user, 0, words[: (count + 1) // 2 * 2])
+    for place in range(count):
+        item = selected[place]
+        candidates = unrated if is_rated[item] else rated
+        if is_given:
+            other = pairing.selected_partners[start + place]
+        else:
+            other = candidates[int(open_uniform(words[place]) * len(candidates))]
+        product = pair_product(item, other, user_vector, item_vectors)
+        errors[place] = 1 / (1 + math.exp(product)) if is_rated[item] else -1 / (1 + math.exp(-product))
+    return count
+
+
+@njit(cache=True)
+def answer_pairs(  # type: ignore[no-untyped-def]
+    user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors, scratch, pair_scratch
+):
+    """Own pairs, then the selection with its errors, into scratch; returns how many items are selected."""
+    is_rated, partners = pair_scratch.is_rated, pair_scratch.partners[: len(rated)]
+    for place in range(len(rated)):
+        is_rated[rated[place]] = 1
+    unrated = pair_scratch.unrated[: list_unrated(is_rated, pair_scratch.unrated)]
+    if len(given.starts) > 0:
+        partners[:] = pairing.user_partners[begin : begin + len(rated)]
+    else:
+        draw_partners(pairing.user_pairs, user, unrated, scratch.words, partners)
+    errors = scratch.errors[: len(rated)]
+    own_errors(rated, partners, user_vector, item_vectors, errors, scratch.pull)
+    if choices.bits.shape[1] == 0:
+        count = choose_both_ends(rated, partners, errors, is_rated, scratch.selected, scratch.selected_errors)
+    else:
+        count = choose_selected(
+            user, rated, unrated, choices, given, pairing, streams, user_vector, item_vectors, scratch, is_rated
+        )
+    for place in range(len(rated)):
+        is_rated[rated[place]] = 0
+    return count
+
+
+@njit(cache=True, nogil=True)
+def answer_block(  # type: ignore[no-untyped-def]
+    first_user, stop_user, profiles, choices, given, pairing, streams, step, vectors, outcome, sums, counts
+):
+    """Every user of one block answers, as in `cpu_kernels.answer_block`; who has no pairs takes no part."""
+    n_items, width = vectors.items.shape
+    most_rated = 0
+    for user in range(first_user, stop_user):
+        most_rated = max(most_rated, profiles.starts[user + 1] - profiles.starts[user])
+    scratch = make_scratch(n_items, width, most_rated, choices.bits.shape[1], vectors.items)
+    pair_scratch = make_pair_scratch(n_items, most_rated)
+    sums[:] = 0
+    counts[:] = 0
+    largest = 0.0
+    for user in range(first_user, stop_user):
+        begin, end = profiles.starts[user], profiles.starts[user + 1]
+        if begin == end or end - begin == n_items:
+            continue
+        user_vector = vectors.users[user]
+        count = answer_pairs(
+            user,
+            begin,
+            profiles.items[begin:end],
+            choices,
+            given,
+            pairing,
+            streams,
+            user_vector,
+            vectors.items,
+            scratch,
+            pair_scratch,
+        )
+        squares, peak = add_reports(
+            scratch.selected[:count], scratch.selected_errors[:count], user_vector, sums, counts
+        )
+        norm = squared_norm(user_vector)
+        outcome.rho[user] = 0.5 * step.size * step.data_weight**2 * squares * norm
+        largest = max(largest, peak * math.sqrt(norm))
+        update_user(user, user_vector, end - begin, step, given, streams, scratch, outcome.users[user])
+    return largest
+
+
+@njit(cache=True)
+def answer_one(  # type: ignore[no-untyped-def]
+    user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors
+):
+    """What `answer_block` sums for one user in this round: the items, rising, and the error of each."""
+    n_items, width = item_vectors.shape
+    scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
+    pair_scratch = make_pair_scratch(n_items, len(rated))
+    count = answer_pairs(
+        user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors, scratch, pair_scratch
+    )
+    order = np.argsort(scratch.selected[:count])
+    return scratch.selected[:count][order], scratch.selected_errors[:count][order]
