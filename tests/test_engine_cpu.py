@@ -5,6 +5,7 @@ import math
 import numba
 import numpy as np
 import pytest
+from scipy.stats import ttest_ind
 
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import make_engine
@@ -14,6 +15,7 @@ from hushrec.errors import ParameterError
 from hushrec.models import Model, make_model
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
+from hushrec.server import Server
 
 FALSE_ALARM = 1e-6
 
@@ -109,12 +111,54 @@ def test_own_draws_learn_like_the_reference() -> None:
     assert abs(np.mean(errors["cpu"]) - np.mean(errors["reference"])) < 6 * spread
 
 
+@pytest.mark.parametrize("name", ["bpr, plain", "bpr, sdcf", "fm, sdcf"])
+def test_one_round_of_own_draws_has_the_law_of_the_reference(name: str) -> None:
+    """From one start, over 60 seeds, every number of V and U has the same mean after a round in both engines.
+
+    Welch's test of each number, the false-alarm rate shared among them: one false alarm in a million.
+    """
+    model, protocol = OTHER_MODELS[name]
+    start = CpuEngine(problem_of(protocol, model=model, step=0.1, seed=0), dtype=np.float64)
+    results: dict[str, list[np.ndarray]] = {"cpu": [], "reference": []}
+    for seed in range(60):
+        problem = problem_of(protocol, model=model, step=0.1, seed=seed)
+        cpu, reference = CpuEngine(problem, dtype=np.float64), ReferenceEngine(problem)
+        cpu.restore(start.state())
+        state = reference.state()
+        state |= {"item_vectors": start.item_vectors, "client_user_vector": start.user_vectors[problem.active_users]}
+        reference.restore(state)
+        for engine in (cpu, reference):
+            engine.run_round()
+            users = engine.user_vectors[problem.active_users]
+            results[engine.name].append(np.concatenate([engine.item_vectors.ravel(), users.ravel()]))
+    moved = np.std(results["cpu"], axis=0) > 1e-9
+    p_values = ttest_ind(*(np.array(found)[:, moved] for found in results.values()), equal_var=False).pvalue
+    assert p_values.min() > FALSE_ALARM / moved.sum()
+
+
 def test_the_default_engine_by_name() -> None:
     """`make_engine` knows cpu and reference, and nothing else."""
     problem = problem_of(Plain())
     assert make_engine("cpu", problem).name == "cpu"
     with pytest.raises(ParameterError, match="engine must be cpu, gpu or reference, got abacus"):
         make_engine("abacus", problem)
+
+
+@pytest.mark.parametrize("name", OTHER_MODELS)
+def test_a_recorded_report_is_what_was_summed(name: str) -> None:
+    """With everybody recorded, the server that receives the reports moves its table to the engine's."""
+    model, protocol = OTHER_MODELS[name]
+    problem = problem_of(protocol, model=model, step=0.1)
+    engine = CpuEngine(problem, record_users=problem.active_users.tolist(), dtype=np.float64)
+    server = Server(problem.terms, model, problem.initial_item_vectors(), problem.active_users.tolist())
+    for round_number in (1, 2):
+        engine.run_round()
+        server.start_round()
+        for user, report in engine.recorded[-1].items():
+            server.receive(user, report)
+        server.deadline_passed()
+        np.testing.assert_allclose(engine.item_vectors, server.publish(), rtol=0, atol=1e-9)
+        assert engine.round_number == round_number
 
 
 @pytest.mark.parametrize("name", ["plain", "sdcf"])
