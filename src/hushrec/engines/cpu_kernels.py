@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
+from hushrec.engines.llvm import wide_vectors
 from hushrec.engines.normal import fill_fakes, fill_normal
 from hushrec.engines.philox import Stream, fill_words
-from hushrec.engines.responses import SPARSE, list_items, respond, select_sparse
+from hushrec.engines.responses import SPARSE, list_items, respond, scratch_words, select_sparse
 
 REORDER = {"reassoc", "contract", "nsz"}  # what a sum may do to become a vector sum; NaN stays NaN
 Rows = npt.NDArray[np.floating]
@@ -104,7 +105,7 @@ def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-
         error_of_item=np.full(n_items, np.nan, like.dtype),
         pull=np.zeros(width, like.dtype),
         noise=np.zeros(width),
-        words=np.empty(max(n_items + 2, width + 2, 512), np.uint64),
+        words=np.empty(max(n_items + 2, width + 2, scratch_words(n_words)), np.uint64),
         bits=np.empty(n_words, np.uint64),
         selected=np.empty(n_items, np.uint32),
         selected_errors=np.empty(n_items),
@@ -114,6 +115,7 @@ def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-
 @njit(cache=True, fastmath=REORDER)
 def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
     """E = r − u vᵀ for every rated item, and Σ e v, in one pass over the item vectors."""
+    wide_vectors()
     pull[:] = 0
     for place in range(len(items)):
         row = item_vectors[items[place]]
@@ -192,6 +194,7 @@ def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  
 @njit(cache=True, fastmath=REORDER)
 def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
     """Adds e u to the sum of each selected item; returns Σ e² and the largest |e|."""
+    wide_vectors()
     squares, largest = 0.0, 0.0
     for place in range(len(selected)):
         error = user_vector.dtype.type(errors[place])
@@ -207,6 +210,7 @@ def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no
 @njit(cache=True, fastmath=REORDER)
 def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
     """The own step: u + η (N mean(e v) − u Λ_u) + N(0, η / h)."""
+    wide_vectors()
     width = step.user_regularization.shape[0]
     noise = scratch.noise
     if len(given.starts) > 0:
@@ -229,6 +233,7 @@ def answer_block(  # type: ignore[no-untyped-def]
 
     Returns the largest |e| ‖u‖ that anybody sent.
     """
+    wide_vectors()
     n_items, width = vectors.items.shape
     most_rated = 0
     for user in range(first_user, stop_user):
@@ -273,6 +278,7 @@ def move_items(  # type: ignore[no-untyped-def]
     Adds up the blocks in their order. The noise of c reports, N(0, η) each, is one N(0, c η) draw; of
     `known_counts` reports the noise is known, and its sum is in `known_noise`. Returns the number of reports.
     """
+    wide_vectors()
     n_blocks, _, width = sums.shape
     words, noise = np.empty(width + 2, np.uint64), np.zeros(width)
     n_reports = 0

@@ -11,8 +11,9 @@ import math
 import numpy as np
 from numba import njit
 
+from hushrec.engines.llvm import lowest_bit, wide_vectors
 from hushrec.engines.normal import open_uniform
-from hushrec.engines.philox import fill_words
+from hushrec.engines.philox import draw_block, fill_words
 
 BITS = 53  # of a uniform number, as in NumPy
 SPARSE = 0.02  # probabilities below it are drawn by gaps
@@ -21,7 +22,8 @@ _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _WORD = np.uint64(64)
 _CHUNK = 512  # random words drawn at a time; even
-_SUBSET_BLOCK = 2**31  # far behind the blocks that the bits themselves use
+_JOINT = 8  # highest bits that are compared for all items together; even
+_REST_BLOCK, _SUBSET_BLOCK = 2**30, 2**31  # far behind the blocks that come first
 
 
 def threshold(probability: float) -> np.uint64:
@@ -30,43 +32,62 @@ def threshold(probability: float) -> np.uint64:
 
 
 @njit(cache=True)
-def lowest_bit(word):  # type: ignore[no-untyped-def]
-    """The place of the lowest one of a word that is not zero."""
-    return _count_ones((word & (~word + _ONE)) - _ONE)
-
-
-@njit(cache=True)
-def _count_ones(word):  # type: ignore[no-untyped-def]
-    word = word - ((word >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return (word * np.uint64(0x0101010101010101)) >> np.uint64(56)
-
-
-@njit(cache=True)
 def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no-untyped-def]
     """For each item of `bits`, a one with the probability that goes with its bit; 64 items to a word.
 
-    `if_zero`, `if_one` are multiples of 2^-53 (`threshold`), `words` is scratch of `_CHUNK` words.
+    `if_zero`, `if_one` are multiples of 2^-53 (`threshold`), `words` is scratch (`scratch_words`).
     """
-    used, block = _CHUNK, 0
+    n_words = len(bits)
+    undecided, random = words[:n_words], words[n_words : (_JOINT + 1) * n_words]
+    fill_words(stream, user, 0, random)
+    _compare_first_bits(bits, if_zero, if_one, random, undecided, out)
+    _compare_rest(stream, user, bits, if_zero, if_one, undecided, out)
+
+
+@njit(cache=True)
+def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type: ignore[no-untyped-def]
+    """Compares the `_JOINT` highest bits of uniform numbers and probabilities, for all items together."""
+    wide_vectors()
     for place in range(len(bits)):
         ones = bits[place]
-        # The bit of weight 1 of a probability is set for certainty alone.
-        drawn = (ones if if_one >> np.uint64(BITS) else _ZERO) | (~ones if if_zero >> np.uint64(BITS) else _ZERO)
-        open_lanes = ~drawn
-        weight = np.uint64(BITS)
-        while open_lanes != _ZERO and weight > _ZERO:
-            weight -= _ONE
-            if used == _CHUNK:
-                fill_words(stream, user, block, words[:_CHUNK])
-                used, block = 0, block + _CHUNK // 2
-            random = words[used]
-            used += 1
-            chance = (ones & (_ZERO - ((if_one >> weight) & _ONE))) | (~ones & (_ZERO - ((if_zero >> weight) & _ONE)))
-            drawn |= open_lanes & chance & ~random
-            open_lanes &= ~(chance ^ random)
+        drawn = _chance(ones, if_zero, if_one, BITS)  # the bit of weight 1 of a probability: certainty
+        lanes = ~drawn
+        for step in range(_JOINT):
+            chance, word = _chance(ones, if_zero, if_one, BITS - 1 - step), random[step * len(bits) + place]
+            drawn |= lanes & chance & ~word
+            lanes &= ~(chance ^ word)
         out[place] = drawn
+        undecided[place] = lanes
+
+
+@njit(inline="always")
+def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
+    """The bit of this weight of each item's probability, 64 items to a word."""
+    place = np.uint64(weight)
+    return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))
+
+
+@njit(cache=True)
+def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
+    """Settles the few comparisons that the highest bits left open, word by word."""
+    block = _REST_BLOCK
+    for place in range(len(bits)):
+        weight = BITS - _JOINT
+        while undecided[place] != _ZERO and weight > 0:
+            words = draw_block(stream, user, block)
+            block += 1
+            for word in words:
+                weight -= 1
+                if weight >= 0:
+                    chance = _chance(bits[place], if_zero, if_one, weight)
+                    out[place] |= undecided[place] & chance & ~word
+                    undecided[place] &= ~(chance ^ word)
+
+
+@njit(cache=True)
+def scratch_words(n_words):  # type: ignore[no-untyped-def]
+    """How much scratch a choice among 64 n_words items needs."""
+    return max((_JOINT + 1) * n_words, _CHUNK)
 
 
 @njit(cache=True)
@@ -120,7 +141,7 @@ def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bit
         rated = items[starts[user] : starts[user + 1]]
         if len(rated) == 0:
             continue
-        words = np.empty(max(_CHUNK, len(rated) + 1), np.uint64)
+        words = np.empty(max(scratch_words(bits.shape[1]), len(rated) + 1), np.uint64)
         truth = np.zeros(bits.shape[1], np.uint64)
         _mark_rated(rated, caps[user], stream, user, words, truth)
         respond(stream, user, truth, flip[user], flip[user], words, bits[user])
