@@ -54,6 +54,21 @@ def test_runs_of_a_split_share_its_ratings(small_grid):
     assert len(problems[0].items) == np.count_nonzero(~small_grid.held_out[0])
 
 
+def test_a_shared_problem_equals_one_made_alone(small_grid):
+    """Whatever a run differs in from the first of its split: terms and ratings are those of its own problem."""
+    others = [
+        {**small_grid.runs[4], **change} for change in ({}, {"step": 0.2}, {"reports_per_client": 3.0}, {"seed": 5})
+    ]
+    runs = [small_grid.runs[0], *others]
+    for run, problem in zip(runs, make_problems(small_grid, runs), strict=True):
+        alone = make_problems(small_grid, [run])[0]
+        for name in ("step", "reports_per_client", "data_weight", "max_rounds", "epoch_rounds"):
+            assert getattr(problem.terms, name) == pytest.approx(getattr(alone.terms, name))
+        np.testing.assert_array_equal(problem.terms.user_regularization, alone.terms.user_regularization)
+        np.testing.assert_array_equal(problem.items, alone.items)
+        assert problem.seed == alone.seed
+
+
 def test_a_grid_is_the_same_however_it_is_cut(small_grid, monkeypatch):
     """All runs at once, two at a time, and cut again when memory runs out: the same curves to rounding."""
     whole = run_grid(small_grid, device="cpu")
@@ -73,7 +88,9 @@ def test_a_grid_is_the_same_however_it_is_cut(small_grid, monkeypatch):
     monkeypatch.setattr(grids, "_run_batch", too_much)
     again = run_grid(small_grid, device="cpu")
     assert again.about["batches"] == 2
-    for other in (cut, again):
+    few = run_grid(small_grid, device="cpu", splits_at_once=1)
+    assert few.about["batches"] == 2
+    for other in (cut, again, few):
         np.testing.assert_allclose(other.curve, whole.curve, atol=1e-4)
         np.testing.assert_allclose(other.bytes_per_client_round, whole.bytes_per_client_round, rtol=1e-6)
 
@@ -89,3 +106,14 @@ def test_the_loop_keeps_what_succeeds(small_grid, tmp_path, capsys):
     assert result.curve.shape == (6, 4)
     assert result.about["runs"] == 6
     assert main([str(tmp_path / "out"), str(tmp_path / "good.npz")]) == 0
+
+
+def test_a_grid_that_takes_too_long_keeps_whole_splits(small_grid, tmp_path, capsys):
+    """After the first batch there is no time for the second: its runs stay without a curve, and the file says so."""
+    small_grid.save(tmp_path / "grid.npz")
+    arguments = ["--seconds", "0.000001", "--splits-at-once", "1", str(tmp_path / "out"), str(tmp_path / "grid.npz")]
+    assert main(arguments) == 0
+    assert "3 of 6 runs" in capsys.readouterr().out
+    result = GridResult.load(tmp_path / "out" / "grid.npz")
+    whole = [bool(np.isfinite(row).all()) for row in result.curve]
+    assert whole == [run["split"] == 0 for run in result.about["run_settings"]]

@@ -30,6 +30,10 @@ class FakeLaw:
     mass: torch.Tensor  # exp(−ε_g)
     bound: torch.Tensor  # α
 
+    def of_run(self, run: int) -> "FakeLaw":
+        """The law of one run's users."""
+        return FakeLaw(*(entry[run] for entry in vars(self).values()))
+
     def errors(self, uniform: torch.Tensor) -> torch.Tensor:
         """Fakes for `uniform` `(g, n, m)` in [0, 1)."""
         half_cell = 2.0**-25

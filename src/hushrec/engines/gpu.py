@@ -146,22 +146,26 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        parts = [self._dense_sums_of_one(run) for run in self._runs]
-        users = dense.UserSums(*(torch.stack(rows) for rows in zip(*(vars(u).values() for u, _ in parts), strict=True)))
-        items = dense.ItemSums(*(torch.stack(rows) for rows in zip(*(vars(i).values() for _, i in parts), strict=True)))
-        return users, items
+        """Run by run: the cells of one alone keep a GPU busy, and those of the others need not be in memory."""
+        users = [
+            dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
+        ]
+        mean, deviation = (torch.stack([getattr(u, name) for u in users]) for name in ("error_mean", "error_deviation"))
+        law = dense.fake_law(mean, deviation, self._epsilon_g)
+        items = [self._dense_item_sums(run, law.of_run(run)) for run in self._runs]
+        gradients = torch.stack([entry.gradients for entry in users])
+        columns = zip(*(vars(entry).values() for entry in items), strict=True)
+        return dense.UserSums(gradients, mean, deviation), dense.ItemSums(*(torch.stack(rows) for rows in columns))
 
-    def _dense_sums_of_one(self, run: int) -> tuple[dense.UserSums, dense.ItemSums]:
-        """One run at a time: its cells alone keep a GPU busy, and nothing of another run is in memory."""
+    def _dense_item_sums(self, run: int, law: dense.FakeLaw) -> dense.ItemSums:
         assert self._bits is not None
-        values = self._values[self._sets[run]]
-        u, v = self.user_vectors[run], self.item_vectors[run]
-        users = dense.user_sums(values, self._counts[run], u, v)
-        law = dense.fake_law(users.error_mean, users.error_deviation, self._epsilon_g[run])
         uniform = self._uniform(run, Purpose.SELECTION)
         selected = dense.select_cells(self._bits[run], self._zero[run], self._one[run], uniform)
         fakes = law.errors(self._uniform(run, Purpose.FAKE_ERRORS)).to(self._dtype)
-        return users, dense.item_sums(values, selected, fakes, u, v)
+        return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
+
+    def _vectors(self, run: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.user_vectors[run], self.item_vectors[run]
 
     def _noises(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Langevin noise of the users' steps and of the items' mean: variances η/h and η/c."""

@@ -45,9 +45,11 @@ def training_key(problem: Problem) -> tuple[object, ...]:
 
 def training_values(problem: Problem) -> FloatArray:
     """The values that each device trains on, in the order of `problem.items`; noise is drawn for all users at once."""
+    rng = SeededRandomness(problem.seed).stream(Purpose.RATING_NOISE)
+    if len(problem.protocols) == 1:
+        return problem.protocols[0].training_values(problem.values, rng=rng)
     values = problem.values.copy()
     owners = np.repeat(np.arange(problem.n_users), problem.rated_counts)
-    rng = SeededRandomness(problem.seed).stream(Purpose.RATING_NOISE)
     for protocol, users in users_by_protocol(problem).items():
         rows = np.isin(owners, users)
         values[rows] = protocol.training_values(values[rows], rng=rng)

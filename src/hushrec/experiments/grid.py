@@ -2,20 +2,22 @@
 
 Needs numpy, scipy and torch alone, so that a bare machine with a GPU can run it::
 
-    PYTHONPATH=src python3 -m hushrec.experiments.grid OUT GRID.npz [GRID.npz ...]
+    PYTHONPATH=src python3 -m hushrec.experiments.grid [--seconds 150] OUT GRID.npz [GRID.npz ...]
 
 A grid file holds the ratings on the scale 1 to 5, a bit per rating and split (1 = held out), and the settings of every
-run. OUT receives one result file per grid: the curve of every run, and what it cost. A grid that fails does not
-stop the others.
+run. OUT receives one result file per grid: the curve of every run, and what it cost. It is written anew after every
+batch of splits; with `--seconds` a grid stops before the batch that would pass that time, and what is whole is kept.
+A grid that fails does not stop the others.
 """
 
+import argparse
 import json
 import os
 import platform
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -111,23 +113,30 @@ def make_protocol(run: RunSettings) -> DeviceProtocol:
 def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[Problem]:
     """The problem of every run; runs on the same split share its arrays, so that it is sorted and placed once."""
     made: dict[tuple[Any, ...], Problem] = {}
-    shared: dict[int, Problem] = {}
+    sorted_splits: dict[int, Problem] = {}
     problems = []
     for run in runs:
         protocol = make_protocol(run)
-        shape = [run[name] for name in ("split", "seed", "step", "rounds", "factors")]
-        key = (*shape, protocol.selects, run.get("reports_per_client"), run.get("epoch_rounds"))
+        names = ("split", "seed", "step", "rounds", "factors", "reports_per_client", "epoch_rounds")
+        key = (*(run.get(name) for name in names), protocol.selects)
         if key not in made:
-            problem = _training_problem(grid, run, protocol)
-            first = shared.setdefault(run["split"], problem)
-            made[key] = replace(problem, items=first.items, values=first.values, starts=first.starts)
+            first = sorted_splits.get(run["split"])
+            made[key] = _training_problem(grid, run, protocol, first)
+            sorted_splits.setdefault(run["split"], made[key])
         problems.append(replace(made[key], protocols=[protocol]))
     return problems
 
 
-def _training_problem(grid: Grid, run: RunSettings, protocol: DeviceProtocol) -> Problem:
+def _training_problem(grid: Grid, run: RunSettings, protocol: DeviceProtocol, first: Problem | None) -> Problem:
+    """Sorts the training part of a split, or shares the arrays of the first problem on it."""
+    if first is not None and _differs_in_protocol_alone(run, first):
+        n_ratings, n_active = len(first.items), len(first.active_users)
+        reports = n_ratings / n_active if protocol.selects else None
+        weight = n_active * reports if reports else float(n_ratings)
+        terms = replace(first.terms, reports_per_client=reports, data_weight=weight)
+        return replace(first, protocols=[protocol], terms=terms)
     rows = ~grid.held_out[run["split"]]
-    return make_problem(
+    problem = make_problem(
         grid.users[rows],
         grid.items[rows],
         grid.values[rows],
@@ -141,53 +150,86 @@ def _training_problem(grid: Grid, run: RunSettings, protocol: DeviceProtocol) ->
         epoch_rounds=run.get("epoch_rounds"),
         seed=run["seed"],
     )
+    return problem if first is None else replace(problem, items=first.items, values=first.values, starts=first.starts)
 
 
-def run_grid(grid: Grid, *, device: str | None = None, kernels: str | None = None) -> GridResult:
-    """Runs the whole grid in as few batches as fit into memory."""
+def _differs_in_protocol_alone(run: RunSettings, first: Problem) -> bool:
+    shape = (first.seed, first.terms.step, first.terms.max_rounds, first.terms.n_factors, first.terms.epoch_rounds)
+    same = shape == (run["seed"], run["step"], run["rounds"], run["factors"], run.get("epoch_rounds"))
+    return same and run.get("reports_per_client") is None
+
+
+def run_grid(
+    grid: Grid,
+    *,
+    device: str | None = None,
+    kernels: str | None = None,
+    seconds: float = np.inf,
+    splits_at_once: int | None = None,
+    after_batch: Callable[[GridResult], None] | None = None,
+) -> GridResult:
+    """Runs the whole grid in batches of `splits_at_once` splits that fit into memory.
+
+    Stops before a batch that would pass `seconds`, if it takes as long as the one before; its rows stay NaN.
+    """
     import torch
 
     from hushrec.engines.gpu import default_device, runs_at_once
 
     device = device or default_device()
-    order = sorted(range(len(grid.runs)), key=lambda number: grid.runs[number]["split"])
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else CPU_MEMORY
     sets = len({(run["split"], run.get("epsilon"), run.get("clamp")) for run in grid.runs})
-    size = runs_at_once(grid.n_users, grid.n_items, grid.runs[0]["factors"], free, len(order) / sets)
-    rounds = grid.runs[0]["rounds"]
-    result = GridResult(
-        np.full((len(order), rounds), np.nan),
-        np.full(len(order), np.nan),
-        np.full((len(order), 2), np.nan),
-        np.full(len(order), np.nan),
-        {"device": _device_name(device), "torch": torch.__version__, "python": platform.python_version()},
-    )
-    started, in_rounds, n_batches = time.perf_counter(), 0.0, 0
-    waiting = list(_pieces(order, size))
-    while waiting:
+    fitting = runs_at_once(grid.n_users, grid.n_items, grid.runs[0]["factors"], free, len(grid.runs) / sets)
+    waiting = list(_batches(grid, fitting, splits_at_once))
+    about = {"device": _device_name(device), "torch": torch.__version__, "python": platform.python_version()}
+    result = _empty_result(grid, {**about, "seconds": 0.0, "seconds_in_rounds": 0.0, "runs": 0, "batches": 0})
+    longest = 0.0
+    while waiting and result.about["seconds"] + longest <= seconds:
         numbers = waiting.pop(0)
+        started = time.perf_counter()
         try:
-            in_rounds += _run_batch(grid, numbers, result, device, kernels)
+            result.about["seconds_in_rounds"] += _run_batch(grid, numbers, result, device, kernels)
         except torch.OutOfMemoryError:
             if len(numbers) == 1:
                 raise
             waiting[:0] = _pieces(numbers, (len(numbers) + 1) // 2)
             torch.cuda.empty_cache()
-        else:
-            n_batches += 1
-    result.about.update(
-        seconds=time.perf_counter() - started, seconds_in_rounds=in_rounds, runs=len(order), batches=n_batches
-    )
-    result.about.update(bytes_needed=bytes_needed(grid), run_settings=grid.runs)
+            continue
+        longest = max(longest, time.perf_counter() - started)
+        result.about["seconds"] += time.perf_counter() - started
+        result.about["runs"] += len(numbers)
+        result.about["batches"] += 1
+        result.about["bytes_needed"] = bytes_needed(grid, result.about["runs"])
+        if after_batch is not None:
+            after_batch(result)
     return result
 
 
-def bytes_needed(grid: Grid) -> float:
-    """What the fused kernels must read of training values (twice) and bits (once) in all runs and rounds.
+def _empty_result(grid: Grid, about: dict[str, Any]) -> GridResult:
+    n_runs, rounds = len(grid.runs), grid.runs[0]["rounds"]
+    return GridResult(
+        np.full((n_runs, rounds), np.nan),
+        np.full(n_runs, np.nan),
+        np.full((n_runs, 2), np.nan),
+        np.full(n_runs, np.nan),
+        {**about, "run_settings": grid.runs},
+    )
+
+
+def _batches(grid: Grid, fitting: int, splits_at_once: int | None) -> Iterator[Sequence[int]]:
+    """Numbers of runs, a few splits at a time, never more runs than fit."""
+    splits = sorted({run["split"] for run in grid.runs})
+    for some in _pieces(splits, splits_at_once or len(splits)):
+        numbers = [number for number, run in enumerate(grid.runs) if run["split"] in set(some)]
+        yield from _pieces(sorted(numbers, key=lambda number: grid.runs[number]["split"]), fitting)
+
+
+def bytes_needed(grid: Grid, n_runs: int) -> float:
+    """What the fused kernels must read of training values (twice) and bits (once) in that many runs.
 
     Divided by the seconds this is a memory bandwidth; runs that share a training set may find it in the cache.
     """
-    return float(9 * grid.n_users * grid.n_items * sum(run["rounds"] for run in grid.runs))
+    return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])
 
 
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
@@ -236,29 +278,45 @@ def _device_name(device: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs every grid file, each result written when it is whole; 1 if one failed."""
-    kernels = os.environ.get("HUSHREC_KERNELS") or None
-    out = Path(arguments[0])
-    out.mkdir(parents=True, exist_ok=True)
+    """Runs every grid file; 1 if one failed."""
+    parser = argparse.ArgumentParser(prog="hushrec.experiments.grid")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="time for each grid")
+    parser.add_argument("--splits-at-once", type=int, default=5)
+    parser.add_argument("--kernels", choices=["fused", "dense"])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("grids", type=Path, nargs="+")
+    chosen = parser.parse_args(arguments)
+    chosen.out.mkdir(parents=True, exist_ok=True)
     failed = 0
-    for path in map(Path, arguments[1:]):
-        started = time.perf_counter()
+    for path in chosen.grids:
+
+        def keep(result: GridResult, path: Path = path) -> None:
+            result.save(chosen.out / f"{path.stem}.npz")
+            print(f"{path.stem}: {summary(result)}", flush=True)  # noqa: T201
+
         try:
-            result = run_grid(Grid.load(path), kernels=kernels)
+            run_grid(
+                Grid.load(path),
+                kernels=chosen.kernels,
+                seconds=chosen.seconds,
+                splits_at_once=chosen.splits_at_once,
+                after_batch=keep,
+            )
         except Exception:  # the other grids still run
             failed = 1
             print(f"{path.stem}: failed", flush=True)  # noqa: T201
             traceback.print_exc()
-            continue
-        result.save(out / f"{path.stem}.npz")
-        seconds = result.about["seconds_in_rounds"]
-        print(  # noqa: T201
-            f"{path.stem}: {result.about['runs']} runs in {time.perf_counter() - started:.1f} s, {seconds:.1f} s in"
-            f" rounds, {result.about['batches']} batches, {result.about['bytes_needed'] / seconds / 1e12:.2f} TB/s"
-            f" needed; last RMSE {result.curve[:, -1].min():.4f} to {result.curve[:, -1].max():.4f}",
-            flush=True,
-        )
     return failed
+
+
+def summary(result: GridResult) -> str:
+    """One line on what has been run so far."""
+    about, last = result.about, result.curve[:, -1]
+    return (
+        f"{about['runs']} of {len(last)} runs in {about['seconds']:.1f} s, {about['seconds_in_rounds']:.1f} s of it in"
+        f" rounds, {about['bytes_needed'] / about['seconds_in_rounds'] / 1e12:.2f} TB/s needed;"
+        f" last RMSE {np.nanmin(last):.4f} to {np.nanmax(last):.4f}"
+    )
 
 
 if __name__ == "__main__":

@@ -205,8 +205,11 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
     rows = []
     for number, plan in enumerate(prepared.plans):
         place = places.get(_grid_key(_grid_run(plan, [plan.settings.split_seed])))
-        if place is None:
-            raise RunError(f"the result lacks run {number + 1} of {len(prepared.plans)}: it is of another experiment.")
+        if place is None or np.isnan(result.curve[place]).any():
+            raise RunError(
+                f"the result lacks run {number + 1} of {len(prepared.plans)}: it is another's, or not whole."
+                " Collect fewer --splits."
+            )
         row = _grid_row(result, place, stretch)
         if number < _n_settings(prepared):  # a setting's budget is stored once
             problem = make_plan_problem(prepared.task(plan), plan)
