@@ -2,17 +2,21 @@
 
 import contextlib
 import gc
+import ssl
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
+from hushrec import wire
 from hushrec.device.device import Device
+from hushrec.messages import Enrolment, Finished, GradientReport
 from hushrec.service import serving
 from hushrec.service.app import make_app
 from hushrec.service.monitor import Monitor
@@ -20,6 +24,7 @@ from hushrec.service.rounds import Rounds
 from hushrec.service.settings import Settings
 from hushrec.service.setup import prepare_run
 from hushrec.service.storage import Storage
+from hushrec.signing import DeviceKey, Request, device_id_of
 
 N_ITEMS = 60
 
@@ -53,10 +58,8 @@ class Live:
 
     def admin(self, method: str, path: str, **arguments: Any) -> Any:
         """A call of the admin's."""
-        import httpx
-
         headers = {"Authorization": f"Bearer {self.admin_token}"}
-        verify: Any = True if self.ca is None else __import__("ssl").create_default_context(cafile=self.ca)
+        verify: Any = True if self.ca is None else ssl.create_default_context(cafile=self.ca)
         with httpx.Client(base_url=self.url, headers=headers, verify=verify) as http:
             return http.request(method, path, **arguments)
 
@@ -126,3 +129,53 @@ def play(devices: list[Device], *, seconds: float = 60) -> list[int]:
                 answered[n] += outcome == "answered"
                 over[n] = outcome == "run over"
     return answered
+
+
+class RawDevice:
+    """A device reduced to a key: says whatever a test wants, signed as a test wants."""
+
+    def __init__(self, live: Live, *, enrol: bool = True) -> None:
+        self.live = live
+        self.key = DeviceKey.generate()
+        self.name = device_id_of(self.key.public_key)
+        self.http = httpx.Client(base_url=live.url)
+        self.run_id = live.rounds.offer.run_id
+        if enrol:
+            assert (
+                self.send("POST", "/v1/devices", wire.encode_enrolment(Enrolment(self.key.public_key))).status_code
+                == 201
+            )
+
+    def sign(self, request: Request, **changes: Any) -> str:
+        fields = {"run_id": self.run_id, "device": self.name, "nonce": time.time_ns()} | changes
+        return self.key.sign(request, **fields).header()
+
+    def send(
+        self, method: str, target: str, body: bytes = b"", round_number: int = 0, **changes: Any
+    ) -> httpx.Response:
+        """A request with its proper signature, unless `changes` say otherwise."""
+        header = changes.pop("header", None) or self.sign(Request(method, target, body, round_number), **changes)
+        return self.http.request(method, target, content=body or None, headers={"Authorization": header})
+
+    def answer(self, body: bytes, round_number: int = 1, **changes: Any) -> httpx.Response:
+        return self.send("POST", f"/v1/rounds/{round_number}/answer", body, round_number, **changes)
+
+    def __enter__(self) -> "RawDevice":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.http.close()
+
+
+def make_body(round_number: int = 1, *, items: tuple[int, ...] = (1, 5, 9), size: float = 0.1, width: int = 4) -> bytes:
+    """A well-formed answer."""
+    gradients = np.full((len(items), width), float(size))
+    return wire.encode_answer(GradientReport(round_number, np.array(items), gradients), Finished(round_number))
+
+
+def wait_for(condition: Callable[[], bool], *, seconds: float = 20) -> None:
+    """Returns when the condition holds."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "what the test waits for did not happen"
+        time.sleep(0.005)

@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -67,9 +68,14 @@ class Request:
     body: bytes = field(default=b"", repr=False)
     round_number: int = 0
 
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the body."""
+        return hashlib.sha256(self.body).digest()
+
     def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
         """The bytes under the signature; every part is on its own line and none can hold a line break."""
-        digest = hashlib.sha256(self.body).hexdigest()
+        digest = self.digest.hex()
         parts = ("hushrec request 1", self.method, self.target, run_id, device, self.round_number, nonce, digest)
         return "\n".join(str(part) for part in parts).encode()
 

@@ -87,13 +87,13 @@ class Service:
             raise Refusal("too-slow", "the body of this request did not arrive in time.", status=408) from None
         return b"".join(chunks)
 
-    async def signed(self, request: Request, largest: int) -> tuple[Device, signing.Credentials, bytes]:
-        """The device behind a request, its credentials, and the body they cover."""
+    async def signed(self, request: Request, largest: int) -> tuple[Device, signing.Credentials, signing.Request]:
+        """The device behind a request, its credentials, and what they cover."""
         credentials = signing.Credentials.parse(request.headers.get("authorization"))
         self.rounds.registry.known(credentials.device)
         body = await self.body(request, largest)
         told = signing.Request(request.method, _target(request), body, credentials.round_number)
-        return self.rounds.registry.authenticate(credentials, told), credentials, body
+        return self.rounds.registry.authenticate(credentials, told), credentials, told
 
     def refuse_when_busy(self) -> None:
         """Back-pressure: better a short wait for a device than a long queue here."""
@@ -246,10 +246,10 @@ def _add_device(app: FastAPI, service: Service) -> None:
         """All that a device says in a round. Acknowledged when it is durable; the same bytes may be sent again."""
         started = time.perf_counter()
         service.refuse_when_busy()
-        device, credentials, body = await service.signed(request, rounds.largest_body)
+        device, credentials, told = await service.signed(request, rounds.largest_body)
         if credentials.round_number != round_number:
             raise Refusal("wrong-round", "the signed round must be that of the address.", status=422)
-        receipt = await rounds.answer(device, credentials.nonce, round_number, body)
+        receipt = await rounds.answer(device, credentials.nonce, told)
         service.monitor.answered(time.perf_counter() - started, repeated=receipt.repeated)
         return Response(wire.encode_receipt(receipt), media_type=wire.MEDIA_TYPE)
 
@@ -262,8 +262,8 @@ def _add_device(app: FastAPI, service: Service) -> None:
     )
     async def rotate(request: Request) -> Response:
         """Changes a device's key; the request is signed with the old one."""
-        device, _, body = await service.signed(request, LARGEST_SMALL_BODY)
-        await rounds.registry.rotate(device, wire.decode_enrolment(body).public_key)
+        device, _, told = await service.signed(request, LARGEST_SMALL_BODY)
+        await rounds.registry.rotate(device, wire.decode_enrolment(told.body).public_key)
         return Response(status_code=204)
 
     @app.delete(
@@ -391,7 +391,7 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
 
     @app.exception_handler(HTTPException)
     async def other(_: Request, error: HTTPException) -> Response:
-        return respond(Refusal("http", str(error.detail), status=error.status_code))
+        return respond(Refusal("http", f"{error.detail}.", status=error.status_code))
 
 
 def _describe(app: FastAPI) -> None:

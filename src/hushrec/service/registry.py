@@ -3,8 +3,9 @@
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -70,13 +71,18 @@ class Registry:
         self._enrolments = self._bucket(limits.enrolments_per_second * 5, limits.enrolments_per_second)
         self._admin_digest = storage.read(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
         rows = storage.read(lambda c: c.execute(sa.select(devices)).all())
-        self._devices = {row.id: self._device(row.public_key, **row._mapping) for row in rows}
+        self._devices = {row.id: self._device(row._asdict()) for row in rows}
 
-    def _device(self, public_key: bytes, **row: object) -> Device:
-        limits = self._limits
-        bucket = self._bucket(limits.burst, limits.requests_per_second)
-        fields = {name: row[name] for name in ("id", "state", "first_round", "last_round", "last_nonce")}
-        return Device(public_key=load_public_key(bytes(public_key)), bucket=bucket, **fields)  # type: ignore[arg-type]
+    def _device(self, row: Mapping[str, Any]) -> Device:
+        return Device(
+            id=row["id"],
+            public_key=load_public_key(bytes(row["public_key"])),
+            state=row["state"],
+            first_round=row["first_round"],
+            last_round=row["last_round"],
+            last_nonce=row["last_nonce"],
+            bucket=self._bucket(self._limits.burst, self._limits.requests_per_second),
+        )
 
     def _bucket(self, size: float, per_second: float) -> Bucket:
         return Bucket(size, per_second, size, self._clock())
@@ -154,7 +160,7 @@ class Registry:
             connection.execute(devices.insert().values(**row))
 
         await self._storage.write(write)
-        self._devices[name] = self._device(**row)  # type: ignore[arg-type]
+        self._devices[name] = self._device(row)
         return self._devices[name]
 
     async def rotate(self, device: Device, public_key: bytes) -> None:

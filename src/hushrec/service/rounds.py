@@ -155,10 +155,10 @@ class Rounds:
         latest = ItemVectors(self.offer.terms, max(1, self.round_number), self.item_vectors)
         return encode_announcement(Announcement(self.offer, latest))
 
-    async def answer(self, device: Device, nonce: int, round_number: int, body: bytes) -> Receipt:
+    async def answer(self, device: Device, nonce: int, request: Request) -> Receipt:
         """Checks an answer, and returns when it is durable. The same bytes may come again; others are refused."""
+        round_number, digest = request.round_number, request.digest
         self._check_round(device, round_number)
-        digest = hashlib.sha256(body).digest()
         if (earlier := self._earlier(device.id)) is not None:
             if earlier != digest:
                 raise Refusal(
@@ -167,8 +167,9 @@ class Rounds:
             if device.id in self._pending:
                 await asyncio.shield(self._pending[device.id][1])
             return Receipt(round_number, repeated=True)
-        self._check_body(device, round_number, body)
-        task = asyncio.create_task(self._store(device, NewReport(round_number, device.id, nonce, body), digest))
+        self._check_body(device, round_number, request.body)
+        report = NewReport(round_number, device.id, nonce, request.body)
+        task = asyncio.create_task(self._store(device, report, digest))
         self._pending[device.id] = digest, task
         await asyncio.shield(task)  # a request that is given up loses nothing
         return Receipt(round_number, repeated=False)

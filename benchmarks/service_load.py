@@ -1,0 +1,301 @@
+"""How many durable reports a second the server takes, how long each waits, and what happens at twice that load.
+
+    python benchmarks/service_load.py [--tls] [--out benchmarks/records/service-load.json]
+
+The server is a process of its own; the load comes from this one, on the same machine: signed requests with reports
+of 20 kB (85 items of 50 factors), prepared before the clock starts, over connections that are kept open. First as
+fast as the server answers (closed loop), then at twice that rate whether it answers or not (open loop).
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import resource
+import ssl
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from hushrec import wire
+from hushrec.messages import Enrolment, Finished, GradientReport
+from hushrec.signing import DeviceKey, Request, device_id_of
+
+N_ITEMS, WIDTH, N_SELECTED = 1682, 50, 85
+CONFIG = """
+[terms]
+factors = 50
+rounds = 1000
+expected_devices = 1000
+[rounds]
+min_devices = 1
+quorum = 1.0
+[limits]
+requests_per_second = 1000
+burst = 1000
+enrolments_per_second = 10000
+"""
+
+
+@dataclass
+class Sender:
+    """A device reduced to its key and a report."""
+
+    key: DeviceKey
+    items: np.ndarray = field(repr=False)
+    gradients: np.ndarray = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return device_id_of(self.key.public_key)
+
+    def request(self, method: str, target: str, body: bytes, round_number: int, run_id: str) -> bytes:
+        """The whole HTTP request as bytes, signed."""
+        request = Request(method, target, body, round_number)
+        credentials = self.key.sign(request, run_id=run_id, device=self.name, nonce=time.time_ns())
+        head = (
+            f"{method} {target} HTTP/1.1\r\nHost: server\r\nAuthorization: {credentials.header()}\r\n"
+            f"Content-Type: {wire.MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+    def answer(self, round_number: int, run_id: str) -> bytes:
+        body = wire.encode_answer(GradientReport(round_number, self.items, self.gradients), Finished(round_number))
+        return self.request("POST", f"/v1/rounds/{round_number}/answer", body, round_number, run_id)
+
+
+class Connection:
+    """A kept-open connection that speaks just enough HTTP."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+
+    async def send(self, request: bytes) -> int:
+        """The status of the reply."""
+        self._writer.write(request)
+        await self._writer.drain()
+        head = await self._reader.readuntil(b"\r\n\r\n")
+        length = next(
+            (int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length")), 0
+        )
+        await self._reader.readexactly(length)
+        return int(head[9:12])
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class Load:
+    """Senders, connections, and what was measured."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None, senders: list[Sender], run_id: str) -> None:
+        self.port, self.context, self.senders, self.run_id = port, context, senders, run_id
+        self.idle: asyncio.Queue[Connection] = asyncio.Queue()
+        self.latencies: list[float] = []
+        self.statuses: dict[int, int] = {}
+
+    async def connect(self, count: int) -> None:
+        for _ in range(count):
+            self.idle.put_nowait(Connection(*await asyncio.open_connection("127.0.0.1", self.port, ssl=self.context)))
+
+    async def wait_for_round(self, above: int) -> int:
+        """The number of the open round."""
+        while True:
+            connection = await self.idle.get()
+            text = await connection.get("/metrics")
+            self.idle.put_nowait(connection)
+            values = dict(line.split() for line in text.splitlines() if line.startswith("hushrec_round"))
+            if float(values["hushrec_round_open"]) and int(values["hushrec_round"]) > above:
+                return int(values["hushrec_round"])
+            await asyncio.sleep(0.02)
+
+    async def send(self, request: bytes, since: float | None = None) -> int:
+        connection = await self.idle.get()
+        started = time.perf_counter() if since is None else since
+        try:
+            status = await connection.send(request)
+        finally:
+            self.idle.put_nowait(connection)
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        if status == 200:
+            self.latencies.append(time.perf_counter() - started)
+        return status
+
+    async def closed_loop(self, rounds: int, first: int) -> tuple[float, int]:
+        """Every sender answers every round as soon as a connection is free; seconds of sending, and the last round."""
+        seconds, number = 0.0, first
+        for _ in range(rounds):
+            number = await self.wait_for_round(number)
+            requests = [sender.answer(number, self.run_id) for sender in self.senders]
+            started = time.perf_counter()
+            statuses = await asyncio.gather(*(self.send(request) for request in requests))
+            seconds += time.perf_counter() - started
+            assert set(statuses) == {200}, statuses
+        return seconds, number
+
+    async def open_loop(self, per_second: float, rounds: int, first: int) -> tuple[float, int, int]:
+        """Requests leave at a fixed rate; those refused are sent again afterwards, so that the round can close."""
+        seconds, refused, number = 0.0, 0, first
+        for _ in range(rounds):
+            number = await self.wait_for_round(number)
+            requests = [sender.answer(number, self.run_id) for sender in self.senders]
+            started = time.perf_counter()
+            tasks = []
+            for n, request in enumerate(requests):
+                due = started + n / per_second
+                if (delay := due - time.perf_counter()) > 0:
+                    await asyncio.sleep(delay)
+                tasks.append(asyncio.create_task(self.send(request, since=due)))
+            statuses = await asyncio.gather(*tasks)
+            seconds += time.perf_counter() - started
+            left = [sender for sender, status in zip(self.senders, statuses, strict=True) if status != 200]
+            refused += len(left)
+            while left:
+                again = await asyncio.gather(*(self.send(s.answer(number, self.run_id)) for s in left[:64]))
+                left = [s for s, status in zip(left[:64], again, strict=True) if status != 200] + left[64:]
+        return seconds, refused, number
+
+    def percentiles(self) -> dict[str, float]:
+        names = ("p50", "p90", "p99", "p100")
+        values = np.percentile(self.latencies, [50, 90, 99, 100]) * 1000
+        return {f"{name}_ms": round(float(value), 1) for name, value in zip(names, values, strict=True)}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def measure(
+    port: int, ca: Path | None, n_devices: int, rounds: int, pid: int, connections: int
+) -> dict[str, object]:
+    """Enrols devices, then loads the server in both ways."""
+    context = None if ca is None else ssl.create_default_context(cafile=ca)
+    base = f"http{'' if ca is None else 's'}://127.0.0.1:{port}"
+    with httpx.Client(base_url=base, verify=context or True) as http:
+        run_id = wire.decode_offer(http.get("/v1/run").content).run_id
+    rng = np.random.default_rng(0)
+    senders = [
+        Sender(
+            DeviceKey.generate(),
+            np.sort(rng.choice(N_ITEMS, N_SELECTED, replace=False)),
+            rng.normal(size=(N_SELECTED, WIDTH)) * 0.1,
+        )
+        for _ in range(n_devices)
+    ]
+    load = Load(port, context, senders, run_id)
+    await load.connect(connections)
+    for sender in senders:
+        body = wire.encode_enrolment(Enrolment(sender.key.public_key))
+        assert await load.send(sender.request("POST", "/v1/devices", body, 0, run_id)) == 201
+        if sender is senders[0]:  # the first round opens with one device; let it pass
+            number = await load.wait_for_round(0)
+    assert await load.send(senders[0].answer(number, run_id)) == 200
+    _, number = await load.closed_loop(1, number)  # warm
+    load.latencies.clear()
+    load.statuses.clear()
+    before = cpu_seconds(pid)
+    seconds, number = await load.closed_loop(rounds, number)
+    used = cpu_seconds(pid) - before
+    reports = n_devices * rounds
+    rate = reports / seconds
+    closed = {
+        "reports": reports,
+        "reports_per_second": round(rate, 1),
+        "connections": connections,
+        "server_cpu_ms_per_report": round(1000 * used / reports, 3),
+        **load.percentiles(),
+    }
+    load.latencies.clear()
+    load.statuses.clear()
+    await load.connect(4 * connections)
+    seconds, refused, number = await load.open_loop(2 * rate, rounds, number)
+    doubled = {
+        "offered_per_second": round(2 * rate, 1),
+        "reports": reports,
+        "durable_per_second": round((reports - refused) / seconds, 1),
+        "told_to_come_back": refused,
+        "statuses": load.statuses,
+        "acknowledged_in_the_end": reports,
+        **load.percentiles(),
+    }
+    while not load.idle.empty():
+        load.idle.get_nowait().close()
+    return {"closed_loop": closed, "twice_the_load": doubled}
+
+
+def main() -> None:
+    """Starts the server, loads it, prints and keeps the record."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--devices", type=int, default=943)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--connections", type=int, default=64)
+    parser.add_argument("--port", type=int, default=8471)
+    parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--database", help="default: SQLite in a temporary folder")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        (place / "items.csv").write_text("id,title\n" + "".join(f"{n},Item {n}\n" for n in range(N_ITEMS)))
+        (place / "config.toml").write_text(CONFIG)
+        command = [sys.executable, "-m", "hushrec", "serve", "--items", "items.csv", "--config", "config.toml"]
+        command += ["--open", "--port", str(options.port), "--database", options.database or "sqlite:///server.sqlite"]
+        command += ["--self-signed"] if options.tls else []
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(p).resolve()) for p in sys.path if p)}
+        with (place / "log").open("w") as log:
+            server = subprocess.Popen(command, cwd=place, stderr=log, env=environment)
+            try:
+                wait_until_served(options.port, server)
+                ca = place / "certificate.pem" if options.tls else None
+                found = asyncio.run(
+                    measure(options.port, ca, options.devices, options.rounds, server.pid, options.connections)
+                )
+            finally:
+                server.terminate()
+                server.wait(timeout=30)
+    example = GradientReport(1, np.arange(N_SELECTED), np.ones((N_SELECTED, WIDTH)))
+    record = {
+        "command": "python " + " ".join(sys.argv),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
+        "the load generator runs on the same cores",
+        "load_average_before": os.getloadavg()[1],
+        "tls": options.tls,
+        "database": "sqlite, WAL, synchronous=FULL" if options.database is None else options.database.split(":")[0],
+        "report_bytes": len(wire.encode_answer(example, Finished(1))),
+        "devices": options.devices,
+        **found,
+    }
+    text = json.dumps(record, indent=1)
+    print(text)
+    if options.out:
+        options.out.write_text(text + "\n")
+
+
+def wait_until_served(port: int, server: subprocess.Popen[bytes]) -> None:
+    """Returns when the port answers."""
+    import socket
+
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        assert server.poll() is None, "the server ended"
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise TimeoutError("the server did not start")
+
+
+if __name__ == "__main__":
+    main()

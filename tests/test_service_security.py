@@ -1,0 +1,411 @@
+"""What a server refuses, and what a device refuses: forged, repeated, foreign, oversized and malformed requests."""
+
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+from service_kit import (
+    OPEN_SOCKETS,
+    Live,
+    RawDevice,
+    live_server,
+    make_body,
+    new_device,
+    play,
+    small_settings,
+    wait_for,
+)
+
+from hushrec import Device, wire
+from hushrec.device.session import Reply, Session
+from hushrec.errors import BudgetExceeded, CopiedStore, ParameterError, RemoteProtocolError
+from hushrec.messages import Enrolment, ItemVectors
+from hushrec.service.storage import Storage
+from hushrec.signing import Credentials, DeviceKey, Request
+
+pytestmark = OPEN_SOCKETS
+
+
+def kind(reply: httpx.Response) -> str:
+    """What a problem+json body says it is."""
+    assert reply.headers["content-type"] == "application/problem+json"
+    body = reply.json()
+    assert body["status"] == reply.status_code
+    assert body["detail"].endswith(".")
+    return str(body["type"].removeprefix("urn:hushrec:problem:"))
+
+
+def open_round(live: Live) -> None:
+    """Waits until round 1 is open."""
+    wait_for(lambda: live.rounds.is_open)
+
+
+def test_the_same_bytes_are_taken_once_and_other_bytes_not_at_all(tmp_path: Path) -> None:
+    """A repeated answer is acknowledged again and counted once; a second, different one is refused."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        open_round(live)
+        first = one.answer(make_body())
+        again = one.answer(make_body())
+        assert [wire.decode_receipt(reply.content).repeated for reply in (first, again)] == [False, True]
+        assert kind(one.answer(make_body(size=0.2))) == "answered"
+        assert live.rounds.n_answers == 1
+
+
+def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> None:
+    """Another key, device, body, target, round or run under a signature is refused, and changes nothing."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
+        open_round(live)
+        body, target = make_body(), "/v1/rounds/1/answer"
+        honest = Request("POST", target, body, 1)
+        forged = {
+            "another key": two.key.sign(honest, run_id=one.run_id, device=one.name, nonce=2**60).header(),
+            "another body": one.sign(Request("POST", target, make_body(size=0.3), 1)),
+            "another target": one.sign(Request("POST", target + "?x=1", body, 1)),
+            "another method": one.sign(Request("PUT", target, body, 1)),
+            "another run": one.sign(honest, run_id="0" * 32),
+        }
+        for what, header in forged.items():
+            reply = one.answer(body, header=header)
+            assert (what, kind(reply), reply.status_code) == (what, "bad-signature", 401)
+        cross = one.sign(honest).replace(one.name, two.name)  # one's signature under two's name
+        assert kind(one.answer(body, header=cross)) == "bad-signature"
+        other_round = one.sign(Request("POST", target, body, 2))
+        assert kind(one.answer(body, header=other_round)) == "wrong-round"
+        assert live.rounds.n_answers == 0
+        assert one.answer(body).status_code == 200  # none of it has spoiled the honest answer
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "Bearer x",
+        "Hushrec",
+        "Hushrec a:1:2:x",
+        f"Hushrec {'a' * 32}:1:2:{'A' * 85}",
+        f"Hushrec {'a' * 32}:-1:2:{'A' * 86}",
+    ],
+)
+def test_a_header_of_another_form_is_refused(header: str) -> None:
+    """Before anything is looked up."""
+    with pytest.raises(RemoteProtocolError, match="must carry 'Authorization: Hushrec"):
+        Credentials.parse(header)
+    with pytest.raises(RemoteProtocolError, match="round and nonce must be at most"):
+        Credentials.parse(f"Hushrec {'a' * 32}:1:{2**62 + 1}:{'A' * 86}")
+
+
+def test_a_request_that_was_seen_is_not_taken_again_even_after_a_restart(tmp_path: Path) -> None:
+    """A recorded request, replayed as it was, is refused as stale."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        open_round(live)
+        token = live.admin_token
+        recorded = one.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        assert one.answer(make_body(), header=recorded).status_code == 200
+        reply = one.answer(make_body(), header=recorded)
+        assert kind(reply) == "stale-nonce"
+        assert reply.json()["last_nonce"] == Credentials.parse(recorded).nonce
+    with live_server(tmp_path, admin_token=token) as live:
+        replay = httpx.post(f"{live.url}/v1/rounds/1/answer", content=make_body(), headers={"Authorization": recorded})
+        assert kind(replay) == "stale-nonce"
+        assert live.rounds.n_answers == 1  # the answer itself survived
+
+
+def test_strangers_and_those_who_left_are_refused(tmp_path: Path) -> None:
+    """Unknown keys, and keys whose device left or was revoked."""
+    with live_server(tmp_path) as live:
+        with RawDevice(live, enrol=False) as stranger:
+            assert kind(stranger.send("GET", "/v1/round")) == "not-enrolled"
+        with RawDevice(live) as gone:
+            assert gone.send("DELETE", "/v1/devices/me").status_code == 204
+            assert kind(gone.send("GET", "/v1/round")) == "not-active"
+            again = gone.send("POST", "/v1/devices", wire.encode_enrolment(Enrolment(gone.key.public_key)))
+            assert kind(again) == "not-active"
+        with RawDevice(live) as bad, RawDevice(live):
+            open_round(live)
+            assert bad.answer(make_body()).status_code == 200
+            assert live.admin("DELETE", f"/v1/admin/devices/{bad.name}").status_code == 204
+            assert kind(bad.send("GET", "/v1/round")) == "not-active"
+            assert live.rounds.n_answers == 0  # its answer went with it
+            assert kind(live.admin("DELETE", "/v1/admin/devices/nobody")) == "unknown-device"
+
+
+def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> None:
+    """Nobody can enrol a key that is not theirs."""
+    with live_server(tmp_path) as live, RawDevice(live, enrol=False) as thief:
+        victim = DeviceKey.generate().public_key
+        body = wire.encode_enrolment(Enrolment(victim))
+        assert kind(thief.send("POST", "/v1/devices", body)) == "bad-signature"
+        assert kind(thief.send("POST", "/v1/devices", b"\x80")) == "malformed"
+        low_order = wire.encode_enrolment(Enrolment(bytes(32)))
+        assert thief.send("POST", "/v1/devices", low_order).status_code in (401, 422)
+        assert live.rounds.registry.count_active() == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "sentence"),
+    [
+        (b"", 422, "well-formed answer"),
+        (b"\xc1" * 50, 422, "well-formed answer"),
+        (make_body(items=(1, 60)), 422, "items below 60"),
+        (make_body(size=200), 422, "norms up to 100"),
+        (make_body(width=5), 422, "4 numbers each"),
+        (make_body(2), 422, "round must be that of its address"),
+        (msgspec.msgpack.encode({"version": 9}), 426, "protocol version must be 1, got 9"),
+    ],
+)
+def test_a_malformed_answer_is_refused_with_one_sentence(
+    tmp_path: Path, body: bytes, status: int, sentence: str
+) -> None:
+    """And the device can still give a good one."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        open_round(live)
+        reply = one.answer(body)
+        assert reply.status_code == status
+        assert sentence in reply.json()["detail"]
+        assert one.answer(make_body()).status_code == 200
+
+
+def test_answers_to_other_rounds_are_refused(tmp_path: Path) -> None:
+    """Late, early, and before this device takes part."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
+        open_round(live)
+        assert kind(one.answer(make_body(2), 2)) == "round-closed"
+        with RawDevice(live) as late:
+            assert kind(late.answer(make_body())) == "too-early"
+            for device in (one, two):
+                assert device.answer(make_body()).status_code == 200
+            wait_for(lambda: live.rounds.round_number == 2 and live.rounds.is_open)
+            reply = one.answer(make_body(), 1)
+            assert (kind(reply), reply.json()["answered"]) == ("round-closed", 1)
+            assert late.answer(make_body(2), 2).status_code == 200
+
+
+def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
+    """By its stated length, or as soon as a body without one has grown too long; signature or not."""
+    with live_server(tmp_path) as live, RawDevice(live) as one:
+        largest = live.rounds.largest_body
+        assert kind(one.answer(bytes(largest + 1))) == "too-large"
+
+        def endless() -> Any:
+            for _ in range(1000):
+                yield bytes(largest // 10)
+
+        header = one.sign(Request("POST", "/v1/rounds/1/answer", b"", 1))
+        with httpx.Client(base_url=live.url) as http:
+            try:
+                reply = http.post("/v1/rounds/1/answer", content=endless(), headers={"Authorization": header})
+                assert kind(reply) == "too-large"
+            except httpx.TransportError:
+                pass  # the server closed the connection while we were still sending: refused as well
+            assert http.get("/healthz").status_code == 200
+
+
+def test_one_device_that_asks_too_often_is_slowed_and_others_are_not(tmp_path: Path) -> None:
+    """The rate is counted per device, after its signature: nobody can use up another's."""
+    settings = small_settings(limits={"requests_per_second": 0.001, "burst": 3})
+    with live_server(tmp_path, settings) as live, RawDevice(live) as greedy, RawDevice(live) as modest:
+        open_round(live)
+        forged = greedy.sign(Request("GET", "/v1/round", b"", 0)).replace(greedy.name, modest.name)
+        for _ in range(10):
+            assert greedy.send("GET", "/v1/round", header=forged).status_code == 401
+        replies = [greedy.answer(make_body()) for _ in range(4)]
+        assert [reply.status_code for reply in replies] == [200, 200, 200, 429]
+        assert kind(replies[-1]) == "too-many-requests"
+        assert replies[-1].headers["retry-after"] == "1"
+        assert modest.answer(make_body()).status_code == 200
+
+
+def test_a_full_queue_sends_devices_away_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Back-pressure: 503 with Retry-After, before a body is read or a signature checked."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        open_round(live)
+        with monkeypatch.context() as patched:
+            patched.setattr(Storage, "waiting", property(lambda _: 10_000))
+            reply = one.answer(make_body())
+            assert (kind(reply), reply.status_code, reply.headers["retry-after"]) == ("busy", 503, "1")
+        assert one.answer(make_body()).status_code == 200
+
+
+def test_pages_that_do_not_exist_and_wrong_methods_are_problems_too(tmp_path: Path) -> None:
+    """Every refusal has the same form."""
+    with live_server(tmp_path) as live:
+        assert kind(httpx.get(f"{live.url}/nowhere")) == "http"
+        assert kind(httpx.post(f"{live.url}/v1/run")) == "http"
+        assert kind(httpx.get(f"{live.url}/v1/items?first=-1")) == "malformed"
+        reply = live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["a", "a"]})
+        assert kind(reply) == "bad-items"
+
+
+def test_no_log_line_names_a_device_or_an_address(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Rounds and counts are logged; who they are from is not."""
+    caplog.set_level(logging.WARNING, logger="uvicorn")  # as `hushrec serve` does
+    caplog.set_level(logging.INFO, logger="hushrec")
+    with live_server(tmp_path, small_settings(terms={"rounds": 2})) as live:
+        devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
+        names = []
+        for device in devices:
+            device.join(live.url)
+            names.append(device._session._device)
+        play(devices)
+        for device in devices:
+            device.close()
+    written = [record.getMessage() for record in caplog.records if record.name.startswith(("hushrec", "uvicorn"))]
+    assert any("round-closed" in line for line in written)
+    assert not [line for line in written if any(str(name) in line for name in names) or "127.0.0.1:" in line]
+
+
+# The device's side ---------------------------------------------------------------------------------------------
+
+
+def test_a_copied_store_is_found_out_at_contact(tmp_path: Path) -> None:
+    """The copy that comes second learns that its key has answered a later round, and refuses from then on."""
+    settings = small_settings(rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live:
+        with new_device(tmp_path / "original") as original:
+            original.join(live.url)
+            assert original.step(wait=5) == "answered"
+        shutil.copytree(tmp_path / "original", tmp_path / "copy")
+        with Device(tmp_path / "original") as original:
+            assert original.step(wait=5) == "answered"
+        with Device(tmp_path / "copy") as copy:
+            for _ in range(2):
+                with pytest.raises(CopiedStore, match="a copy, or was restored from a backup"):
+                    copy.step(wait=5)
+            copy.join(live.url, again=True)
+            live.admin("POST", "/v1/admin/close")  # the round that waits for the old key
+            with pytest.raises(BudgetExceeded, match="selection budget"):
+                copy.step(wait=5)
+            assert copy.budget()["committed"] == 8
+            copy.raise_budget(16)
+            assert copy.step(wait=5) == "answered"
+            assert copy.budget()["committed"] == 16  # a new draw of permanent bits
+            assert copy._session.client().last_round == 4
+
+
+def test_a_store_restored_from_before_its_first_round_pays_for_the_lost_draw(tmp_path: Path) -> None:
+    """The bits that the backup does not know of were drawn and used: re-enrolling charges them too."""
+    with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
+        with new_device(tmp_path / "device") as device:
+            device.join(live.url)
+        shutil.copytree(tmp_path / "device", tmp_path / "backup")
+        with Device(tmp_path / "device") as device:
+            assert device.step(wait=5) == "answered"
+        with Device(tmp_path / "backup") as backup:
+            with pytest.raises(CopiedStore):
+                backup.step(wait=5)
+            backup.join(live.url, again=True)
+            assert backup.budget()["committed"] == 8  # the draw that was lost
+            live.admin("POST", "/v1/admin/close")
+            backup.raise_budget(16)
+            assert backup.step(wait=5) == "answered"
+            assert backup.budget()["committed"] == 16
+
+
+def test_two_copies_that_answer_the_same_round_at_once_are_found_out(tmp_path: Path) -> None:
+    """The second answer has other bytes: the server refuses it, and that copy refuses to go on."""
+    with live_server(tmp_path, small_settings(rounds={"min_devices": 2})) as live:
+        with new_device(tmp_path / "a") as device, RawDevice(live):
+            device.join(live.url)
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        with Device(tmp_path / "a") as first, Device(tmp_path / "b") as second:
+            job = second._session.step(wait=5)
+            call = next(job)
+            driver = second._driver()
+            announced = driver._make(call)  # the copy has the round, and has not answered
+            assert first.step(wait=5) == "answered"
+            with pytest.raises(CopiedStore):
+                job.send(driver._make(job.send(announced)))
+            with pytest.raises(CopiedStore):
+                second.step()
+
+
+def test_a_clock_that_goes_back_does_not_lock_a_device_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server says how far its nonces were, and the device goes on from there."""
+    with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
+        with new_device(tmp_path / "device") as device:
+            device.join(live.url)
+            assert device.step(wait=5) == "answered"
+        monkeypatch.setattr("hushrec.device.session.time.time_ns", lambda: 1_000_000_000)
+        with Device(tmp_path / "device") as device:
+            assert device.step(wait=5) == "answered"
+
+
+def scripted(session: Session, replies: list[Reply]) -> Any:
+    """Drives one step with replies made up by a test."""
+    job = session.step()
+    next(job)
+    try:
+        for reply in replies:
+            job.send(reply)
+    except StopIteration as end:
+        return end.value
+    raise AssertionError("the job wanted more replies")
+
+
+def announcement(session: Session, **changes: Any) -> wire.Announcement:
+    """Round 1 as the server would announce it, with changes."""
+    from dataclasses import replace
+
+    assert session.offer is not None
+    vectors = changes.pop("vectors", np.full((60, 4), 0.4))
+    offer = replace(session.offer, **changes)
+    return wire.Announcement(offer, ItemVectors(offer.terms, 1, vectors))
+
+
+def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path) -> None:
+    """Another cap, run or term, or vectors that would read ratings off the errors: nothing is answered or charged."""
+    with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        session = device._session
+        assert session.offer is not None
+        steeper = msgspec.structs.replace(wire._pack_terms(session.offer.terms), step=0.8)
+        broken = [
+            announcement(session, profile_cap=5),
+            announcement(session, run_id="0" * 32),
+            announcement(session, terms=wire._unpack_terms(steeper)),
+        ]
+        for made in broken:
+            with pytest.raises(RemoteProtocolError, match="breaks what this device accepted"):
+                scripted(session, [Reply(200, wire.encode_announcement(made), 0)])
+        for vectors, sentence in ((np.zeros((60, 4)), "near zero"), (np.full((60, 4), 1e4), "norms up to")):
+            made = announcement(session, vectors=vectors)
+            with pytest.raises(RemoteProtocolError, match=sentence):
+                scripted(session, [Reply(200, wire.encode_announcement(made), 0)])
+        assert device.budget()["rounds"] == 0
+        assert device._store.get("outbox") is None
+
+
+def test_a_store_holds_its_ratings_to_its_scale(tmp_path: Path) -> None:
+    """And says which scale that is, not what was given."""
+    with new_device(tmp_path / "device", scale=(0.0, 10.0)) as device:
+        with pytest.raises(ParameterError, match="from 0 to 10") as caught:
+            device.add_rating("item-1", 10.5)
+        assert "10.5" not in str(caught.value)
+        device.add_rating("item-1", 10)
+        device.remove_rating("item-1")
+        with pytest.raises(ParameterError, match="no rating of that item"):
+            device.remove_rating("item-1")
+    with pytest.raises(ParameterError, match="low < high"):
+        Device.create(tmp_path / "other", scale=(5.0, 1.0))
+    assert not (tmp_path / "other").exists()
+
+
+def test_forget_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The folder is gone; a folder that is no store is left alone."""
+    folder = tmp_path / "device"
+    with new_device(folder) as device:
+        with pytest.raises(Exception, match="in use by another process"):
+            Device.forget(folder)
+        assert device.budget()["rounds"] == 0
+    Device.forget(folder)
+    assert not folder.exists()
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").write_text("x")
+    with pytest.raises(Exception, match="there is no store"):
+        Device.forget(tmp_path / "precious")
+    assert (tmp_path / "precious" / "file").exists()
