@@ -1,0 +1,506 @@
+"""Faults that really kill and cut: servers and devices with SIGKILL, full disks, locked databases, dead connections."""
+
+import asyncio
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from service_kit import (
+    OPEN_SOCKETS,
+    RawDevice,
+    live_server,
+    make_body,
+    new_device,
+    small_settings,
+    wait_for,
+)
+
+from hushrec import Device, wire
+from hushrec.errors import StorageError
+from hushrec.messages import Enrolment, Finished, GradientReport
+from hushrec.service.monitor import Monitor
+from hushrec.service.rounds import Rounds
+from hushrec.service.setup import prepare_run
+from hushrec.service.storage import Storage
+from hushrec.signing import DeviceKey, Request, device_id_of
+
+pytestmark = OPEN_SOCKETS
+
+N_ITEMS, WIDTH = 300, 8
+CONFIG = """
+[terms]
+factors = 8
+rounds = 1000
+expected_devices = 50
+[rounds]
+min_devices = {n_devices}
+[limits]
+requests_per_second = 100000
+burst = 100000
+"""
+
+
+class Zygote:
+    """Starts real processes quickly: see zygote.py."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.log = folder / "log.txt"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        self.process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("zygote.py"))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=folder,
+            env=environment,
+            text=True,
+        )
+
+    def ask(self, **order: Any) -> dict[str, int]:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps({"log": str(self.log), **order}) + "\n")
+        self.process.stdin.flush()
+        reply: dict[str, int] = json.loads(self.process.stdout.readline())
+        return reply
+
+    def close(self) -> None:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(timeout=20)
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """One for all tests here; each test ends the processes that it started."""
+    made = Zygote(tmp_path_factory.mktemp("zygote"))
+    yield made
+    made.close()
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class ServerProcess:
+    """`hushrec serve` as a process that can be killed and started again on the same port and database."""
+
+    def __init__(self, zygote: Zygote, folder: Path, database: str | None = None) -> None:
+        self.zygote = zygote
+        self.folder = folder
+        self.port = free_port()
+        self.database = database or f"sqlite:///{folder / 'server.sqlite'}"
+        self.pid = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        files = ["--items", str(self.folder.parent / "items.csv"), "--config", str(self.folder.parent / "config.toml")]
+        options = [*files, "--open", "--port", str(self.port)]
+        options += ["--database", self.database, "--state-dir", str(self.folder)]
+        self.pid = self.zygote.ask(serve=options)["pid"]
+        wait_for(self.answers, seconds=60)
+
+    def answers(self) -> bool:
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+
+    def kill(self) -> None:
+        os.kill(self.pid, signal.SIGKILL)
+        assert self.zygote.ask(reap=self.pid)["status"] == -signal.SIGKILL
+
+    def stop(self) -> None:
+        os.kill(self.pid, signal.SIGTERM)
+        self.zygote.ask(reap=self.pid)
+
+
+class Recorded:
+    """Devices whose answers to every round are known beforehand, so that two runs can be compared bit for bit."""
+
+    def __init__(self, count: int, run_id: str) -> None:
+        self.keys = [DeviceKey.generate() for _ in range(count)]
+        self.names = [device_id_of(key.public_key) for key in self.keys]
+        self.run_id = run_id
+
+    def body(self, number: int, round_number: int) -> bytes:
+        rng = np.random.default_rng([number, round_number])
+        items = np.sort(rng.choice(N_ITEMS, 20, replace=False))
+        report = GradientReport(round_number, items, rng.normal(size=(20, WIDTH)))
+        return wire.encode_answer(report, Finished(round_number))
+
+    def request(self, number: int, method: str, target: str, body: bytes, round_number: int) -> dict[str, Any]:
+        signed = self.keys[number].sign(
+            Request(method, target, body, round_number),
+            run_id=self.run_id,
+            device=self.names[number],
+            nonce=time.time_ns(),
+        )
+        return {"method": method, "url": target, "content": body, "headers": {"Authorization": signed.header()}}
+
+    def enrol(self, http: httpx.Client) -> None:
+        for number, key in enumerate(self.keys):
+            body = wire.encode_enrolment(Enrolment(key.public_key))
+            assert http.request(**self.request(number, "POST", "/v1/devices", body, 0)).status_code == 201
+
+
+async def send_until_acknowledged(http: httpx.AsyncClient, recorded: Recorded, number: int, round_number: int) -> int:
+    """Sends the recorded bytes until the server has them or the round is over; returns whether it heard so."""
+    body, target = recorded.body(number, round_number), f"/v1/rounds/{round_number}/answer"
+    while True:
+        try:
+            reply = await http.request(**recorded.request(number, "POST", target, body, round_number))
+        except httpx.TransportError:
+            await asyncio.sleep(0.02)
+            continue
+        if reply.status_code == 200:
+            return 1
+        problem = reply.json()
+        if problem["type"].endswith("round-closed"):
+            assert problem["answered"] >= round_number, "an answer was lost"
+            return 0  # acknowledged in a reply that was cut off: the round has it
+        assert reply.status_code in (503, 429), problem
+        await asyncio.sleep(0.02)
+
+
+async def play_recorded(server: ServerProcess, recorded: Recorded, rounds: int, kills: list[float]) -> int:
+    """All devices answer all rounds; the server is killed in the n-th round after `kills[n]` seconds, if set."""
+    n_kills = 0
+    limits = httpx.Limits(max_connections=len(recorded.keys))
+    async with httpx.AsyncClient(base_url=server.url, timeout=20, limits=limits) as http:
+        for round_number in range(1, rounds + 1):
+            tasks = [
+                asyncio.create_task(send_until_acknowledged(http, recorded, number, round_number))
+                for number in range(len(recorded.keys))
+            ]
+            if kills and kills[round_number - 1] >= 0:
+                await asyncio.sleep(kills[round_number - 1])
+                await asyncio.to_thread(server.kill)
+                n_kills += 1
+                await asyncio.to_thread(server.start)
+            await asyncio.gather(*tasks)
+            await wait_for_round(http, round_number + 1)
+    return n_kills
+
+
+async def wait_for_round(http: httpx.AsyncClient, round_number: int) -> None:
+    """Returns when that round is open."""
+    while True:
+        try:
+            text = (await http.get("/metrics")).text
+            if f"hushrec_round {round_number}\n" in text and "hushrec_round_open 1.0\n" in text:
+                return
+        except httpx.TransportError:
+            pass
+        await asyncio.sleep(0.01)
+
+
+def set_up_recorded(zygote: Zygote, folder: Path, n_devices: int) -> tuple[Path, Recorded]:
+    """A database with enrolled devices and an open round, to be copied for each run."""
+    (folder / "items.csv").write_text("id,title\n" + "".join(f"{n},Item {n}\n" for n in range(N_ITEMS)))
+    (folder / "config.toml").write_text(CONFIG.format(n_devices=n_devices))
+    base = folder / "base"
+    base.mkdir()
+    server = ServerProcess(zygote, base)
+    server.start()
+    with httpx.Client(base_url=server.url) as http:
+        recorded = Recorded(n_devices, wire.decode_offer(http.get("/v1/run").content).run_id)
+        recorded.enrol(http)
+        wait_for(lambda: "hushrec_round_open 1.0" in http.get("/metrics").text)
+    server.stop()
+    return base, recorded
+
+
+def final_state(folder: Path) -> tuple[bytes, list[tuple[int, int]]]:
+    """The item vectors as they are in the database, and how many answers each closed round had."""
+    with sqlite3.connect(folder / "server.sqlite") as database:
+        (vectors,) = database.execute("SELECT item_vectors FROM run").fetchone()
+        counts = database.execute("SELECT round, answers FROM rounds ORDER BY round").fetchall()
+    database.close()
+    return bytes(vectors), counts
+
+
+def kill_and_compare(
+    zygote: Zygote, folder: Path, *, n_devices: int, rounds: int, kill_share: float, seed: int
+) -> dict[str, int]:
+    """The same recorded reports twice, once with the server killed at random moments; both must end alike."""
+    base, recorded = set_up_recorded(zygote, folder, n_devices)
+    rng = random.Random(seed)
+    kills = [rng.uniform(0, 0.25) if rng.random() < kill_share else -1.0 for _ in range(rounds)]
+    states, n_kills = {}, 0
+    for name, plan in (("calm", []), ("killed", kills)):
+        place = folder / name
+        shutil.copytree(base, place)
+        server = ServerProcess(zygote, place)
+        server.start()
+        n_kills = asyncio.run(play_recorded(server, recorded, rounds, plan))
+        server.kill()
+        states[name] = final_state(place)
+    assert states["calm"][0] == states["killed"][0]  # every bit of the item vectors
+    expected = [(number, n_devices) for number in range(1, rounds + 1)]
+    assert states["calm"][1] == states["killed"][1] == expected  # none lost, none counted twice
+    return {"rounds": rounds, "kills": n_kills, "devices": n_devices, "reports": rounds * n_devices}
+
+
+def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(zygote: Zygote, tmp_path: Path) -> None:
+    """Five rounds of recorded reports with kill -9: the item vectors equal those of a calm run bit for bit."""
+    done = kill_and_compare(zygote, tmp_path, n_devices=12, rounds=5, kill_share=0.8, seed=3)
+    assert done["kills"] >= 2
+
+
+@pytest.mark.soak
+def test_fifty_rounds_with_a_kill_in_each(zygote: Zygote, tmp_path: Path) -> None:
+    """The long form."""
+    done = kill_and_compare(zygote, tmp_path, n_devices=40, rounds=50, kill_share=1.0, seed=4)
+    assert done["kills"] == 50
+    record = os.environ.get("HUSHREC_SOAK_RECORD")
+    if record:
+        done |= {"acknowledged_lost": 0, "counted_twice": 0, "vectors_equal_bit_for_bit": True}
+        Path(record).write_text(json.dumps({"command": "make soak", **done}, indent=1) + "\n")
+
+
+def kill_device_everywhere(zygote: Zygote, folder: Path, *, at_most: int) -> int:
+    """Kills a device before each thing it does in two steps; returns how many different moments there were."""
+    settings = small_settings(terms={"rounds": 1000}, rounds={"min_devices": 1})
+    with live_server(folder, settings) as live:
+        with new_device(folder / "device") as device:
+            device.join(live.url)
+        moment = 0
+        while moment < at_most:
+            moment += 1
+            with Device(folder / "device") as device:
+                before = device.budget()["rounds"]
+            status = zygote.ask(step=str(folder / "device"), times=2, kill_at=moment)["status"]
+            with Device(folder / "device") as device:
+                assert device.step(wait=5) == "answered"  # goes on, with the same bytes where some were stored
+                rounds = device.budget()["rounds"]
+                assert before + 1 <= rounds <= before + 3
+                wait_for(lambda rounds=rounds: live.monitor.rounds_closed >= rounds)  # type: ignore[misc]
+                assert rounds == live.rounds.round_number - live.rounds.is_open  # each round charged exactly once
+                assert device.budget()["committed"] == 8.0  # and no permanent bit was drawn again
+            if status == 0:
+                break
+            assert status == -signal.SIGKILL
+    return moment
+
+
+def test_a_device_killed_at_every_step_never_answers_twice_or_is_charged_twice(zygote: Zygote, tmp_path: Path) -> None:
+    """The server refuses other bytes for an answered round, so every step that succeeds is proof."""
+    assert kill_device_everywhere(zygote, tmp_path, at_most=200) > 20
+
+
+def fill_up(connection: sa.Connection) -> None:
+    """Lets the database grow no more, and leaves only a page or two of free space in it."""
+    free = connection.exec_driver_sql("PRAGMA freelist_count").scalar_one()
+    connection.exec_driver_sql(f"CREATE TABLE filler AS SELECT zeroblob({max(0, free - 3) * 4000}) AS x")
+    connection.exec_driver_sql("PRAGMA max_page_count = 1")  # means: no more than it has
+
+
+def test_a_full_disk_refuses_and_then_goes_on(tmp_path: Path) -> None:
+    """While the database cannot grow, answers are not acknowledged; afterwards they are, and none is lost."""
+    settings = small_settings(terms={"factors": 50})
+    with live_server(tmp_path, settings, n_items=600) as live, RawDevice(live) as one, RawDevice(live) as two:
+        wait_for(lambda: live.rounds.is_open)
+        assert one.answer(make_body(width=50)).status_code == 200
+        big = make_body(items=tuple(range(600)), width=50)
+        live.storage.read(fill_up)
+        reply = two.answer(big)
+        assert (reply.status_code, reply.json()["type"]) == (503, "urn:hushrec:problem:storage")
+        assert reply.headers["retry-after"] == "1"
+        assert live.rounds.n_answers == 1
+        live.storage.read(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
+        assert two.answer(big).status_code == 200
+        wait_for(lambda: live.monitor.rounds_closed == 1)
+
+
+def test_a_locked_database_refuses_and_then_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process that holds the database delays answers and loses none."""
+    monkeypatch.setattr("hushrec.service.storage.LOCK_TIMEOUT_SECONDS", 0.1)
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
+        wait_for(lambda: live.rounds.is_open)
+        other = sqlite3.connect(tmp_path / "server.sqlite", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        assert one.answer(make_body()).json()["type"] == "urn:hushrec:problem:storage"
+        assert httpx.get(f"{live.url}/healthz").status_code == 503
+        other.execute("ROLLBACK")
+        other.close()
+        for device in (one, two):
+            assert device.answer(make_body()).status_code == 200
+        wait_for(lambda: live.monitor.rounds_closed == 1)
+
+
+def test_a_device_whose_disk_is_full_sends_nothing(tmp_path: Path) -> None:
+    """What cannot be stored is not sent, and not charged."""
+    settings = small_settings(terms={"factors": 50}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        device._store._database.execute("PRAGMA max_page_count = 1")  # means: no more than it has
+        with pytest.raises(StorageError, match="the store cannot be written now"):
+            device.step(wait=5)
+        assert live.rounds.n_answers == 0
+        assert device.budget()["rounds"] == 0
+        device._store._database.execute("PRAGMA max_page_count = 1000000")
+        assert device.step(wait=5) == "answered"
+
+
+def test_connections_that_say_nothing_or_too_little_are_closed(tmp_path: Path) -> None:
+    """Half-open connections, half a head and half a body end in time, and do not keep others out."""
+    settings = small_settings(limits={"body_seconds": 0.5})
+    with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live):
+        wait_for(lambda: live.rounds.is_open)
+        port = int(live.url.rpartition(":")[2])
+        header = one.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        half_body = (
+            f"POST /v1/rounds/1/answer HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\nab"
+        )
+        said = [b"", b"GET /v1/run HTTP/1.1\r\nHost: x\r\nX-Slow", half_body.encode()]
+        sockets = []
+        for words in said * 20:
+            sockets.append(socket.create_connection(("127.0.0.1", port)))
+            sockets[-1].sendall(words)
+        assert one.answer(make_body()).status_code == 200
+        for number, open_socket in enumerate(sockets):
+            open_socket.settimeout(10)
+            reply = b""
+            while piece := open_socket.recv(10_000):
+                reply += piece
+            assert (b"408" in reply) == (number % 3 == 2)
+            open_socket.close()
+        assert live.rounds.n_answers == 1
+
+
+class Clock:
+    """A clock that a test moves."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def make_rounds(tmp_path: Path, clock: Clock, wall: Clock) -> tuple[Storage, Rounds]:
+    """A server's insides without a socket."""
+    settings = small_settings(rounds={"deadline_seconds": 60, "min_devices": 2})
+    storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
+    prepare_run(storage, settings.terms, [f"item-{n}" for n in range(60)], [""] * 60)
+    return storage, Rounds(storage, settings, Monitor(), clock=clock, wall_clock=wall)
+
+
+async def join_two(rounds: Rounds) -> list[Any]:
+    """Two devices, through the front door."""
+    joined = []
+    for _ in range(2):
+        key = DeviceKey.generate()
+        enrolment = Enrolment(key.public_key)
+        request = Request("POST", "/v1/devices", wire.encode_enrolment(enrolment))
+        name = device_id_of(key.public_key)
+        credentials = key.sign(request, run_id=rounds.offer.run_id, device=name, nonce=1)
+        joined.append(await rounds.enrol(enrolment, credentials, request))
+    return joined
+
+
+@pytest.mark.parametrize("jump", [-1e9, 0.0, 1e9])
+def test_a_clock_that_jumps_closes_no_round_early_and_none_never(tmp_path: Path, jump: float) -> None:
+    """Deadlines follow the steady clock while a server runs; after a restart a round waits its deadline at most."""
+
+    async def scenario() -> None:
+        clock, wall = Clock(), Clock(1e9 + 5)
+        storage, rounds = make_rounds(tmp_path, clock, wall)
+        devices = await join_two(rounds)
+        await rounds._advance()
+        assert rounds.is_open
+        await rounds.answer(devices[0], 2, Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        wall.now += jump  # while the server runs, the wall clock counts for nothing
+        clock.now += 59
+        assert await rounds._advance() == pytest.approx(1)
+        assert rounds.is_open
+        storage.close()
+        clock.now = 5.0  # a steady clock starts anew with the machine
+        storage, again = make_rounds(tmp_path, clock, wall)
+        assert (again.is_open, again.n_answers) == (True, 1)
+        clock.now += 60
+        await again._advance()
+        assert not again.is_open  # with one answer of two: the other device costs only itself
+        storage.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_round_that_nobody_answers_stays_open(tmp_path: Path) -> None:
+    """Rounds are not used up while everybody sleeps; the first answer after the deadline closes the round."""
+
+    async def scenario() -> None:
+        clock = Clock()
+        storage, rounds = make_rounds(tmp_path, clock, Clock())
+        devices = await join_two(rounds)
+        await rounds._advance()
+        clock.now += 10_000
+        assert await rounds._advance() is None
+        assert (rounds.is_open, rounds.round_number) == (True, 1)
+        await rounds.answer(devices[1], 2, Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        await rounds._advance()
+        assert not rounds.is_open
+        storage.close()
+
+    asyncio.run(scenario())
+
+
+def test_two_servers_do_not_share_a_database(tmp_path: Path) -> None:
+    """The second is refused with one sentence."""
+    storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
+    with pytest.raises(StorageError, match="another server uses this database"):
+        Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
+    storage.close()
+    Storage(f"sqlite:///{tmp_path / 'server.sqlite'}").close()
+
+
+def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> None:
+    """Steps run once each, in order, all or none."""
+    from hushrec.service.schema import MIGRATIONS, migrate
+
+    storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
+    steps: list[int] = []
+    longer = [*MIGRATIONS, lambda _: steps.append(1), lambda _: steps.append(2)]
+    storage.read(lambda connection: migrate(connection, longer))
+    storage.read(lambda connection: migrate(connection, longer))
+    assert steps == [1, 2]
+    with pytest.raises(StorageError, match="schema version 3, this server knows up to 1"):
+        storage.read(migrate)
+    storage.close()
+    with pytest.raises(StorageError, match="must be an address that begins with"):
+        Storage("mysql://host/name")
+
+
+def test_exported_vectors_are_those_of_the_database(zygote: Zygote, tmp_path: Path) -> None:
+    """The admin's export, through a real process and its token file."""
+    base, _ = set_up_recorded(zygote, tmp_path, 2)
+    server = ServerProcess(zygote, base)
+    server.start()
+    token = (base / "admin-token").read_text()
+    assert (base / "admin-token").stat().st_mode & 0o777 == 0o600
+    reply = httpx.get(f"{server.url}/v1/admin/vectors", headers={"Authorization": f"Bearer {token}"})
+    exported = msgspec.msgpack.decode(reply.content)["item_vectors"]
+    server.stop()
+    assert exported == final_state(base)[0]
