@@ -12,7 +12,7 @@ PACKAGE = Path(hushrec.__file__).parent
 _BASE = {"errors", "randomness"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
-_SIMULATION = _PARTIES | {"problem", "statement", "engines", "data", "evaluate", "runs", "tasks"}
+_SIMULATION = _PARTIES | {"problem", "statement", "engines", "data", "evaluate", "runs", "tasks", "checkpoints"}
 
 # Which parts of hushrec each part may import. `hushrec` is the package's own __init__.
 ALLOWED: dict[str, set[str]] = {
@@ -32,6 +32,7 @@ ALLOWED: dict[str, set[str]] = {
     "engines": _PARTIES | {"problem"},
     "data": _BASE,
     "evaluate": _BASE,
+    "checkpoints": _BASE,
     "runs": _PARTS | {"protocols", "data", "evaluate"},
     "tasks": _BASE | {"models", "data", "evaluate"},
     "training": _SIMULATION,
@@ -54,7 +55,19 @@ _OUTSIDE = {
     "platform", "random", "secrets", "select", "shutil", "signal", "socket", "socketserver", "sqlalchemy", "sqlite3",
     "ssl", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
 }  # fmt: skip
-_EDGES = {"service", "device", "records", "runs", "cli", "data", "demo", "experiments", "report", "__main__"}
+_EDGES = {
+    "service",
+    "device",
+    "records",
+    "runs",
+    "checkpoints",
+    "cli",
+    "data",
+    "demo",
+    "experiments",
+    "report",
+    "__main__",
+}
 _EXCEPTIONS = {
     "randomness": {"os"},  # the entropy call
     "training": {"pathlib", "time"},  # hands paths on to data and runs, and times the rounds; opens nothing

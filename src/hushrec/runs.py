@@ -139,9 +139,13 @@ def check_free(folder: str | Path) -> None:
         raise RunError(f"{path} must be a new or empty folder. Choose another --out, or remove it first.")
 
 
-def save(result: Result, folder: str | Path) -> None:
-    """Writes the three files; `run.json` comes last, so that a folder with it is whole."""
-    check_free(folder)
+def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
+    """Writes the three files; `run.json` comes last, so that a folder with it is whole.
+
+    With `replace`, the folder is that of this very run, and may hold its checkpoints and what an interruption left.
+    """
+    if not replace:
+        check_free(folder)
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o700)

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from hushrec.data.ratings import Ratings, Scale
-from hushrec.data.splits import Split, leave_one_out, random_split
+from hushrec.data.splits import Split, leave_one_out, random_split, validation_split
 from hushrec.errors import DataError, ParameterError
 from hushrec.evaluate import ranking_metrics, rating_metrics
 from hushrec.models import Model
@@ -39,6 +39,10 @@ class RatingTask:
         users, items, actual = self._test()
         unit = model.predict_pairs(user_vectors, model.item_rows(table), users, items)
         return rating_metrics(self.scale.from_unit(unit), actual)
+
+    def validation(self, seed: int) -> "RatingTask":
+        """The same task inside the training part: a fifth of it is held out, the test part is not looked at."""
+        return replace(self, split=validation_split(self.split, seed))
 
     def baselines(self) -> dict[str, Metrics]:
         """The non-personal models on the same split."""
@@ -75,6 +79,11 @@ class RankingTask:
         """AUC over all unrated items, HR, NDCG and Recall at 10 with full ranking."""
         item_rows = model.item_rows(table)
         return self._ranking(lambda users: model.predict_all(user_vectors[users], item_rows))
+
+    def validation(self, seed: int) -> "RankingTask":
+        """The same task inside the training part: one more item of each user is held out."""
+        rows = self.split.train
+        return ranking_task(replace(self.ratings, users=self.ratings.users[rows], items=self.ratings.items[rows]), seed)
 
     def baselines(self) -> dict[str, Metrics]:
         """Most popular: how many people met an item in training. Random: what chance is worth."""

@@ -1,28 +1,38 @@
 """`hushrec.train`: from a data set and settings to a `Result` with its metrics, baselines and budget."""
 
+import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from hushrec.checkpoints import (
+    Checkpoint,
+    any_checkpoint,
+    checkpoint_path,
+    load_checkpoint,
+    remove_checkpoints,
+    save_checkpoint,
+)
 from hushrec.data.ratings import Ratings
 from hushrec.data.side import side_columns
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
-from hushrec.engines import default_engine, make_engine
+from hushrec.engines import Remark, default_engine, make_engine
 from hushrec.errors import ParameterError
 from hushrec.models import MODELS, Model, make_model
 from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
-from hushrec.runs import Result, check_free, save
+from hushrec.runs import Result, check_free, save, to_json
 from hushrec.statement import budget_statement
 from hushrec.tasks import Task, ranking_task, rating_task
 
 Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test RMSE or AUC so far
 
 DEFAULT_EPSILON = 4.0
+CHECKPOINT_EVERY = 10  # rounds
 
 # The options that belong to one protocol alone.
 USED_BY: dict[str, tuple[str, ...]] = {
@@ -52,7 +62,9 @@ class Settings:
 
     None means the default of the protocol in force: ε 4 for `isgld`; ε_I 4, ε_P 2 ε_I, ε_g 4 for `sdcf`; or of the
     model: see `DEFAULT_FACTORS`, `DEFAULT_STEP`, `default_engine`. `at_least` is the lowest rating that counts as an
-    action (`bpr`); `order` (2 or 3) and `attributes` (names, or "none"; all unless given) shape `fm`.
+    action (`bpr`); `order` (2 or 3) and `attributes` (names, or "none"; all unless given) shape `fm`. With `patience`
+    a fifth of the training part is kept for validation, and training stops when that has not improved for so
+    many rounds.
     """
 
     model: str = "mf"
@@ -73,9 +85,12 @@ class Settings:
     step: float | None = None
     split_seed: int = 0
     seed: int = 0
+    patience: int | None = None
     engine: str | None = None
 
     def __post_init__(self) -> None:
+        if self.patience is not None and self.patience < 1:
+            raise ParameterError(f"patience must be at least 1 round, got {self.patience}.")
         if self.protocol not in USED_BY:
             raise ParameterError(f"protocol must be one of {', '.join(USED_BY)}, got {self.protocol}.")
         if self.model not in MODELS:
@@ -131,6 +146,10 @@ class Settings:
             profile_cap=self.profile_cap,
         )
 
+    def as_record(self) -> dict[str, Any]:
+        """Every setting by name, the engine as chosen: what a checkpoint must agree with."""
+        return to_json({**asdict(self), "engine": self.chosen_engine})  # type: ignore[no-any-return]
+
     def compared_with(self, protocol: str) -> "Settings":
         """The same run under a baseline protocol with its default budget."""
         own = set().union(*USED_BY.values())
@@ -148,71 +167,151 @@ def train(
     data_dir: str | Path | None = None,
     compare: bool = True,
     out: str | Path | None = None,
+    checkpoint_every: int = CHECKPOINT_EVERY,
+    resume: bool = False,
     progress: Progress | None = None,
+    remark: Remark | None = None,
     **settings: Any,
 ) -> Result:
     """Trains on a data set's training part and measures on its test part.
 
     `data` is a name, a path or `Ratings`; `settings` are the fields of `Settings`. With `compare`, a private run is
     set beside the non-private model and `isgld` on the same split. With `out`, the result is kept in that
-    folder, after Ctrl-C too.
+    folder, and a checkpoint after every `checkpoint_every` rounds until then; `resume` goes on from there, bit for
+    bit as if nothing had happened. After Ctrl-C the folder holds the last checkpoint and what was trained.
+    `remark` hears what a person should know, such as a wait for the compiler.
     """
     try:
         chosen = Settings(**settings)
     except TypeError as error:
         raise ParameterError(f"train does not know this setting: {str(error).split('argument ')[-1]}.") from None
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
-    run = Run(ratings, chosen)
-    if out is not None:
-        check_free(out)
+    keep = Keep(out, checkpoint_every, resume)
+    run = Run(ratings, chosen, keep=keep, remark=remark)
+    keep.check_folder()
     try:
         run.train(progress)
         comparisons = run.compare(progress) if compare and chosen.protocol != "plain" else {}
     except KeyboardInterrupt:
         if out is not None and run.engine.round_number:
-            save(run.result({}, interrupted=True), out)
+            save(run.result({}, interrupted=True), out, replace=True)
         raise
     result = run.result(comparisons, interrupted=False)
     if out is not None:
-        save(result, out)
+        save(result, out, replace=True)
+        remove_checkpoints(out)
     return result
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Whether, where and how often a run keeps checkpoints, and whether it starts from them."""
+
+    folder: str | Path | None = None
+    every: int = CHECKPOINT_EVERY
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ParameterError(f"checkpoint_every must be at least 1 round, got {self.every}.")
+        if self.resume and self.folder is None:
+            raise ParameterError("resume needs out, the folder of the run to go on with.")
+
+    def check_folder(self) -> None:
+        """A new run needs a free folder; one that resumes a run that is not over, or a free one."""
+        if self.folder is None:
+            return
+        if not self.resume or not any_checkpoint(self.folder):
+            check_free(self.folder)
+
+    def restore(self, run: "Run") -> None:
+        """Puts a run where its checkpoint was, if there is one and it is wanted."""
+        if self.folder is None or not self.resume:
+            return
+        checkpoint = load_checkpoint(checkpoint_path(self.folder, run.settings.protocol))
+        if checkpoint is not None:
+            checkpoint.check(run.settings.as_record(), run.ratings.checksum)
+            run.engine.restore(checkpoint.state)
+            run.curve, run.seconds, run.stopping = checkpoint.curve, checkpoint.seconds, checkpoint.patience
+
+    def save(self, run: "Run", *, over: bool) -> None:
+        """Keeps a checkpoint where one is due: after every so many rounds, and at the end."""
+        if self.folder is None or (run.engine.round_number % self.every and not over):
+            return
+        checkpoint = Checkpoint(
+            settings=run.settings.as_record(),
+            data=run.ratings.checksum,
+            curve=run.curve,
+            patience=run.stopping,
+            seconds=run.seconds,
+            state=run.engine.state(),
+        )
+        save_checkpoint(checkpoint_path(self.folder, run.settings.protocol), checkpoint)
 
 
 class Run:
     """One training run: the problem, its engine, and the curve so far."""
 
-    def __init__(self, ratings: Ratings, settings: Settings) -> None:
+    def __init__(
+        self, ratings: Ratings, settings: Settings, *, keep: Keep | None = None, remark: Remark | None = None
+    ) -> None:
         self.ratings = ratings
         self.settings = settings
+        self.keep = Keep() if keep is None else keep
         self.task = settings.make_task(ratings)
-        self.engine = make_engine(settings.chosen_engine, task_problem(self.task, settings))
+        self.validation = None if settings.patience is None else self.task.validation(settings.split_seed)
+        problem = task_problem(self.task if self.validation is None else self.validation, settings)
+        self.engine = make_engine(settings.chosen_engine, problem, remark=remark)
         self.curve: list[dict[str, float]] = []
+        self.stopping: dict[str, float] = {}  # the best validation result so far, and its round
         self.seconds = 0.0
 
     def train(self, progress: Progress | None) -> None:
-        """Runs all rounds, measuring after each."""
-        for round_number in range(1, self.settings.rounds + 1):
+        """Runs all rounds, or until patience ends, measuring after each."""
+        self.keep.restore(self)
+        while not self.is_over:
             started = time.perf_counter()
             self.engine.run_round()
             self.seconds += time.perf_counter() - started
             headline = self.metrics()[self.task.headline]
-            self.curve.append({"round": round_number, self.task.headline: headline})
+            self.curve.append({"round": self.engine.round_number, self.task.headline: headline})
+            self._validate()
+            self.keep.save(self, over=self.is_over)
             if progress is not None:
-                progress(self.settings.protocol, round_number, self.settings.rounds, headline)
+                progress(self.settings.protocol, self.engine.round_number, self.settings.rounds, headline)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all rounds are played, or the validation part has not improved for too long."""
+        waited = self.engine.round_number - self.stopping.get("best_round", math.inf)
+        patience = math.inf if self.settings.patience is None else self.settings.patience
+        return self.engine.round_number >= self.settings.rounds or waited >= patience
+
+    def _validate(self) -> None:
+        """Notes the round in which the validation part came out best."""
+        if self.validation is None:
+            return
+        found = self._measure(self.validation)[self.task.headline]
+        cost = -found if self.validation.scale is None else found  # a ranking is better when larger
+        if cost < self.stopping.get("cost", math.inf):
+            self.stopping = {"best_round": self.engine.round_number, "cost": cost}
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
         """The same run without privacy, and with the naive protocol, on the same split."""
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in ("plain", "isgld"):
             if protocol != self.settings.protocol and protocol in PROTOCOLS_OF[self.settings.model]:
-                other = Run(self.ratings, self.settings.compared_with(protocol))
+                other = Run(self.ratings, self.settings.compared_with(protocol), keep=self.keep)
                 other.train(progress)
                 comparisons[protocol] = {**other.metrics(), "budget": other.budget()}
         return comparisons
 
     def metrics(self) -> dict[str, float]:
         """Accuracy on the test part so far."""
-        return self.task.metrics(self.engine.problem.model, self.engine.user_vectors, self.engine.item_vectors)
+        return self._measure(self.task)
+
+    def _measure(self, task: Task) -> dict[str, float]:
+        return task.metrics(self.engine.problem.model, self.engine.user_vectors, self.engine.item_vectors)
 
     def budget(self) -> dict[str, Any]:
         engine = self.engine
@@ -223,6 +322,7 @@ class Run:
         engine, settings, ratings = self.engine, self.settings, self.ratings
         model = engine.problem.model
         split, scale = self.task.split, self.task.scale
+        held_out = 0 if self.validation is None else len(self.validation.split.test)
         cold_users, cold_items = cold_counts(self.task.ratings, split)
         record = {
             "dataset": ratings.name,
@@ -234,6 +334,8 @@ class Run:
             "rounds": engine.round_number,
             "factors": settings.chosen_factors,
             "step": settings.chosen_step,
+            "patience": settings.patience,
+            "best_round": self.stopping.get("best_round"),
             "at_least": settings.at_least,
             "order": model.order if isinstance(model, FactorizationMachine) else None,
             "attributes": model.n_side_rows - 1 if isinstance(model, FactorizationMachine) else None,
@@ -245,7 +347,8 @@ class Run:
             "data": {
                 "users": ratings.n_users,
                 "items": ratings.n_items,
-                "train": len(split.train),
+                "train": len(split.train) - held_out,
+                "validation": held_out,
                 "test": len(split.test),
                 "scale": None if scale is None else [scale.low, scale.high],
                 "cold_users": cold_users,

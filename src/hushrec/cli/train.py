@@ -78,11 +78,14 @@ def train(
         int, typer.Option(help="Seed of the 80/20 split; bpr: of the item held out of each user's.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Stop after so many rounds without progress on a validation part of the training data."),
+    ] = None,
     engine: Annotated[
         str | None,
         typer.Option(
-            help="How it is computed: cpu, gpu (needs torch) or reference (one object per client)."
-            "  [default: cpu, bpr: reference]"
+            help="How it is computed: cpu, gpu (needs torch) or reference (one object per client).  [default: cpu]"
         ),
     ] = None,
     compare: Annotated[
@@ -93,6 +96,8 @@ def train(
     out: Annotated[
         Path | None, typer.Option(help="Keep the run in this folder (private: it holds user vectors).")
     ] = None,
+    checkpoint_every: Annotated[int, typer.Option(help="With --out: rounds between two checkpoints.")] = 10,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out that was cut short.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Train a recommender on ratings, every device and the server as separate parties, and measure it."""
@@ -116,7 +121,10 @@ def train(
             ratings,
             compare=compare,
             out=out,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
             progress=progress,
+            remark=say,
             model=model,
             protocol=protocol,
             epsilon=epsilon,
@@ -135,6 +143,7 @@ def train(
             step=step,
             split_seed=split_seed,
             seed=seed,
+            patience=patience,
             engine=engine,
         )
     if as_json:

@@ -1,0 +1,102 @@
+"""Where a run stands, kept on disk while it trains: one file per trained protocol in the run folder.
+
+A checkpoint is written beside the last one, then takes its place: there is always a whole one. It opens with its
+format and a SHA-256 of the rest, an NPZ without pickle, so that a damaged one is refused and never guessed from.
+It holds what the run folder holds, user vectors too, and is as private.
+"""
+
+import hashlib
+import io
+import json
+import os
+import zipfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.errors import RunError
+
+FORMAT = b"hushrec checkpoint 1"
+PATTERN = "checkpoint-*"  # the file of each protocol, and one that a killed run was writing
+
+Arrays = dict[str, npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A run between two rounds: what it is a run of, what was measured, and its engine's state."""
+
+    settings: dict[str, Any]
+    data: str  # checksum of the ratings
+    curve: list[dict[str, float]] = field(repr=False)
+    patience: dict[str, float] = field(repr=False)  # where the best validation error stands
+    seconds: float
+    state: Arrays = field(repr=False)
+
+    def check(self, settings: dict[str, Any], data: str) -> None:
+        """Refuses to go on with other data or another setting than the run began with."""
+        if self.data != data:
+            raise RunError("the checkpoint is of a run on other ratings. Resume with the data it began with.")
+        for name in sorted(settings.keys() | self.settings.keys()):
+            was, now = self.settings.get(name), settings.get(name)
+            if was != now:
+                raise RunError(
+                    f"the checkpoint is of a run with {name} {was}, got {now}. Resume with the same settings."
+                )
+
+
+def checkpoint_path(folder: str | Path, protocol: str) -> Path:
+    """Where the checkpoint of one protocol lies in a run folder."""
+    return Path(folder) / f"checkpoint-{protocol}.npz"
+
+
+def any_checkpoint(folder: str | Path) -> bool:
+    """Whether a run that is not over left a checkpoint there."""
+    return any(Path(folder).glob(PATTERN))
+
+
+def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+    """Writes the whole file beside the last one and lets it take its place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    about = {name: value for name, value in vars(checkpoint).items() if name != "state"}
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {f"state_{name}": array for name, array in checkpoint.state.items()}
+    np.savez(buffer, about=np.array(json.dumps(about)), **arrays)
+    content = buffer.getvalue()
+    temporary = path.with_suffix(".part")
+    with temporary.open("wb") as file:
+        file.write(FORMAT + b" " + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)
+
+
+def load_checkpoint(path: Path) -> Checkpoint | None:
+    """Reads a checkpoint back; None if there is none, refused by name if it is damaged."""
+    try:
+        header, _, content = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RunError(f"checkpoint {path} cannot be read ({type(error).__name__}).") from None
+    if not header.startswith(FORMAT + b" "):
+        raise RunError(f"checkpoint {path} is damaged, or of another version of hushrec. Remove it and start anew.")
+    if header.split()[-1] != hashlib.sha256(content).hexdigest().encode():
+        raise RunError(f"checkpoint {path} is damaged: its checksum does not match. Remove it and start anew.")
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            about = json.loads(str(arrays["about"]))
+            state = {name.removeprefix("state_"): arrays[name] for name in arrays.files if name != "about"}
+        return Checkpoint(**about, state=state)
+    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise RunError(f"checkpoint {path} is damaged ({type(error).__name__}). Remove it and start anew.") from None
+
+
+def remove_checkpoints(folder: str | Path) -> None:
+    """A finished run needs none."""
+    for path in Path(folder).glob(PATTERN):
+        path.unlink()

@@ -1,0 +1,242 @@
+"""Checkpoints: a run that is cut short loses little, and goes on bit for bit; and stopping early by patience."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import run as command
+
+import hushrec
+from hushrec.checkpoints import checkpoint_path, load_checkpoint
+from hushrec.data.ratings import Ratings
+from hushrec.data.sources import load as load_ratings
+from hushrec.errors import ParameterError, RunError
+from hushrec.tasks import ranking_task, rating_task
+
+DATA = "synthetic:users=40,items=60,ratings=900,seed=1"
+QUICK = {"rounds": 8, "factors": 4, "checkpoint_every": 3, "compare": False}
+
+
+class Cut(Exception):
+    """Stands for whatever ends a process."""
+
+
+def cut_after(last: int, protocol: str = "sdcf", error: type[BaseException] = Cut):
+    """A progress callback that ends the run after a round."""
+
+    def progress(what: str, round_number: int, rounds: int, headline: float) -> None:
+        if what == protocol and round_number == last:
+            raise error
+
+    return progress
+
+
+@pytest.fixture(scope="module")
+def ratings() -> Ratings:
+    """Forty users by sixty items."""
+    return load_ratings(DATA)
+
+
+def assert_same(first: hushrec.Result, second: hushrec.Result) -> None:
+    """Every bit but the time it took."""
+    np.testing.assert_array_equal(first.user_vectors, second.user_vectors)
+    np.testing.assert_array_equal(first.item_vectors, second.item_vectors)
+    timed = {"seconds", "seconds_per_round"}
+    assert {name: value for name, value in first.record.items() if name not in timed} == {
+        name: value for name, value in second.record.items() if name not in timed
+    }
+
+
+@pytest.mark.parametrize(("engine", "model"), [("cpu", "mf"), ("reference", "mf"), ("reference", "bpr")])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(ratings, tmp_path, engine, model):
+    """Cut after round 7 and resumed from round 6, everything but the clock is as if nothing had happened."""
+    settings = {**QUICK, "engine": engine, "model": model, "epoch_rounds": 5}
+    whole = hushrec.train(ratings, **settings)
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(7), **settings)
+    kept = load_checkpoint(checkpoint_path(tmp_path / "run", "sdcf"))
+    assert kept is not None
+    assert len(kept.curve) == 6
+    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings)
+
+    assert_same(whole, resumed)
+    assert_same(whole, hushrec.load(tmp_path / "run"))
+
+
+def test_a_run_cut_in_its_comparisons_goes_on_there(ratings, tmp_path):
+    """The private run is not trained again, and the non-private one goes on from its own checkpoint."""
+    settings = {**QUICK, "compare": True}
+    whole = hushrec.train(ratings, **settings)
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(5, "plain"), **settings)
+    played: list[tuple[str, int]] = []
+    resumed = hushrec.train(
+        ratings,
+        out=tmp_path / "run",
+        resume=True,
+        progress=lambda what, number, rounds, headline: played.append((what, number)),
+        **settings,
+    )
+
+    assert_same(whole, resumed)
+    assert played[0] == ("plain", 4)
+
+
+def test_a_killed_run_loses_at_most_as_many_rounds_as_lie_between_checkpoints(ratings, tmp_path):
+    """SIGKILL after round 20 or later, at a moment of no one's choosing; the run then goes on to the same end."""
+    out = tmp_path / "run"
+    settings = {"rounds": 60, "factors": 4, "engine": "reference", "compare": False}
+    code = (
+        "import hushrec\n"
+        "def progress(what, number, rounds, headline): print(number, flush=True)\n"
+        f"hushrec.train({DATA!r}, out={str(out)!r}, checkpoint_every=4, progress=progress, **{settings!r})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    last = 0
+    for line in process.stdout:
+        last = int(line)
+        if last >= 20:
+            process.send_signal(signal.SIGKILL)
+            break
+    process.stdout.close()
+    assert process.wait() == -signal.SIGKILL
+    kept = load_checkpoint(checkpoint_path(out, "sdcf"))
+    assert kept is not None
+    assert last - 4 < len(kept.curve) < 60
+    resumed = hushrec.train(ratings, out=out, resume=True, checkpoint_every=4, **settings)
+
+    assert_same(hushrec.train(ratings, **settings), resumed)
+
+
+def test_a_finished_run_leaves_no_checkpoint_and_its_folder_is_private(ratings, tmp_path):
+    """Checkpoints hold user vectors: they lie in a folder of mode 0700 and go when they are not needed."""
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
+    assert stat.S_IMODE(os.stat(tmp_path / "run").st_mode) == 0o700
+    hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["items.parquet", "model.npz", "run.json"]
+    with pytest.raises(RunError, match="must be a new or empty folder"):
+        hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+
+
+def test_control_c_keeps_the_last_checkpoint_to_resume_from(ratings, tmp_path):
+    """The folder says that the run was interrupted, and resuming finishes it."""
+    with pytest.raises(KeyboardInterrupt):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(5, error=KeyboardInterrupt), **QUICK)
+    assert hushrec.load(tmp_path / "run").record["interrupted"]
+    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert_same(hushrec.train(ratings, **QUICK), resumed)
+
+
+def test_resuming_where_nothing_was_kept_yet_starts_at_the_beginning(ratings, tmp_path):
+    """A run killed before its first checkpoint, even while writing it, starts again."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "checkpoint-sdcf.part").write_bytes(b"half")
+    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert_same(hushrec.train(ratings, **QUICK), resumed)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda content: content[:-100], "checksum does not match"),
+        (lambda content: content[:-50] + bytes([content[-50] ^ 1]) + content[-49:], "checksum does not match"),
+        (lambda content: content[10:], "damaged, or of another version"),
+        (lambda content: b"", "damaged, or of another version"),
+    ],
+)
+def test_a_damaged_checkpoint_is_refused_by_name(ratings, tmp_path, damage, message):
+    """Cut off, one bit flipped, without its head, empty: never guessed from, and never overwritten."""
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
+    path = checkpoint_path(tmp_path / "run", "sdcf")
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(RunError, match=message) as refusal:
+        hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert "checkpoint-sdcf.npz" in str(refusal.value)
+
+
+def test_a_checkpoint_that_cannot_be_read_is_refused_by_name(tmp_path):
+    """A folder in its place, or a well-formed envelope around something else."""
+    path = checkpoint_path(tmp_path, "sdcf")
+    path.mkdir()
+    with pytest.raises(RunError, match=r"checkpoint .* cannot be read"):
+        load_checkpoint(path)
+
+
+def test_a_checkpoint_of_other_settings_or_data_is_refused(ratings, tmp_path):
+    """The message says which setting differs."""
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
+    with pytest.raises(RunError, match="run with factors 4, got 5"):
+        hushrec.train(ratings, out=tmp_path / "run", resume=True, **{**QUICK, "factors": 5})
+    with pytest.raises(RunError, match="run on other ratings"):
+        hushrec.train("synthetic:users=40,items=60,ratings=900,seed=2", out=tmp_path / "run", resume=True, **QUICK)
+
+
+def test_what_makes_no_sense_is_refused(ratings, tmp_path):
+    """Resuming nowhere, checkpoints every zero rounds, a patience of zero."""
+    with pytest.raises(ParameterError, match="resume needs out"):
+        hushrec.train(ratings, resume=True, **QUICK)
+    with pytest.raises(ParameterError, match="checkpoint_every must be at least 1 round, got 0"):
+        hushrec.train(ratings, out=tmp_path / "run", **{**QUICK, "checkpoint_every": 0})
+    with pytest.raises(ParameterError, match="patience must be at least 1 round, got 0"):
+        hushrec.train(ratings, patience=0, **QUICK)
+
+
+def test_patience_stops_when_the_validation_part_no_longer_improves(ratings):
+    """A step too large for the data gets worse soon; the budget counts the rounds that were played."""
+    settings = {**QUICK, "rounds": 60, "protocol": "plain"}
+    result = hushrec.train(ratings, patience=3, **settings)
+    record = result.record
+    assert record["rounds"] < 60
+    assert record["rounds"] == record["best_round"] + 3
+    assert record["budget"]["rounds"] == record["rounds"] == len(record["curve"])
+    assert record["data"]["train"] + record["data"]["validation"] + record["data"]["test"] == 900
+    assert record["data"]["validation"] == 144
+    whole = hushrec.train(ratings, **settings).record
+    assert whole["rounds"] == 60
+    assert whole["best_round"] is None
+
+
+def test_patience_survives_a_resume(ratings, tmp_path):
+    """Where the best round stood is part of the checkpoint."""
+    settings = {**QUICK, "rounds": 60, "patience": 3}
+    whole = hushrec.train(ratings, **settings)
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(4), **settings)
+    assert_same(whole, hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings))
+
+
+def test_the_validation_part_comes_out_of_the_training_part(ratings):
+    """Ratings: a fifth of the training rows. One-class: one more item of each user. The test rows are in neither."""
+    task = rating_task(ratings, 0)
+    inner = task.validation(0)
+    assert sorted([*inner.split.train, *inner.split.test]) == sorted(task.split.train)
+    ranking = ranking_task(ratings, 0)
+    held_out = ranking.validation(0)
+    pairs = {tuple(pair) for pair in zip(*ranking.training()[:2], strict=True)}
+    inside = {tuple(pair) for pair in zip(*held_out.training()[:2], strict=True)}
+    rows = held_out.split.test
+    validation = set(zip(held_out.ratings.users[rows], held_out.ratings.items[rows], strict=True))
+    assert inside | validation == pairs
+    assert not inside & validation
+
+
+def test_the_command_keeps_checkpoints_and_resumes(tmp_path):
+    """`--checkpoint-every`, `--resume` and `--patience` reach the run; a refusal is one sentence and exit code 1."""
+    options = [DATA, "--rounds", 4, "--factors", 3, "--no-compare", "--out", tmp_path / "run", "--json"]
+    first = command("train", *options, "--checkpoint-every", 2, "--patience", 2)
+    assert first.code == 0
+    assert json.loads(first.out)["patience"] == 2
+    again = command("train", *options, "--resume")
+    assert again.code == 1
+    assert "new or empty folder" in again.err
+    assert Path(tmp_path / "run" / "run.json").exists()
