@@ -60,11 +60,31 @@ def is_experiment(folder: str | Path) -> bool:
     return (Path(folder) / "experiment.json").is_file()
 
 
+def find_experiments(folder: str | Path) -> list[Path]:
+    """The folders of records that a folder is, or holds."""
+    if is_experiment(folder):
+        return [Path(folder)]
+    return sorted(file.parent for file in Path(folder).rglob("experiment.json"))
+
+
 def read_records(folder: str | Path) -> list[Record]:
-    """Every run as `train --json` would print it, with the experiment's name and the setting's number."""
+    """Every run as `train --json` would print it, with the experiment's name and the setting's number.
+
+    `peers.json` beside the records, where there is one, holds other libraries' results by split seed and name.
+    """
     shared, rows = read_stored(folder)
-    about = {name: shared.about[name] for name in ("dataset", "versions", "machine")}
-    return [_full(row, shared, about) for row in rows]
+    about = {name: shared.about[name] for name in ("dataset", "title", "versions", "machine")}
+    about["experiment"] = shared.about["name"]
+    peers = read_peers(folder)
+    return [_full(row, shared, about) | {"peers": peers.get(row["split_seed"], {})} for row in rows]
+
+
+def read_peers(folder: str | Path) -> dict[int, Record]:
+    """Metrics of other libraries' models on the same splits: {split seed: {name: {measure: value}}}."""
+    path = Path(folder) / "peers.json"
+    if not path.is_file():
+        return {}
+    return {int(seed): entry for seed, entry in json.loads(path.read_text("utf-8"))["splits"].items()}
 
 
 def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:

@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec report runs/first runs/second --out compare.html")
 def report(
-    folders: Annotated[list[Path], typer.Argument(help="Run folders that `train --out` made, or folders of them.")],
+    folders: Annotated[
+        list[Path], typer.Argument(help="Run folders of `train --out`, records of `experiment`, or folders of them.")
+    ],
     out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
     plots: Annotated[
         Path | None, typer.Option(help="The folder for the plots as SVG files.  [default: beside the page]")
@@ -47,8 +49,8 @@ def print_study(study: "Study") -> None:
 
     console = Console(highlight=False)
     console.print(
-        f"{harmless(study.dataset)}: {study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train,"
-        f" {study.n_test:,} to test, {harmless(study.model)}"
+        f"{harmless(study.title or study.dataset)}: {study.users:,} people, {study.items:,} items,"
+        f" {study.n_train:,} ratings to train, {study.n_test:,} to test, {harmless(study.model)}"
     )
     table = Table("", *(name.upper() for name in measures(study)), "gap", "protects", box=None, pad_edge=False)
     for row in study_rows(study):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hushrec.errors import RunError
 from hushrec.report import plots
+from hushrec.report.figures import paper_figures
 from hushrec.report.records import Study, read_studies
 from hushrec.report.tables import Row, measures, study_rows, verdict
 
@@ -65,6 +66,9 @@ Figures = dict[str, tuple[str, str]]  # file name: caption, SVG
 
 def study_plots(study: Study) -> Figures:
     """The plots of one study."""
+    panels = paper_figures(study)
+    if panels:
+        return panels
     figures = {"finals": ("Where each setting ends", plots.finals(study))}
     if any(setting.curve for setting in study.settings):
         figures["curves"] = ("How each setting learns", plots.curves(study))
@@ -109,7 +113,7 @@ def _study(study: Study, figures: Figures) -> str:
         for caption, svg in figures.values()
     )
     return (
-        f'<section>\n<h2>{escape(study.dataset)}</h2>\n<p class="muted">{escape(facts)}</p>\n'
+        f'<section>\n<h2>{escape(study.title or study.dataset)}</h2>\n<p class="muted">{escape(facts)}</p>\n'
         f'<p class="note">{escape(verdict(study))}</p>\n{_table(study)}\n<div class="figures">{shown}</div>\n'
         "</section>"
     )

@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 5.4, 4.3  # inches: text stays readable on a phone
 
 def curves(study: Study) -> str:
     """The measure by round, a band from the lowest to the highest seed, baselines as lines."""
-    with _axes(WIDTH, HEIGHT) as (figure, axes):
+    with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
             _draw_curve(axes, number, setting)
@@ -34,7 +34,7 @@ def curves(study: Study) -> str:
         axes.set_xlabel("round")
         axes.set_ylabel(_axis_name(study))
         figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _draw_curve(axes: "Axes", number: int, setting: Setting) -> None:
@@ -51,7 +51,7 @@ def finals(study: Study) -> str:
     settings = sorted(
         study.settings, key=lambda setting: setting.mean(study.measure), reverse=not study.larger_is_better
     )
-    with _axes(WIDTH, 1.5 + 0.52 * len(settings)) as (figure, axes):
+    with new_axes(WIDTH, 1.5 + 0.52 * len(settings)) as (figure, axes):
         _baseline_lines(study, axes, upright=True)
         low, high = _window(study)
         for place, setting in enumerate(settings):
@@ -70,12 +70,12 @@ def finals(study: Study) -> str:
         axes.set_ylim(-0.6, len(settings) - 0.4)
         axes.grid(axis="y", visible=False)
         axes.set_xlabel(_axis_name(study))
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def budget_plot(budget: SelectionBudget) -> str:
     """Real items among those sent, by epsilon_i; and the server's belief in one item, by round, at worst."""
-    with _axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
+    with new_axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
         scales = [2.0**power for power in range(-4, 11)]
         usable = [epsilon for epsilon in scales if epsilon * 2 < 600 * budget.n_protected]
         real = [explain_budget(_with_epsilon(budget, epsilon)).real_among_them for epsilon in usable]
@@ -98,7 +98,7 @@ def budget_plot(budget: SelectionBudget) -> str:
         right.set_xlabel("round")
         right.set_ylabel("server's belief that one item is rated (%)")
         _legend(right)
-        return _svg(figure)
+        return to_svg(figure)
 
 
 def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
@@ -142,7 +142,7 @@ def _legend(axes: "Axes") -> None:
 
 
 @contextmanager
-def _axes(width: float, height: float, columns: int = 1) -> Iterator[tuple["Figure", Any]]:
+def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> Iterator[tuple["Figure", Any]]:
     """A figure of our looks, without a global state: no pyplot."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -167,11 +167,12 @@ def _axes(width: float, height: float, columns: int = 1) -> Iterator[tuple["Figu
     }
     with matplotlib.rc_context(looks):
         figure = Figure(figsize=(width, height), layout="constrained")
-        axes = figure.subplots(1, columns)
+        axes = figure.subplots(rows, columns, sharex=rows > 1, sharey=rows > 1)
         yield figure, axes
 
 
-def _svg(figure: "Figure") -> str:
+def to_svg(figure: "Figure") -> str:
+    """The figure as text, the same for the same numbers."""
     file = io.StringIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "hushrec"})
     return file.getvalue()

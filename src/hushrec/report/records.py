@@ -1,12 +1,13 @@
 """Reads run folders into studies: the runs on one data set, grouped by setting, several seeds side by side."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hushrec.errors import RunError
+from hushrec.records import find_experiments, read_records
 from hushrec.runs import read_record
 
 # Measures in the order of preference; True where larger is better.
@@ -21,6 +22,7 @@ class Curve:
     mean: list[float]
     low: list[float]
     high: list[float]
+    deviation: list[float]  # 0 for one seed
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Setting:
     metrics: dict[str, list[float]]  # one number per seed
     curve: Curve | None
     n_rounds: int
+    levels: dict[str, float]  # the budget's ε by name: epsilon, epsilon_i, epsilon_g
+    clamped: bool = False
 
     def mean(self, measure: str) -> float:
         return statistics.fmean(self.metrics[measure])
@@ -59,6 +63,8 @@ class Study:
     measure: str
     settings: list[Setting]
     baselines: dict[str, dict[str, list[float]]]
+    peers: dict[str, dict[str, list[float]]]  # other libraries' personal models, not private, on the same splits
+    title: str | None = None  # of an experiment
 
     @property
     def larger_is_better(self) -> bool:
@@ -79,17 +85,25 @@ class Study:
 
 
 def read_studies(folders: Iterable[str | Path]) -> list[Study]:
-    """Every run in or below the folders, as studies in the order in which they were met."""
+    """Every run in or below the folders, as studies in the order in which they were met; an experiment is one."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
-    for path in find_runs(folders):
-        record = read_record(path)
+    for path, record in _all_records(folders):
         try:
-            key = (record["dataset"], record["data"].get("checksum"), record["model"])
+            key = (record.get("experiment"), record["dataset"], record["data"].get("checksum"), record["model"])
             groups.setdefault(key, []).append(record)
             make_study([record])  # a damaged record is refused here, by its folder
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RunError(f"{path}/run.json is damaged: {type(error).__name__} while reading it.") from None
+            raise RunError(f"{path} is damaged: {type(error).__name__} while reading it.") from None
     return [make_study(records) for records in groups.values()]
+
+
+def _all_records(folders: Iterable[str | Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
+    for folder in map(Path, folders):
+        experiments = find_experiments(folder)
+        for experiment in experiments:
+            yield from ((experiment, record) for record in read_records(experiment))
+        if not experiments:
+            yield from ((path / "run.json", read_record(path)) for path in find_runs([folder]))
 
 
 def find_runs(folders: Iterable[str | Path]) -> list[Path]:
@@ -130,7 +144,19 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
             name: {measure: [float(split[name][measure]) for split in splits.values()] for measure in measures}
             for name in names
         },
+        peers=_peers(records),
+        title=first.get("title"),
     )
+
+
+def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Measures of each peer, one number per split that it was run on."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for peers in {record["split_seed"]: record.get("peers", {}) for record in records}.values():
+        for name, numbers in peers.items():
+            for measure, value in numbers.items():
+                found.setdefault(name, {}).setdefault(measure, []).append(float(value))
+    return found
 
 
 def _setting_key(record: dict[str, Any]) -> str:
@@ -171,6 +197,10 @@ def _setting(
         metrics=metrics,
         curve=curve,
         n_rounds=n_rounds,
+        levels={
+            name: float(budget[name]) for name in ("epsilon", "epsilon_i", "epsilon_g") if budget.get(name) is not None
+        },
+        clamped=bool(budget.get("clamp")),
     )
 
 
@@ -182,7 +212,11 @@ def _make_curve(group: list[dict[str, Any]]) -> Curve:
     by_round = [[float(curve[position][measure]) for curve in curves] for position in range(length)]
     rounds = [int(point["round"]) for point in curves[0][:length]]
     return Curve(
-        rounds, [statistics.fmean(row) for row in by_round], list(map(min, by_round)), list(map(max, by_round))
+        rounds,
+        [statistics.fmean(row) for row in by_round],
+        list(map(min, by_round)),
+        list(map(max, by_round)),
+        [statistics.stdev(row) if len(row) > 1 else 0.0 for row in by_round],
     )
 
 

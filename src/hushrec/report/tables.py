@@ -1,6 +1,7 @@
 """A study as rows of text, for a terminal or a page."""
 
 from dataclasses import dataclass
+from statistics import fmean, stdev
 
 from hushrec.report.records import Setting, Study
 
@@ -37,6 +38,7 @@ def study_rows(study: Study) -> list[Row]:
     shown = measures(study)
     rows = [(setting.mean(study.measure), _setting_row(study, setting, shown)) for setting in study.settings]
     rows += [(study.baseline(name), _baseline_row(study, name, shown)) for name in study.baselines]
+    rows += [(fmean(numbers[study.measure]), _peer_row(study, name, shown)) for name, numbers in study.peers.items()]
     return [row for _, row in sorted(rows, key=lambda pair: -pair[0] if study.larger_is_better else pair[0])]
 
 
@@ -51,6 +53,14 @@ def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
     values = [f"{sum(numbers[measure]) / len(numbers[measure]):.3f}" for measure in shown]
     gap = study.baseline(name) - study.baseline(study.best_baseline)
     return Row(baseline_name(name), values, signed(gap), "not a personal model", baseline=True, better=False)
+
+
+def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
+    numbers = study.peers[name]
+    spread = {measure: stdev(values) if len(values) > 1 else 0.0 for measure, values in numbers.items()}
+    values = [with_spread(fmean(numbers[measure]), spread[measure]) if measure in numbers else "" for measure in shown]
+    gap = fmean(numbers[study.measure]) - study.baseline(study.best_baseline)
+    return Row(name, values, f"{gap:+.3f}", "nothing: all ratings in one place", baseline=True, better=False)
 
 
 def baseline_name(name: str) -> str:

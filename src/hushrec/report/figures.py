@@ -1,0 +1,147 @@
+"""The figures of the paper from the records of its experiments: learning curves in panels.
+
+[SDCF], section 4.2, describes two figures of Task 1 for each data set, with four panels each: in the first one holds
+ε_I and varies ε_g, in the second it holds ε_g and varies ε_I; non-private, ISGLD and α = ∞ are in every panel.
+Task 2 has one panel per data set that varies ε_I. We follow the words.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hushrec.report import plots
+from hushrec.report.records import Setting, Study
+from hushrec.report.tables import baseline_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LEVEL_COLOURS = ("#0b62a4", "#00795a", "#8a6500", "#a8407f")  # from the weakest privacy to the strongest
+MARKS = {"plain": (plots.INK, "-"), "isgld": (plots.MUTED, "--"), "unbounded": ("#7d3ac1", "-.")}
+
+
+def paper_figures(study: Study) -> dict[str, tuple[str, str]]:
+    """File name: caption and SVG; empty for a study that is not one of the paper's grids."""
+    grid = [setting for setting in study.settings if _on_the_grid(setting)]
+    shared = [setting for setting in study.settings if setting.curve and not _on_the_grid(setting)]
+    if study.measure == "auc":
+        levels = {setting.levels["epsilon_i"] for setting in study.settings if "epsilon_i" in setting.levels}
+        return {"task2": ("Task 2: ε_I varies", _ranking_panel(study))} if len(levels) > 1 else {}
+    fixed = {name: _levels(grid, name) for name in ("epsilon_i", "epsilon_g")}
+    if len(grid) < 4 or len(grid) != len(fixed["epsilon_i"]) * len(fixed["epsilon_g"]):
+        return {}
+    return {
+        "task1-epsilon-g": (
+            "Task 1: ε_g varies, ε_I is fixed in each panel",
+            _panels(study, grid, shared, "epsilon_i", "epsilon_g"),
+        ),
+        "task1-epsilon-i": (
+            "Task 1: ε_I varies, ε_g is fixed in each panel",
+            _panels(study, grid, shared, "epsilon_g", "epsilon_i"),
+        ),
+    }
+
+
+def _on_the_grid(setting: Setting) -> bool:
+    return bool(setting.curve) and setting.levels.get("epsilon_g", 0.0) > 0 and "epsilon_i" in setting.levels
+
+
+def _levels(settings: Sequence[Setting], name: str) -> list[float]:
+    return sorted({setting.levels[name] for setting in settings}, reverse=True)
+
+
+NAMES = {"epsilon_i": "ε_I", "epsilon_g": "ε_g"}
+
+
+def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fixed: str, varied: str) -> str:
+    levels = _levels(grid, fixed)
+    rows = (len(levels) + 1) // 2
+    low, high = _limits(study)
+    with plots.new_axes(2 * plots.WIDTH, 3.2 * rows + 0.9, columns=2, rows=rows) as (figure, axes):
+        for panel, level in zip(axes.flat, levels, strict=False):
+            _baselines(study, panel, low, high)
+            for setting in shared:
+                _curve(panel, setting, *_mark(setting), _shared_name(setting))
+            for setting in (setting for setting in grid if setting.levels[fixed] == level):
+                colour = LEVEL_COLOURS[_levels(grid, varied).index(setting.levels[varied]) % len(LEVEL_COLOURS)]
+                _curve(panel, setting, colour, "-", f"sdcf {NAMES[varied]} = {setting.levels[varied]:g}")
+            panel.set_title(f"{NAMES[fixed]} = {level:g}", loc="left", fontsize=10)
+            panel.set_ylim(low, high)
+            _name_those_outside(panel, shared, high)
+        for panel in axes[-1]:
+            panel.set_xlabel("round")
+        for panel in axes[:, 0]:
+            panel.set_ylabel("test RMSE")
+        handles, labels = axes.flat[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9, handlelength=2.8)
+        return plots.to_svg(figure)
+
+
+def _ranking_panel(study: Study) -> str:
+    with plots.new_axes(plots.WIDTH, plots.HEIGHT) as (figure, axes):
+        private = [setting for setting in study.settings if "epsilon_i" in setting.levels]
+        ends = [setting.mean("auc") for setting in study.settings] + [study.baseline("popularity")]
+        low = min(min(ends) - 0.05, 0.6)
+        _baselines(study, axes, low, 1.0)
+        for setting in study.settings:
+            if setting in private:
+                place = _levels(private, "epsilon_i").index(setting.levels["epsilon_i"])
+                _curve(axes, setting, LEVEL_COLOURS[place % 4], "-", f"sdcf ε_I = {setting.levels['epsilon_i']:g}")
+            else:
+                _curve(axes, setting, plots.INK, "-", "non-private")
+        axes.set_ylim(low, max(ends) + 0.02)
+        axes.set_xlabel("round")
+        axes.set_ylabel("test AUC")
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9, handlelength=2.8)
+        return plots.to_svg(figure)
+
+
+def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str) -> None:
+    """Mean over the splits, and a band of one standard deviation to each side."""
+    curve = setting.curve
+    assert curve is not None
+    axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=1.6, label=label)
+    lower = [mean - spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
+    upper = [mean + spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
+    axes.fill_between(curve.rounds, lower, upper, color=colour, alpha=0.13, linewidth=0)
+
+
+def _mark(setting: Setting) -> tuple[str, str]:
+    if setting.protocol == "isgld":
+        colour, dash = MARKS["isgld"]
+        return (colour if setting.levels["epsilon"] > 3 else "#c2500a"), (":" if setting.clamped else dash)
+    return MARKS["plain" if setting.protocol == "plain" else "unbounded"]
+
+
+def _shared_name(setting: Setting) -> str:
+    if setting.protocol == "plain":
+        return "non-private"
+    if setting.protocol == "isgld":
+        return f"ISGLD ε = {setting.levels['epsilon']:g}" + (", clamped" if setting.clamped else "")
+    return "sdcf α = ∞"
+
+
+def _limits(study: Study) -> tuple[float, float]:
+    """A range that shows where the private curves end; what ends far above is named at the edge."""
+    ends = [setting.mean("rmse") for setting in study.settings if setting.protocol != "isgld"]
+    low = min([*ends, study.baseline(study.best_baseline)])
+    near = [setting.mean("rmse") for setting in study.settings if setting.mean("rmse") < low + 5 * (max(ends) - low)]
+    return low - 0.1 * (max(near) - low), max(near) + 0.35 * (max(near) - low)
+
+
+def _name_those_outside(axes: "Axes", settings: Sequence[Setting], high: float) -> None:
+    above = [setting for setting in settings if setting.mean("rmse") > high]
+    text = "\n".join(f"↑ {_shared_name(setting)} ends at {setting.mean('rmse'):.2f}" for setting in above)
+    if text:
+        axes.annotate(text, (0.98, 0.98), xycoords="axes fraction", ha="right", va="top", fontsize=8, color=plots.MUTED)
+
+
+def _baselines(study: Study, axes: "Axes", low: float, high: float) -> None:
+    """A thin line with its name for each non-personal model within the range."""
+    for name in study.baselines:
+        at = study.baseline(name)
+        if low < at < high:
+            axes.axhline(at, color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+            axes.annotate(
+                baseline_name(name), (1, at), xycoords=("axes fraction", "data"), xytext=(0, -1.5),
+                textcoords="offset points", ha="right", va="top", fontsize=7.5, color=plots.MUTED,
+            )  # fmt: skip

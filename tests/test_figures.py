@@ -1,0 +1,132 @@
+"""The paper's figures from records alone: panels, legend, baselines, and what lies outside is named."""
+
+import json
+import re
+
+import pytest
+
+from hushrec.records import Shared, write_records
+from hushrec.report import read_studies, study_rows, write_report
+from hushrec.report.figures import paper_figures
+
+LEVELS = (4.0, 1.0, 0.25, 0.0625)
+
+
+def budget(**levels):
+    """A budget statement with these numbers."""
+    private = "epsilon_i" in levels
+    return {
+        "unit": "profile-level" if private else "a value",
+        "epsilon": 2 * levels.get("epsilon_i", 0) or levels.get("epsilon", "inf"),
+        "delta": 0.0,
+        "not_covered": ["anything else"],
+        "value_rho": {"median": 1.0, "max": 2.0, "unit": "zCDP"},
+        **levels,
+    } | ({"epsilon_p": 2 * levels["epsilon_i"]} if private else {})
+
+
+def setting(protocol, statement, model="mf"):
+    """What a setting shares with its runs."""
+    shared = {"engine": "cpu", "rounds": 3, "factors": 2, "step": 0.4, "at_least": None, "config": {}}
+    return {"label": protocol, "model": model, "protocol": protocol, "budget": statement, **shared}
+
+
+def write_experiment(folder, settings, ends, *, measure="rmse", baselines=None):
+    """Records of two splits whose curves fall to the given ends."""
+    about = {
+        "name": folder.name,
+        "title": "A task",
+        "config": {},
+        "dataset": "some",
+        "data": {"users": 5, "items": 6, "scale": [1, 5], "checksum": "c"},
+        "versions": {},
+        "machine": "here",
+    }
+    numbers = baselines or {"bias": {"rmse": 0.94}, "item_mean": {"rmse": 1.02}}
+    split = {"train": 8, "test": 2, "cold_users": 0, "cold_items": 0, "baselines": numbers}
+    rows = [
+        {
+            "setting": number,
+            "split_seed": seed,
+            "seed": seed,
+            "metrics": {measure: end + 0.01 * seed},
+            "curve": [{"round": place + 1, measure: end + 0.01 * seed + 0.1 * (2 - place)} for place in range(3)],
+            "seconds": 1.0,
+            "bytes_per_client_round": 10.0,
+            "value_rho": {"median": 1.0, "max": 2.0},
+        }
+        for seed in range(2)
+        for number, end in enumerate(ends)
+    ]
+    write_records(folder, Shared(about, settings, {0: split, 1: split}), rows)
+
+
+@pytest.fixture
+def task1(tmp_path):
+    """The twenty curves of Task 1."""
+    settings = [setting("plain", budget()), setting("isgld", budget(epsilon=2.0, clamp=False))]
+    settings += [setting("sdcf", budget(epsilon_i=4.0, epsilon_g=0.0))]
+    settings += [setting("sdcf", budget(epsilon_i=i, epsilon_g=g)) for i in LEVELS for g in LEVELS]
+    folder = tmp_path / "task1"
+    write_experiment(
+        folder, settings, [0.95, 1.4, 0.98, *(0.955 + 0.005 * place for _ in LEVELS for place in range(4))]
+    )
+    return folder
+
+
+def texts(svg):
+    """Every piece of text in a picture."""
+    return re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+
+
+def test_task_1_is_two_figures_of_four_panels(task1):
+    """A panel for each level of what is fixed, a curve for each level of what varies, the rest in every panel."""
+    (study,) = read_studies([task1])
+    figures = paper_figures(study)
+    assert list(figures) == ["task1-epsilon-g", "task1-epsilon-i"]
+    for name, fixed, varied in (("task1-epsilon-g", "ε_I", "ε_g"), ("task1-epsilon-i", "ε_g", "ε_I")):
+        shown = texts(figures[name][1])
+        assert [text for text in shown if text.startswith(f"{fixed} = ")] == [
+            f"{fixed} = {level:g}" for level in LEVELS
+        ]
+        legend = {f"sdcf {varied} = {level:g}" for level in LEVELS} | {"non-private", "ISGLD ε = 2", "sdcf α = ∞"}
+        assert legend <= set(shown)
+        assert shown.count("bias model") == 4
+        assert shown.count("↑ ISGLD ε = 2 ends at 1.40") == 4
+
+
+def test_task_2_is_one_panel(tmp_path):
+    """AUC by round for every ε_I, beside non-private and the most popular items."""
+    settings = [setting("plain", budget(), "bpr")]
+    settings += [setting("sdcf", budget(epsilon_i=level), "bpr") for level in LEVELS]
+    popular = {"popularity": {"auc": 0.86}, "random": {"auc": 0.5}}
+    write_experiment(tmp_path / "task2", settings, [0.85, 0.84, 0.84, 0.84, 0.84], measure="auc", baselines=popular)
+    (study,) = read_studies([tmp_path / "task2"])
+    shown = texts(paper_figures(study)["task2"][1])
+    assert {"non-private", "sdcf ε_I = 4", "sdcf ε_I = 0.0625", "most popular"} <= set(shown)
+
+
+def test_another_experiment_has_plain_plots(tmp_path):
+    """A few settings are no grid: the page shows its usual plots."""
+    write_experiment(tmp_path / "few", [setting("plain", budget())], [0.95])
+    (study,) = read_studies([tmp_path / "few"])
+    assert paper_figures(study) == {}
+    written = write_report([tmp_path / "few"], tmp_path / "page.html")
+    assert sorted(path.name for path in written.plots) == ["curves.svg", "finals.svg"]
+
+
+def test_a_report_of_a_grid_shows_its_panels_and_the_peers(task1, tmp_path):
+    """Mean ± deviation over the splits for settings and peers, from the records alone."""
+    peers = {"splits": {"0": {"Surprise SVD": {"rmse": 0.93}}, "1": {"Surprise SVD": {"rmse": 0.95}}}}
+    (task1 / "peers.json").write_text(json.dumps(peers))
+    written = write_report([task1], tmp_path / "page.html")
+    assert sorted(path.name for path in written.plots) == ["task1-epsilon-g.svg", "task1-epsilon-i.svg"]
+    rows = {row.name: row.values[0] for row in study_rows(written.studies[0])}
+    assert rows["Surprise SVD"] == "0.940 ± 0.014"
+    assert rows["plain, not private"] == "0.955 ± 0.007"
+    assert "A task" in (tmp_path / "page.html").read_text()
+
+
+def test_experiments_below_a_folder_are_found(task1, tmp_path):
+    """A folder of records is read like the records themselves."""
+    assert [study.title for study in read_studies([tmp_path])] == ["A task"]
