@@ -1,6 +1,6 @@
-"""Makes what is made: `docs/cli.md` from every `--help`, the demo's output and plots in README. Run by `make docs`.
+"""Makes what is made: `docs/cli.md` from every `--help`, the outputs and plots in README. Run by `make docs`.
 
-`python docs/generate.py cli` makes the first alone, `… demo` the second.
+`python docs/generate.py cli` makes the first alone; `example` and `demo` make the others.
 """
 
 import contextlib
@@ -75,6 +75,19 @@ def demo_output(folder: Path) -> str:
     return re.sub(r"^\d+ s\. ", "", "\n".join(lines), flags=re.MULTILINE)
 
 
+def write_example() -> None:
+    """Writes what README's Python block prints into the block after it."""
+    page = README.read_text("utf-8")
+    code = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert code is not None
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(code[1], "README.md", "exec"), {})
+    head, tail = page[: code.end()], page[code.end() :]
+    tail = re.sub(r"```text\n.*?```", lambda _: f"```text\n{out.getvalue()}```", tail, count=1, flags=re.DOTALL)
+    README.write_text(head + tail, "utf-8")
+
+
 def write_demo() -> None:
     """Writes the demo's output into README.md, and its two plots."""
     with tempfile.TemporaryDirectory() as folder:
@@ -90,6 +103,6 @@ def write_cli() -> None:
 
 
 if __name__ == "__main__":
-    made = {"cli": write_cli, "demo": write_demo}
+    made = {"cli": write_cli, "example": write_example, "demo": write_demo}
     for name in sys.argv[1:] or made:
         made[name]()

@@ -120,3 +120,16 @@ def test_the_command_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(found["study"]["settings"]) == len(demo.SETTINGS)
     assert len(found["recommendations"]) == demo.SHOWN
     assert found["page"] == str(tmp_path / "out" / "report.html")
+
+
+def test_ctrl_c_is_quiet_and_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No traceback; what the demo made so far is its own, so that the next run starts over."""
+
+    def interrupted(*_arguments: object, **_settings: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "_train", interrupted)
+    outcome = run("demo", "--out", tmp_path / "out")
+    assert outcome.code == 130
+    assert "Traceback" not in outcome.err
+    assert demo.prepare(tmp_path / "out").is_dir()

@@ -188,6 +188,14 @@ def test_several_seeds_draw_a_band() -> None:
     assert "FillBetweenPolyCollection" in two
 
 
+def test_a_setting_far_off_does_not_flatten_the_others() -> None:
+    """A curve that ends far above the worst baseline is named as off the plot; the others keep their room."""
+    far = record(rmse=3.0, budget={**SDCF, "epsilon_g": 1.0})
+    svg = study_plots(make_study([record(), far]))["curves"][1]
+    assert "sdcf ε_I=4, ε_g=1 (ends off the plot)" in svg
+    assert "sdcf ε_I=4, ε_g=4 (ends off" not in svg
+
+
 def test_a_plot_is_the_same_bytes_every_time() -> None:
     """No date, no random id."""
     study = make_study([record()])

@@ -29,7 +29,7 @@ def curves(study: Study) -> str:
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
-            _draw_curve(axes, number, setting)
+            _draw_curve(axes, number, setting, _window(study))
         axes.set_ylim(*_window(study))
         axes.set_xlabel("round")
         axes.set_ylabel(_axis_name(study))
@@ -37,11 +37,12 @@ def curves(study: Study) -> str:
         return to_svg(figure)
 
 
-def _draw_curve(axes: "Axes", number: int, setting: Setting) -> None:
+def _draw_curve(axes: "Axes", number: int, setting: Setting, window: tuple[float, float]) -> None:
     curve = setting.curve
     assert curve is not None
+    outside = "" if window[0] <= curve.mean[-1] <= window[1] else " (ends off the plot)"
     colour, dash = SERIES[number % len(SERIES)], DASHES[number // len(SERIES) % len(DASHES)]
-    axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=1.8, label=setting.label)
+    axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=1.8, label=setting.label + outside)
     if len(setting.metrics[next(iter(setting.metrics))]) > 1:
         axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
 
