@@ -20,12 +20,27 @@ def report(
     plots: Annotated[
         Path | None, typer.Option(help="The folder for the plots as SVG files.  [default: beside the page]")
     ] = None,
+    audit: Annotated[
+        list[Path] | None, typer.Option(help="Add what `audit --plots` left in this folder; may repeat.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Tables, plots and one self-contained HTML page from finished runs; nothing is computed anew."""
     from hushrec.report import write_report
+    from hushrec.report.audits import audit_figures, audit_section, read_audits
 
-    written = write_report(folders, out, plots_folder=plots)
+    audits = read_audits(audit or [])
+    written = write_report(
+        folders,
+        out,
+        plots_folder=plots,
+        sections=[audit_section(record) for record in audits],
+        more_figures={
+            f"{number}-{name}": figure
+            for number, record in enumerate(audits, start=1)
+            for name, figure in audit_figures(record).items()
+        },
+    )
     if as_json:
         print_json(
             {

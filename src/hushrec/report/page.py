@@ -15,6 +15,9 @@ from hushrec.report.tables import Row, measures, study_rows, verdict
 SERIES_DARK = ("#6cb4ee", "#ff9d5c", "#4fd1a5", "#f08cc6", "#e3bd4a", "#9cc9f5", "#c39bff", "#b3b8c2")
 
 
+Figures = dict[str, tuple[str, str]]  # file name: caption, SVG
+
+
 @dataclass(frozen=True)
 class Section:
     """Something a caller adds to the page: plain text throughout, escaped here."""
@@ -41,6 +44,7 @@ def write_report(
     plots_folder: str | Path | None = None,
     title: str = "hushrec report",
     sections: Sequence[Section] = (),
+    more_figures: Figures | None = None,
 ) -> Report:
     """Reads the runs, writes each plot as an SVG file and everything as one page."""
     studies = read_studies(folders)
@@ -55,13 +59,10 @@ def write_report(
                 file = folder / (f"{name}.svg" if len(drawn) == 1 else f"{number}-{name}.svg")
                 file.write_text(svg, "utf-8")
                 written.append(file)
-        path.write_text(make_page(studies, drawn, title=title, sections=sections), "utf-8")
+        path.write_text(make_page(studies, drawn, title=title, sections=sections, figures=more_figures), "utf-8")
     except OSError as error:
         raise RunError(f"the report could not be written to {path} ({error.strerror or error}).") from None
     return Report(path, written, studies)
-
-
-Figures = dict[str, tuple[str, str]]  # file name: caption, SVG
 
 
 def study_plots(study: Study) -> Figures:
@@ -76,12 +77,20 @@ def study_plots(study: Study) -> Figures:
 
 
 def make_page(
-    studies: Sequence[Study], drawn: Sequence[Figures], *, title: str, sections: Sequence[Section] = ()
+    studies: Sequence[Study],
+    drawn: Sequence[Figures],
+    *,
+    title: str,
+    sections: Sequence[Section] = (),
+    figures: Figures | None = None,
 ) -> str:
     """The whole page. Whatever came from a run is escaped."""
     style = _style()
-    parts = [_study(study, figures) for study, figures in zip(studies, drawn, strict=True)]
-    body = "\n".join([*parts, *(_section(section) for section in sections), _budgets(studies)])
+    parts = [_study(study, own) for study, own in zip(studies, drawn, strict=True)]
+    parts += [_section(section) for section in sections]
+    parts += [f'<div class="figures">{_figures(figures)}</div>'] if figures else []
+    parts += [_budgets(studies)] if studies else []
+    body = "\n".join(parts)
     return (
         f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
@@ -108,14 +117,18 @@ def _study(study: Study, figures: Figures) -> str:
         f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train, {study.n_test:,} to test, "
         f"model {study.model}."
     )
-    shown = "".join(
-        f"<figure><figcaption>{escape(caption)}</figcaption>{plots.inline(svg, caption)}</figure>"
-        for caption, svg in figures.values()
-    )
     return (
         f'<section>\n<h2>{escape(study.title or study.dataset)}</h2>\n<p class="muted">{escape(facts)}</p>\n'
-        f'<p class="note">{escape(verdict(study))}</p>\n{_table(study)}\n<div class="figures">{shown}</div>\n'
+        f'<p class="note">{escape(verdict(study))}</p>\n{_table(study)}\n'
+        f'<div class="figures">{_figures(figures)}</div>\n'
         "</section>"
+    )
+
+
+def _figures(figures: Figures) -> str:
+    return "".join(
+        f"<figure><figcaption>{escape(caption)}</figcaption>{plots.inline(svg, caption)}</figure>"
+        for caption, svg in figures.values()
     )
 
 

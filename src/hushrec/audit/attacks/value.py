@@ -1,0 +1,68 @@
+"""What rating did this person give?"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hushrec.audit.attacks import Attack
+from hushrec.audit.observation import Observation
+from hushrec.audit.rating_grid import GRID, RATING_SHARES
+from hushrec.protocols import HIGHEST, LOWEST, Isgld, Sdcf
+from hushrec.randomness import FloatArray
+
+
+@dataclass(frozen=True)
+class OneUpload:
+    """Errors from the rank-one attack on the last upload; ‖u‖ guessed from the mean rating of people at large."""
+
+    name: str = "one upload"
+    target: str = "value"
+    claim: str = "a rating's value stays on the device"
+
+    def applies_to(self, observation: Observation) -> bool:
+        return observation.terms.model == "mf"
+
+    def guess(self, observation: Observation) -> FloatArray:
+        ratings = np.full((observation.n_victims, observation.terms.n_items), np.nan)
+        for row, trace in zip(ratings, observation.traces, strict=True):
+            if trace.parts:
+                part = trace.parts[-1]
+                norm = (GRID @ RATING_SHARES) / max(float(np.mean(part.scores)), 1e-9)
+                row[part.items] = part.amplitudes / norm + norm * part.scores
+        return ratings
+
+
+@dataclass(frozen=True)
+class AllUploads:
+    """Plain and isgld: two consecutive uploads give ‖u‖. `sdcf`: whole ratings that agree over rounds give it."""
+
+    name: str = "two consecutive uploads"
+    target: str = "value"
+    claim: str = "a rating's value stays on the device"
+
+    def applies_to(self, observation: Observation) -> bool:
+        return observation.terms.model == "mf" and not isinstance(observation.protocol, Sdcf)
+
+    def guess(self, observation: Observation) -> FloatArray:
+        ratings = np.array([one.ratings for one in observation.recovered])
+        protocol = observation.protocol
+        return likeliest_ratings(ratings, protocol.epsilon) if isinstance(protocol, Isgld) else ratings
+
+
+@dataclass(frozen=True)
+class GridRatings(AllUploads):
+    """Ratings that come out whole, and the same in every round."""
+
+    name: str = "consistent ratings"
+
+    def applies_to(self, observation: Observation) -> bool:
+        return observation.terms.model == "mf" and isinstance(observation.protocol, Sdcf)
+
+
+def likeliest_ratings(noisy: FloatArray, epsilon: float) -> FloatArray:
+    """The whole rating that a Laplace-noisy one most likely comes from, given how people rate."""
+    odds = np.log(RATING_SHARES) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - GRID)
+    return np.where(np.isnan(noisy), np.nan, GRID[np.argmax(odds, axis=-1)])
+
+
+VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings())

@@ -1,0 +1,90 @@
+"""The largest ε that an attack's success rules out, from ratings planted by fair coins: one run is enough.
+
+In the profiles of a few people, some ratings are each moved to another item by a coin. An attacker who tells more
+coins than chance allows shows that the messages are not as private as a given ε ([Steinke2023]). The unit is one
+rating replaced by another: the claim for selections is ε_P / h.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hushrec.audit.attacks import Attack
+from hushrec.audit.findings import Finding
+from hushrec.audit.observation import Observation
+from hushrec.audit.statistics import BoolArray, auc, epsilon_ruled_out
+from hushrec.problem import Problem
+from hushrec.protocols import DeviceProtocol, Isgld, Sdcf
+from hushrec.randomness import IntArray
+
+PEOPLE = 25
+SHARE_PLANTED = 0.25
+FEWEST_RATINGS = 12
+
+
+@dataclass(frozen=True, eq=False)
+class Canaries:
+    """Which people carry planted ratings, and how each coin fell. The coins are private to the judge."""
+
+    users: IntArray
+    rows: IntArray = field(repr=False)  # position in `users` of each canary
+    heads: IntArray = field(repr=False)  # the item rated if the coin shows heads
+    tails: IntArray = field(repr=False)
+    coins: BoolArray = field(repr=False)
+
+
+def plant(problem: Problem, candidates: IntArray, *, rng: np.random.Generator) -> tuple[Problem, Canaries]:
+    """Moves a quarter of the ratings of a few people, each by its own coin, to an item nobody else gave them."""
+    enough = candidates[problem.rated_counts[candidates] >= FEWEST_RATINGS]
+    users = np.sort(rng.choice(enough, min(PEOPLE, len(enough)), replace=False))
+    items = problem.items.copy()
+    rows, heads, tails, coins = [], [], [], []
+    for row, user in enumerate(users):
+        place = np.arange(problem.starts[user], problem.starts[user + 1])
+        chosen = rng.choice(place, max(1, int(SHARE_PLANTED * len(place))), replace=False)
+        unrated = np.setdiff1d(np.arange(problem.n_items), problem.items[place])
+        others = rng.choice(unrated, len(chosen), replace=False)
+        coin = rng.random(len(chosen)) < 0.5
+        rows += [row] * len(chosen)
+        heads += list(problem.items[chosen])
+        tails += list(others)
+        coins += list(coin)
+        items[chosen] = np.where(coin, problem.items[chosen], others)
+    owner = np.repeat(np.arange(problem.n_users), problem.rated_counts)
+    order = np.lexsort((items, owner))
+    planted = replace(problem, items=items[order], values=problem.values[order])
+    return planted, Canaries(users, np.array(rows), np.array(heads), np.array(tails), np.array(coins, dtype=bool))
+
+
+def judge_canaries(attack: Attack, observation: Observation, canaries: Canaries, problem: Problem) -> list[Finding]:
+    """Guesses every coin by the sign of the difference in evidence; the observation is of the canaries' people."""
+    if not attack.applies_to(observation) or len(canaries.coins) == 0:
+        return []
+    scores = attack.guess(observation)
+    lead = scores[canaries.rows, canaries.heads] - scores[canaries.rows, canaries.tails]
+    told = lead != 0  # a coin of which nothing is seen is left alone, which the theorem allows
+    correct = int(((lead > 0) == canaries.coins)[told].sum())
+    smallest = int(problem.rated_counts[canaries.users].min())
+    return [
+        Finding(
+            protocol=observation.protocol.name,
+            name=f"canaries, {attack.name} ({correct} of {int(told.sum())} coins)",
+            target="epsilon",
+            metric="epsilon_ruled_out",
+            value=epsilon_ruled_out(correct, int(told.sum())),
+            auc=auc(lead, canaries.coins),
+            chance=0.0,
+            claim=claimed(observation.protocol, smallest, observation.n_rounds),
+        )
+    ]
+
+
+def claimed(protocol: DeviceProtocol, n_rated: int, n_rounds: int) -> str:
+    """What the protocol claims for one rating replaced by another, for the person with fewest ratings here."""
+    if isinstance(protocol, Sdcf):
+        spent = min(n_rounds * protocol.epsilon_i, protocol.epsilon_p)
+        protected = n_rated if protocol.profile_cap is None else protocol.profile_cap
+        return f"selections: epsilon {spent / protected:.3g} for one rating replaced ({spent:g} profile level)"
+    if isinstance(protocol, Isgld):
+        return "existence is not covered"
+    return "nothing is claimed"

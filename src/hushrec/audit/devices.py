@@ -1,0 +1,68 @@
+"""Single devices for attacks that need one to answer: a server that lies, a rating added later, the time it takes."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hushrec.audit.observation import Observation, Upload
+from hushrec.audit.record import narrow
+from hushrec.budget.ledger import Ledger
+from hushrec.client import Client
+from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.problem import Problem
+from hushrec.randomness import FloatArray, IntArray, SeededRandomness
+
+Clock = Callable[[], float]
+
+
+def make_device(problem: Problem, user: int, *, seed: int, terms: Terms | None = None) -> Client:
+    """One simulated person's device, before its first round."""
+    protocol = problem.protocol(user)
+    terms = problem.terms if terms is None else terms
+    epochs = terms.epoch(terms.max_rounds) + 1
+    ledger = Ledger(max_selection_epsilon=epochs * protocol.selection_limit)
+    device = Client(terms, problem.model, protocol, randomness=SeededRandomness(seed, user), ledger=ledger)
+    device.add_ratings(*profile(problem, user))
+    return device
+
+
+def profile(problem: Problem, user: int) -> tuple[IntArray, FloatArray]:
+    """Rated items and their values."""
+    rows = slice(problem.starts[user], problem.starts[user + 1])
+    return problem.items[rows], problem.values[rows]
+
+
+def upload_of(device: Client, announcement: ItemVectors) -> Upload:
+    """What a device reports in one round, in numbers of 4 bytes."""
+    found: Upload = None
+    for message in device.answer(announcement):
+        if isinstance(message, GradientReport):
+            found = narrow(message)
+    return found
+
+
+def replay(
+    problem: Problem,
+    observation: Observation,
+    users: Sequence[int] | IntArray,
+    *,
+    seed: int,
+    clock: Clock | None = None,
+    added: Callable[[int, int], tuple[IntArray, FloatArray] | None] = lambda user, round_number: None,
+) -> Observation:
+    """The same announcements answered by fresh devices; `added` gives ratings that a device gains before a round."""
+    uploads, seconds = [], np.zeros((len(users), observation.n_rounds))
+    for row, user in enumerate(users):
+        device = make_device(problem, int(user), seed=seed)
+        answers = []
+        for column, announcement in enumerate(observation.announcements):
+            gained = added(int(user), announcement.round_number)
+            if gained is not None:
+                device.add_ratings(*gained)
+            started = 0.0 if clock is None else clock()
+            answers.append(upload_of(device, announcement))
+            seconds[row, column] = 0.0 if clock is None else clock() - started
+        uploads.append(tuple(answers))
+    timing = None if clock is None else seconds
+    return replace(observation, uploads=tuple(uploads), crowd=(), finish_seconds=timing)

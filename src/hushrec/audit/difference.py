@@ -1,0 +1,79 @@
+"""The difference attack: a person rates one more item, and the server compares before with after."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from hushrec.audit.devices import profile, replay
+from hushrec.audit.findings import Finding
+from hushrec.audit.observation import Observation
+from hushrec.audit.statistics import share_interval
+from hushrec.problem import Problem
+from hushrec.protocols import Sdcf
+from hushrec.randomness import FloatArray, IntArray
+
+CAP = 15.0  # evidence beyond this many nats counts as certain
+
+
+def difference_scores(observation: Observation) -> FloatArray:
+    """How much more each item looks rated in the later half of the rounds than in the earlier."""
+    half = observation.n_rounds // 2
+    before, after = observation.first_rounds(half), last_rounds(observation, half)
+    if isinstance(observation.protocol, Sdcf):
+        return np.array(
+            [
+                np.clip(late.log_odds, -CAP, CAP) - np.clip(early.log_odds, -CAP, CAP)
+                for early, late in zip(before.recovered, after.recovered, strict=True)
+            ]
+        )
+    return after.selection_counts.astype(np.float64) - before.selection_counts
+
+
+def last_rounds(observation: Observation, start: int) -> Observation:
+    """The same run, joined late."""
+    return replace(
+        observation,
+        announcements=observation.announcements[start:],
+        uploads=tuple(uploads[start:] for uploads in observation.uploads),
+    )
+
+
+def attack_difference(
+    problem: Problem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
+) -> Finding:
+    """Each victim rates a random item halfway; how often is it the one that changed most?"""
+    new = {int(user): _new_rating(problem, int(user), rng) for user in victims}
+    half = observation.n_rounds // 2
+    watched = replay(
+        problem,
+        observation,
+        victims,
+        seed=problem.seed + 2,
+        added=lambda user, round_number: (
+            (np.array([new[user][0]]), np.array([new[user][1]])) if round_number == half + 1 else None
+        ),
+    )
+    scores = difference_scores(watched)
+    target = np.array([new[int(user)][0] for user in victims])
+    own = scores[np.arange(len(victims)), target]
+    ahead = (scores > own[:, None]).sum(axis=1)
+    tied = (scores == own[:, None]).sum(axis=1)
+    found = int(((ahead == 0) & (tied == 1)).sum())
+    area = float(np.mean(1 - (ahead + (tied - 1) / 2) / (scores.shape[1] - 1)))
+    return Finding(
+        protocol=observation.protocol.name,
+        name="difference: the one item rated halfway",
+        target="value",
+        metric="share_found_first",
+        value=found / len(victims),
+        auc=area,
+        interval=share_interval(found, len(victims)),
+        chance=1 / scores.shape[1],
+        claim="permanent bits stay as they are when a rating is added, so selections do not show it",
+    )
+
+
+def _new_rating(problem: Problem, user: int, rng: np.random.Generator) -> tuple[int, float]:
+    items, values = profile(problem, user)
+    unrated = np.setdiff1d(np.arange(problem.n_items), items)
+    return int(rng.choice(unrated)), float(rng.choice(values))

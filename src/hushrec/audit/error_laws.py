@@ -1,0 +1,111 @@
+"""Real against fake by value: the laws of the amplitudes in one person's uploads, fitted from those uploads alone.
+
+In `sdcf` real errors are near N(μ, σ²), and fakes are that law cut to [−α, α], P(|X| < α) = exp(−ε_g). An amplitude
+is an error times ‖u‖ plus noise of deviation τ, and both laws scale with ‖u‖, so the unknown factor does not matter.
+With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ² + τ²):
+
+    real(a) = N(a; μ, σ² + τ²)        fake(a) = real(a) e^ε_g [Φ((α − m')/s') − Φ((−α − m')/s')]
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+from scipy.special import expit, logit, ndtr
+
+from hushrec.audit.rank_one import UploadParts
+from hushrec.budget.calibrate import fake_error_bound
+from hushrec.randomness import FloatArray
+
+SMALLEST_DENSITY = 1e-12
+MOST_FITTED = 1500  # amplitudes that a law is fitted to
+
+
+@dataclass(frozen=True)
+class ErrorLaw:
+    """The laws of real and fake amplitudes in a few neighbouring rounds, and the share of real ones."""
+
+    mean: float
+    deviation: float
+    bound: float  # α times ‖u‖
+    epsilon_g: float
+    share_real: float
+
+    def real(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
+        """Density of a real error's amplitude."""
+        return _normal(amplitudes, self.mean, np.hypot(self.deviation, noise)) + SMALLEST_DENSITY
+
+    def fake(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
+        """Density of a fake error's amplitude."""
+        if self.bound == math.inf:
+            return self.real(amplitudes, noise)
+        if self.bound < 1e-3 * np.min(noise):  # fakes are nothing but noise
+            return _normal(amplitudes, 0.0, noise) + SMALLEST_DENSITY
+        total = self.deviation**2 + np.square(noise)
+        center = (amplitudes * self.deviation**2 + self.mean * np.square(noise)) / total
+        spread = self.deviation * noise / np.sqrt(total)
+        inside = ndtr((self.bound - center) / spread) - ndtr((-self.bound - center) / spread)
+        whole = _normal(amplitudes, self.mean, np.sqrt(total))
+        return np.asarray(whole * inside * math.exp(self.epsilon_g) + SMALLEST_DENSITY)
+
+    def log_ratio(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
+        """Ln real/fake: 0 throughout when ε_g = 0, where both laws are one."""
+        return np.asarray(np.log(self.real(amplitudes, noise)) - np.log(self.fake(amplitudes, noise)))
+
+
+def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatArray:
+    return np.asarray(np.exp(-(((x - mean) / deviation) ** 2) / 2) / (deviation * math.sqrt(2 * math.pi)))
+
+
+def fit_laws(parts: tuple[UploadParts, ...], epsilon_g: float) -> list[ErrorLaw]:
+    """One law per upload, fitted by maximum likelihood over blocks of rounds that grow threefold in length."""
+    laws: list[ErrorLaw] = []
+    guess: ErrorLaw | None = None
+    for block in reversed(growing_blocks(len(parts))):
+        amplitudes = np.concatenate([parts[index].amplitudes for index in block])
+        noise = np.concatenate([np.full(len(parts[index].items), parts[index].noise) for index in block])
+        guess = fit_law(amplitudes, noise, epsilon_g, guess)
+        laws = [guess] * len(block) + laws
+    return laws
+
+
+def growing_blocks(count: int) -> list[range]:
+    """0, 1–2, 3–8, 9–26, …: step sizes fall with rounds, and so does the change from one to the next."""
+    edges = [0, *(3**power for power in range(count.bit_length()) if 3**power < count), count]
+    return [range(low, high) for low, high in pairwise(edges) if low < high]
+
+
+def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
+    """Maximum likelihood of (μ, σ, share of real ones), from a neighbour's law or from three starts."""
+    stride = -(-len(amplitudes) // MOST_FITTED)
+    amplitudes, noise = amplitudes[::stride], noise[::stride]
+    scale = float(np.sqrt(np.mean(amplitudes**2))) + 1e-12
+    if epsilon_g == 0:
+        return ErrorLaw(float(amplitudes.mean()), float(amplitudes.std()) + 1e-9, math.inf, 0.0, 0.05)
+
+    def law_of(x: FloatArray) -> ErrorLaw:
+        mean, deviation = float(x[0]) * scale, math.exp(float(np.clip(x[1], -12, 12))) * scale
+        bound = fake_error_bound(mean, deviation, epsilon_g)
+        return ErrorLaw(mean, deviation, bound, epsilon_g, float(expit(np.clip(x[2], -7, 0.5))))
+
+    def cost(x: Any) -> float:
+        law = law_of(x)
+        mixed = law.share_real * law.real(amplitudes, noise) + (1 - law.share_real) * law.fake(amplitudes, noise)
+        return -float(np.log(mixed).sum())
+
+    starts = [np.array([mean, deviation, -3.0]) for mean, deviation in ((0.0, 0.0), (0.0, 1.2), (3.0, 0.0))]
+    if guess is not None:
+        starts = [np.array([guess.mean / scale, math.log(guess.deviation / scale), logit(guess.share_real)])]
+    fits = [_minimized(cost, start) for start in starts]
+    return law_of(min(fits, key=lambda fit: float(fit.fun)).x)
+
+
+def _minimized(cost: Callable[[Any], float], start: FloatArray) -> Any:
+    """Nelder–Mead with first steps that matter: a third of the scale, of a factor e, of a unit of log odds."""
+    simplex = start + np.vstack([np.zeros(3), np.eye(3) / 3])
+    options: Any = {"maxfev": 70, "xatol": 1e-3, "fatol": 1e-2, "initial_simplex": simplex}
+    return minimize(cost, start, method="Nelder-Mead", options=options)

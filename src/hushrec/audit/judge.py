@@ -1,0 +1,217 @@
+"""Scores the guesses of attacks against the truth."""
+
+from typing import Any
+
+import numpy as np
+from scipy.stats import spearmanr
+
+from hushrec.audit.attacks import Attack
+from hushrec.audit.attacks.metadata import LinkRounds
+from hushrec.audit.attacks.person import PersonFromUploads
+from hushrec.audit.findings import Finding
+from hushrec.audit.observation import Observation
+from hushrec.audit.record import Truth
+from hushrec.audit.statistics import BoolArray, auc, auc_interval, folds, mean_interval, rate_at, roc, share_interval
+from hushrec.protocols import HIGHEST, LOWEST
+from hushrec.randomness import FloatArray, IntArray
+
+FALSE_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 1, 120)])  # where ROC curves are kept
+TOP = 10
+
+
+def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.random.Generator) -> list[Finding]:
+    """The findings of one attack; empty where it does not apply."""
+    if not attack.applies_to(observation):
+        return []
+    guess = attack.guess(observation)
+    return {"existence": _existence, "value": _value, "model": _model, "metadata": _count}[attack.target](
+        attack, observation.protocol.name, guess, truth, rng
+    )
+
+
+def _existence(
+    attack: Attack, protocol: str, scores: FloatArray, truth: Truth, rng: np.random.Generator
+) -> list[Finding]:
+    """AUC of rated against unrated items, person by person; the interval is over people."""
+    areas = np.array([auc(row, labels) for row, labels in zip(scores, truth.rated, strict=True)])
+    rates = np.array([rate_at(row, labels) for row, labels in zip(scores, truth.rated, strict=True)])
+    area = float(np.nanmean(areas))
+    return [
+        Finding(
+            protocol=protocol,
+            name=attack.name,
+            target=attack.target,
+            metric="auc",
+            value=area,
+            auc=area,
+            tpr_at_1pct_fpr=float(rates.mean()),
+            interval=mean_interval(areas, rng=rng),
+            chance=0.5,
+            claim=attack.claim,
+        )
+    ]
+
+
+def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
+    """True rates at `FALSE_RATES`, averaged over people."""
+    curves = [np.interp(FALSE_RATES, *roc(row, labels)) for row, labels in zip(scores, rated, strict=True)]
+    return np.asarray(np.mean(curves, axis=0))
+
+
+def _value(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
+    """Share of a person's ratings guessed exactly; where nothing is known, the commonest rating is guessed."""
+    commonest = most_common(truth.ratings[truth.rated])
+    whole = np.where(np.isnan(guess), commonest, np.clip(np.rint(guess), LOWEST, HIGHEST))
+    hits = np.where(truth.rated, whole == truth.ratings, np.nan)
+    shares = np.nanmean(hits, axis=1)
+    blind = np.nanmean(np.where(truth.rated, truth.ratings == commonest, np.nan), axis=1)
+    reported = truth.rated & ~np.isnan(guess)
+    common: dict[str, Any] = {
+        "protocol": protocol,
+        "target": attack.target,
+        "claim": attack.claim,
+        "chance": float(blind.mean()),
+    }
+    findings = [
+        Finding(
+            name=attack.name,
+            metric="share_of_ratings_exact",
+            value=float(shares.mean()),
+            interval=mean_interval(shares, rng=rng),
+            **common,
+        )
+    ]
+    if reported.any():
+        of_reported = float((whole == truth.ratings)[reported].mean())
+        findings.append(Finding(name=attack.name, metric="share_exact_of_reported", value=of_reported, **common))
+    return findings
+
+
+def most_common(ratings: FloatArray) -> float:
+    """The value that occurs most."""
+    values, counts = np.unique(ratings, return_counts=True)
+    return float(values[np.argmax(counts)])
+
+
+def _model(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
+    """Mean |cosine| with the device's own vector, and how many of its ten recommendations the server can name."""
+    cosines = abs_cosines(guess, truth.user_vectors)
+    other_people = np.roll(truth.user_vectors, 1, axis=0)
+    found = top_items(guess, truth)
+    own, others = top_items(truth.user_vectors, truth), top_items(other_people, truth)
+    shared = np.array([len(np.intersect1d(a, b)) / TOP for a, b in zip(found, own, strict=True)])
+    blind = np.array([len(np.intersect1d(a, b)) / TOP for a, b in zip(others, own, strict=True)])
+    common: dict[str, Any] = {"protocol": protocol, "name": attack.name, "target": attack.target, "claim": attack.claim}
+    return [
+        Finding(
+            metric="mean_abs_cosine",
+            value=float(cosines.mean()),
+            interval=mean_interval(cosines, rng=rng),
+            chance=float(abs_cosines(other_people, truth.user_vectors).mean()),
+            **common,
+        ),
+        Finding(
+            metric="overlap_at_10",
+            value=float(shared.mean()),
+            interval=mean_interval(shared, rng=rng),
+            chance=float(blind.mean()),
+            **common,
+        ),
+    ]
+
+
+def abs_cosines(left: FloatArray, right: FloatArray) -> FloatArray:
+    """|cos| of the angle between rows."""
+    lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
+    return np.asarray(np.abs(np.einsum("ij,ij->i", left, right)) / (lengths + 1e-300))
+
+
+def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
+    """The ten items that a vector likes best, the person's rated ones left out."""
+    scores = vectors @ truth.item_vectors.T
+    scores[truth.rated] = -np.inf
+    return np.asarray(np.argsort(-scores, axis=1, kind="stable")[:, :TOP])
+
+
+def _count(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
+    """Telling the quarter with fewest ratings from the quarter with most, and the rank correlation."""
+    low, high = np.quantile(truth.counts, [0.25, 0.75])
+    ends = (truth.counts <= low) | (truth.counts >= high)
+    scores, heavy = guess[ends], truth.counts[ends] >= high
+    common: dict[str, Any] = {"protocol": protocol, "name": attack.name, "target": attack.target, "claim": attack.claim}
+    area = auc(scores, heavy)
+    constant = np.ptp(guess) == 0 or np.ptp(truth.counts) == 0
+    return [
+        Finding(
+            metric="auc",
+            value=area,
+            auc=area,
+            tpr_at_1pct_fpr=rate_at(scores, heavy),
+            interval=auc_interval(scores, heavy, rng=rng),
+            chance=0.5,
+            **common,
+        ),
+        Finding(
+            metric="rank_correlation",
+            value=0.0 if constant else float(spearmanr(guess, truth.counts).statistic),
+            chance=0.0,
+            **common,
+        ),
+    ]
+
+
+def judge_linkage(attack: LinkRounds, observation: Observation) -> list[Finding]:
+    """Share of uploads joined to the same person's upload of the round before."""
+    if not attack.applies_to(observation):
+        return []
+    right = int((attack.guess(observation) == np.arange(observation.n_victims)).sum())
+    return [
+        Finding(
+            protocol=observation.protocol.name,
+            name=attack.name,
+            target=attack.target,
+            metric="share_linked",
+            value=right / observation.n_victims,
+            interval=share_interval(right, observation.n_victims),
+            chance=1 / observation.n_victims,
+            claim=attack.claim,
+        )
+    ]
+
+
+def judge_person(
+    attack: PersonFromUploads,
+    protocol: str,
+    features: list[FloatArray],
+    attribute: str,
+    labels: IntArray,
+    *,
+    rng: np.random.Generator,
+) -> Finding:
+    """Ten-fold: the attacker knows nine tenths of the crowd's attributes and guesses the last tenth.
+
+    With two classes the AUC is of the second; with more it is the mean over the classes that have at least 20 people.
+    """
+    classes = np.unique(labels)
+    targets = (labels[:, None] == classes).astype(np.float64)
+    scores, accuracy = np.zeros_like(targets), 0.0
+    for asked in folds(len(labels), 10, rng=rng):
+        known = np.setdiff1d(np.arange(len(labels)), asked)
+        found = attack.guess(features, known, targets[known], asked)
+        accuracy += float((classes[np.argmax(found, axis=1)] == labels[asked]).sum()) / len(labels)
+        scores[asked] = found - targets[known].mean(axis=0)  # a fold's own shares would tell folds apart, not people
+    judged = range(1, 2) if len(classes) == 2 else [k for k in range(len(classes)) if targets[:, k].sum() >= 20]
+    areas = [auc(scores[:, k], targets[:, k] > 0) for k in judged]
+    intervals = [auc_interval(scores[:, k], targets[:, k] > 0, rng=rng) for k in judged]
+    return Finding(
+        protocol=protocol,
+        name=f"{attribute} from {attack.name} (accuracy {accuracy:.3f}, majority {targets.mean(axis=0).max():.3f})",
+        target=attack.target,
+        metric="auc",
+        value=float(np.mean(areas)),
+        auc=float(np.mean(areas)),
+        tpr_at_1pct_fpr=float(np.mean([rate_at(scores[:, k], targets[:, k] > 0) for k in judged])),
+        interval=(float(np.mean([low for low, _ in intervals])), float(np.mean([high for _, high in intervals]))),
+        chance=0.5,
+        claim=attack.claim,
+    )

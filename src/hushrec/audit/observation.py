@@ -1,0 +1,85 @@
+"""What an attacker sees: the messages that crossed the trust boundary, and what is public anyway.
+
+An `Observation` holds messages, the public parameters of the protocol, and outside knowledge of how popular items
+are; nothing of a person but what that person's device sent. `Truth`, in `record`, stays with the judge.
+"""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from hushrec.audit.error_laws import ErrorLaw, fit_laws
+from hushrec.audit.rank_one import Trace, trace
+from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
+from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.protocols import DeviceProtocol, Sdcf
+from hushrec.randomness import FloatArray, IntArray
+
+Upload = GradientReport | None  # None: nothing but "finished" came in that round
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """All rounds of one run, seen from the server, of a few people called victims.
+
+    The attacker knows the software, so the protocol and its budgets are known; what a device calibrates from its own
+    number of ratings is not.
+    """
+
+    protocol: DeviceProtocol
+    announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, the first first
+    uploads: tuple[tuple[Upload, ...], ...] = field(repr=False)  # per victim, per round
+    crowd: tuple[tuple[Upload, ...], ...] = field(repr=False)  # the last few rounds of many people
+    popularity: FloatArray = field(repr=False)  # (n_items,) share of *other* people who rated each item
+    finish_seconds: FloatArray | None = field(default=None, repr=False)  # (n_victims, n_rounds)
+
+    @property
+    def terms(self) -> Terms:
+        return self.announcements[-1].terms
+
+    @property
+    def n_victims(self) -> int:
+        return len(self.uploads)
+
+    @property
+    def n_rounds(self) -> int:
+        return len(self.announcements)
+
+    @cached_property
+    def selection_counts(self) -> IntArray:
+        """How often each item was reported, `(n_victims, n_items)`."""
+        counts = np.zeros((self.n_victims, self.terms.n_items), dtype=np.int64)
+        for victim, uploads in enumerate(self.uploads):
+            for upload in uploads:
+                if upload is not None:
+                    counts[victim, upload.items] += 1
+        return counts
+
+    @cached_property
+    def traces(self) -> tuple[Trace, ...]:
+        """Every victim's uploads taken apart into direction and amplitudes."""
+        return tuple(trace(self.announcements, uploads) for uploads in self.uploads)
+
+    @cached_property
+    def laws(self) -> tuple[list[ErrorLaw] | None, ...]:
+        """The laws of real and fake amplitudes of every victim, upload by upload; None where there are no fakes."""
+        if not isinstance(self.protocol, Sdcf) or self.protocol.epsilon_g is None:
+            return (None,) * self.n_victims
+        return tuple(fit_laws(one.parts, self.protocol.epsilon_g) for one in self.traces)
+
+    @cached_property
+    def recovered(self) -> tuple[RecoveredRatings, ...]:
+        """Every victim's ratings as far as the traces show them; the most expensive step, done once."""
+        found = zip(self.traces, self.laws, strict=True)
+        return tuple(recover_ratings(one, self.protocol, self.terms, laws) for one, laws in found)
+
+    def first_rounds(self, n_rounds: int) -> "Observation":
+        """The same run, stopped earlier."""
+        return Observation(
+            self.protocol,
+            self.announcements[:n_rounds],
+            tuple(uploads[:n_rounds] for uploads in self.uploads),
+            (),
+            self.popularity,
+        )

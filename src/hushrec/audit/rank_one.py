@@ -1,0 +1,105 @@
+"""The rank-one attack: every gradient of one upload is parallel to the sender's vector.
+
+Less the public prior term and divided by η_t N, an upload is
+
+    X = e uᵀ + noise of deviation 1 / (√η_t N),
+
+so its first right singular vector is ±u / ‖u‖, and the amplitudes X û are e ‖u‖: errors up to one unknown factor.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hushrec.messages import GradientReport, ItemVectors
+from hushrec.randomness import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class UploadParts:
+    """One upload taken apart."""
+
+    round_number: int
+    items: IntArray = field(repr=False)
+    amplitudes: FloatArray = field(repr=False)  # e ‖u‖
+    direction: FloatArray = field(repr=False)  # û
+    scores: FloatArray = field(repr=False)  # û·v of each item
+    item_norms: FloatArray = field(repr=False)
+    mean_pull: FloatArray = field(repr=False)  # mean of a v over the items
+    noise: float  # deviation of an amplitude
+
+    @property
+    def strength(self) -> float:
+        """First singular value: the larger, the better known the direction."""
+        return float(np.sqrt(self.amplitudes @ self.amplitudes)) + 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """All uploads of one person, their directions pointing the same way."""
+
+    parts: tuple[UploadParts, ...] = field(repr=False)
+
+    @property
+    def direction(self) -> FloatArray | None:
+        """û of the last upload."""
+        return self.parts[-1].direction if self.parts else None
+
+
+def trace(announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None]) -> Trace:
+    """Takes the uploads of one person apart, in order of rounds.
+
+    A singular vector has no sign. Start vectors are positive, so the first direction has a positive sum; from then
+    on a direction makes an acute angle with the one before.
+    """
+    parts: list[UploadParts] = []
+    for announcement, upload in zip(announcements, uploads, strict=True):
+        if upload is not None:
+            parts.append(take_apart(announcement, upload, parts[-1].direction if parts else None))
+    return Trace(tuple(parts))
+
+
+def take_apart(announcement: ItemVectors, upload: GradientReport, towards: FloatArray | None) -> UploadParts:
+    """Direction and amplitudes of one upload; `towards` settles the sign, by default all positive."""
+    terms = announcement.terms
+    step_size = terms.step_size(announcement.round_number)
+    vectors = announcement.item_vectors[upload.items].astype(np.float64)
+    prior = step_size * vectors * terms.item_regularization
+    scaled = (upload.gradients + prior) / (step_size * terms.data_weight)
+    direction = first_direction(scaled, towards)
+    if direction @ (np.ones_like(direction) if towards is None else towards) < 0:
+        direction = -direction
+    amplitudes = scaled @ direction
+    return UploadParts(
+        round_number=announcement.round_number,
+        items=upload.items,
+        amplitudes=amplitudes,
+        direction=direction,
+        scores=vectors @ direction,
+        item_norms=np.sqrt(np.einsum("ij,ij->i", vectors, vectors)),
+        mean_pull=amplitudes @ vectors / len(vectors),
+        noise=1 / (np.sqrt(step_size) * terms.data_weight),
+    )
+
+
+def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatArray:
+    """First right singular vector: by power iteration from `start`, exactly where that does not settle soon."""
+    direction = rows[np.argmax(np.einsum("ij,ij->i", rows, rows))] if start is None else start
+    direction = direction / (np.linalg.norm(direction) + 1e-300)
+    for _ in range(30):
+        following = (rows @ direction) @ rows
+        following /= np.linalg.norm(following) + 1e-300
+        settled = abs(following @ direction) > 1 - 1e-13
+        direction = following
+        if settled:
+            return np.asarray(direction)
+    _, vectors = np.linalg.eigh(rows.T @ rows)
+    return np.asarray(vectors[:, -1])
+
+
+def stacked_direction(parts: Sequence[UploadParts]) -> FloatArray:
+    """The common direction of several uploads, each counting by how well it is known."""
+    rows = np.array([part.direction * part.strength / part.noise for part in parts])
+    direction = first_direction(rows, parts[-1].direction)
+    return direction if direction @ parts[-1].direction >= 0 else -direction

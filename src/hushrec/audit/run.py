@@ -1,0 +1,252 @@
+"""`hushrec.audit.run.audit`: every attack on every protocol asked for, with the claims they test."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hushrec.audit.attacks import Attack
+from hushrec.audit.attacks.existence import EXISTENCE, ConsistentRatings, OppositeDirections, SelectionAverage
+from hushrec.audit.attacks.metadata import METADATA, LinkRounds
+from hushrec.audit.attacks.person import PersonFromUploads
+from hushrec.audit.attacks.taste import MODEL
+from hushrec.audit.attacks.value import VALUE
+from hushrec.audit.canaries import judge_canaries, plant
+from hushrec.audit.devices import Clock, profile, replay
+from hushrec.audit.difference import attack_difference
+from hushrec.audit.findings import TARGETS, Finding, worst
+from hushrec.audit.judge import FALSE_RATES, judge, judge_linkage, judge_person, mean_roc
+from hushrec.audit.malicious import attack_devices
+from hushrec.audit.observation import Observation
+from hushrec.audit.poisoning import attack_integrity
+from hushrec.audit.record import Truth, record
+from hushrec.audit.selection_rounds import selection_curve
+from hushrec.audit.statistics import auc
+from hushrec.data.ratings import Ratings
+from hushrec.errors import ParameterError
+from hushrec.problem import Problem
+from hushrec.protocols import Sdcf
+from hushrec.randomness import FloatArray, IntArray
+from hushrec.training import PROTOCOLS_OF, USED_BY, Settings, task_problem
+
+Progress = Callable[[str, str, int, int], None]  # protocol, what is done, step, steps
+People = dict[str, IntArray]
+
+MALICIOUS_ROUNDS = {"sdcf": 30}
+CROWD = 1000
+AUDITED = ("mf", "bpr")
+ROC_OF = ("popularity", "selection average", "error likelihood", "consistent ratings", "opposite directions")
+
+
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """All findings, and the curves that the plots show."""
+
+    findings: list[Finding] = field(repr=False)
+    curves: dict[str, Any] = field(repr=False)
+    about: dict[str, Any]
+
+    @property
+    def protocols(self) -> list[str]:
+        return list(dict.fromkeys(finding.protocol for finding in self.findings))
+
+    def worst(self, protocol: str, target: str) -> Finding | None:
+        """The most successful attack of a protocol on a target."""
+        return worst(self.findings, protocol, target)
+
+    def record(self) -> dict[str, Any]:
+        """What `audit --json` prints."""
+        table = {
+            protocol: {
+                target: None if found is None else {"name": found.name, "metric": found.metric, "value": found.value}
+                for target in TARGETS
+                for found in [self.worst(protocol, target)]
+            }
+            for protocol in self.protocols
+        }
+        attacks = [finding.record() for finding in self.findings]
+        return {**self.about, "attacks": attacks, "worst": table, "curves": self.curves}
+
+
+def audit(
+    ratings: Ratings,
+    settings: list[Settings],
+    *,
+    n_victims: int = 100,
+    people: People | None = None,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """Attacks every protocol of `settings` (one entry each) on the same people."""
+    if n_victims < 4:
+        raise ParameterError(f"users must be at least 4, got {n_victims}.")
+    findings: list[Finding] = []
+    curves: dict[str, Any] = {}
+    for chosen in settings:
+        bench = Bench(ratings, chosen, n_victims, people, clock, progress or (lambda *_: None))
+        found, drawn = bench.run()
+        findings += found
+        curves[chosen.protocol] = drawn
+    first = settings[0]
+    about = {
+        "dataset": ratings.name,
+        "model": first.model,
+        "rounds": first.rounds,
+        "factors": first.chosen_factors,
+        "users": n_victims,
+        "seed": first.seed,
+        "protocols": {chosen.protocol: _public(chosen) for chosen in settings},
+    }
+    return Audit(findings, curves, about)
+
+
+def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> list[Settings]:
+    """One entry per protocol, by default every one of the model; each budget goes to the protocols that use it.
+
+    A budget that none of them uses is refused.
+    """
+    if model not in AUDITED:
+        raise ParameterError(f"model must be one of {', '.join(AUDITED)}, got {model}.")
+    names = list(dict.fromkeys(protocols or PROTOCOLS_OF[model]))
+    own = set().union(*USED_BY.values())
+    for name, value in options.items():
+        if value is not None and name in own and not any(name in USED_BY.get(chosen, ()) for chosen in names):
+            raise ParameterError(f"none of the protocols {', '.join(names)} uses {name}. Leave it out.")
+    return [
+        Settings(
+            protocol=chosen,
+            model=model,
+            **{name: value for name, value in options.items() if name not in own or name in USED_BY.get(chosen, ())},
+        )
+        for chosen in names
+    ]
+
+
+def _public(settings: Settings) -> dict[str, Any]:
+    """The budgets of a protocol, as its devices announce them."""
+    return asdict(settings.make_protocol())  # type: ignore[call-overload,no-any-return]
+
+
+class Bench:
+    """One protocol on the bench: a run with canaries planted, recorded, and every attack on it."""
+
+    def __init__(
+        self,
+        ratings: Ratings,
+        settings: Settings,
+        n_victims: int,
+        people: People | None,
+        clock: Clock | None,
+        progress: Progress,
+    ) -> None:
+        self.settings = settings
+        self.people = people
+        self.clock = clock
+        self.progress = progress
+        self.rng = np.random.default_rng([settings.seed, 6])
+        problem = task_problem(settings.make_task(ratings), settings)
+        chosen = self.rng.permutation(problem.active_users)
+        self.victims = np.sort(chosen[:n_victims])
+        self.problem, self.canaries = plant(problem, chosen[n_victims:], rng=self.rng)
+        self.crowd = np.sort(self.rng.permutation(problem.active_users)[:CROWD])
+        others = np.setdiff1d(problem.active_users, self.victims)
+        self.popularity = item_popularity(problem, others)
+
+    def run(self) -> tuple[list[Finding], dict[str, Any]]:
+        """Findings of all attacks, and curves."""
+        watched = np.concatenate([self.victims, self.canaries.users])
+        self._say("training", 0)
+        everyone, truth, engine = record(self.problem, watched, self.crowd, self.popularity)
+        n_victims = len(self.victims)
+        observation = replace(everyone, uploads=everyone.uploads[:n_victims])
+        truth = truth_rows(truth, n_victims)
+        findings: list[Finding] = []
+        self._say("values and existence", 1)
+        for attack in (*EXISTENCE, *MODEL, *VALUE):
+            findings += judge(attack, observation, truth, rng=self.rng)
+        self._say("people and metadata", 2)
+        findings += self._metadata(observation, truth) + self._people(observation)
+        self._say("a malicious server", 3)
+        findings += self._active(observation)
+        self._say("poisoning", 4)
+        findings += attack_integrity(self.problem, engine, rng=self.rng)
+        self._say("canaries", 5)
+        findings += self._canaries(replace(everyone, uploads=everyone.uploads[n_victims:]))
+        return findings, self._curves(observation, truth)
+
+    def _say(self, what: str, step: int) -> None:
+        self.progress(self.settings.protocol, what, step, 6)
+
+    def _metadata(self, observation: Observation, truth: Truth) -> list[Finding]:
+        if self.clock is not None:
+            rounds = min(observation.n_rounds, 20)
+            timed = replay(
+                self.problem, observation.first_rounds(rounds), self.victims, seed=self.problem.seed, clock=self.clock
+            )
+            observation = replace(observation, finish_seconds=timed.finish_seconds)
+        found = [one for attack in METADATA for one in judge(attack, observation, truth, rng=self.rng)]
+        return found + judge_linkage(LinkRounds(), observation)
+
+    def _people(self, observation: Observation) -> list[Finding]:
+        if self.people is None:
+            return []
+        attack = PersonFromUploads()
+        features = attack.features(observation)
+        return [
+            judge_person(attack, observation.protocol.name, features, attribute, labels[self.crowd], rng=self.rng)
+            for attribute, labels in self.people.items()
+        ]
+
+    def _active(self, observation: Observation) -> list[Finding]:
+        if self.problem.model.one_class:
+            return []
+        rounds = MALICIOUS_ROUNDS.get(self.settings.protocol, 2)
+        few = self.victims[:20]
+        findings = attack_devices(self.problem, observation, few, rounds=rounds, rng=self.rng)
+        return [*findings, attack_difference(self.problem, observation, few, rng=self.rng)]
+
+    def _canaries(self, observation: Observation) -> list[Finding]:
+        attacks: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections())
+        return [one for attack in attacks for one in judge_canaries(attack, observation, self.canaries, self.problem)]
+
+    def _curves(self, observation: Observation, truth: Truth) -> dict[str, Any]:
+        """ROC curves, success against rounds, and the average attack with and without permanent bits."""
+        curves: dict[str, Any] = {"false_rates": FALSE_RATES.tolist(), "roc": {}, "rounds": []}
+        for attack in EXISTENCE:
+            if attack.name in ROC_OF and attack.applies_to(observation):
+                curves["roc"][attack.name] = mean_roc(attack.guess(observation), truth.rated).tolist()
+        for rounds in sorted({1, 3, 10, 30, observation.n_rounds}):
+            if rounds <= observation.n_rounds:
+                curves["rounds"].append({"rounds": rounds, **self._early(observation.first_rounds(rounds), truth)})
+        protocol = observation.protocol
+        if isinstance(protocol, Sdcf):
+            profiles = [profile(self.problem, int(user))[0] for user in self.victims]
+            points = selection_curve(profiles, protocol, observation.terms, rng=self.rng)
+            curves["selection"] = [asdict(point) for point in points]
+        return curves
+
+    def _early(self, observation: Observation, truth: Truth) -> dict[str, float]:
+        few = replace(observation, uploads=observation.uploads[:20])
+        return {
+            attack.name: float(
+                np.nanmean([auc(row, labels) for row, labels in zip(attack.guess(few), truth.rated, strict=False)])
+            )
+            for attack in (SelectionAverage(), ConsistentRatings(), OppositeDirections())
+            if attack.applies_to(few)
+        }
+
+
+def truth_rows(truth: Truth, count: int) -> Truth:
+    """The truth about the first few people."""
+    return replace(
+        truth, rated=truth.rated[:count], ratings=truth.ratings[:count], user_vectors=truth.user_vectors[:count]
+    )
+
+
+def item_popularity(problem: Problem, users: IntArray) -> FloatArray:
+    """Share of these people who rated each item: what is known of a catalogue without any message."""
+    counts = np.zeros(problem.n_items)
+    for user in users:
+        counts[profile(problem, int(user))[0]] += 1
+    return np.asarray(counts / max(len(users), 1))

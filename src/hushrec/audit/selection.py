@@ -1,0 +1,63 @@
+"""What the selections alone say: likelihood ratios of counts under the two-stage randomized response.
+
+An item with permanent bit 1 is reported in each round with probability q, with bit 0 with probability p; the bit
+equals "rated" but for a flip of probability f/2. Counts over rounds are all that selections say.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from scipy.stats import binom
+
+from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
+from hushrec.errors import ParameterError
+from hushrec.messages import Terms
+from hushrec.protocols import Sdcf
+from hushrec.randomness import FloatArray, IntArray
+
+
+def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> FloatArray:
+    """Ln P(count | rated) / P(count | unrated); within ± ln((1 − f/2)/(f/2)) = ± ε_P/2h whatever the count."""
+    one, zero = binom.pmf(counts, n_rounds, q), binom.pmf(counts, n_rounds, p)
+    keep, flip = 1 - f / 2, f / 2
+    return np.asarray(np.log(keep * one + flip * zero + 1e-300) - np.log(flip * one + keep * zero + 1e-300))
+
+
+def likeliest_count(counts: IntArray, n_rounds: int, protocol: Sdcf, terms: Terms) -> int:
+    """The number of ratings h under which these counts over all items are likeliest.
+
+    With a profile cap f, p and q do not depend on h, and only the number of permanent ones is left to tell it.
+    """
+    possible, table = _count_table(n_rounds, protocol, terms)
+    return int(possible[np.argmax(table @ np.bincount(counts, minlength=n_rounds + 1))])
+
+
+@lru_cache(maxsize=16)
+def _count_table(n_rounds: int, protocol: Sdcf, terms: Terms) -> tuple[IntArray, FloatArray]:
+    """Possible h, and ln P(an item is reported k times | h) for k = 0, …, n_rounds."""
+    numbers = np.arange(n_rounds + 1)
+    possible, rows = [], []
+    for h in np.unique(np.rint(np.geomspace(4, max(terms.n_items / 2, 5), 96)).astype(np.int64)):
+        probabilities = probabilities_for(int(h), protocol, terms)
+        if probabilities is not None:
+            f, p, q = probabilities.prob_randomize, probabilities.prob_send_zero, probabilities.prob_send_one
+            share = h / terms.n_items
+            ones = share * (1 - f / 2) + (1 - share) * f / 2
+            chance = ones * binom.pmf(numbers, n_rounds, q) + (1 - ones) * binom.pmf(numbers, n_rounds, p)
+            possible.append(h)
+            rows.append(np.log(chance + 1e-300))
+    return np.array(possible), np.array(rows)
+
+
+def probabilities_for(n_rated: int, protocol: Sdcf, terms: Terms) -> SelectionProbabilities[float] | None:
+    """What a device with this many ratings calibrates; None where no device could."""
+    assert terms.reports_per_client is not None
+    cap = protocol.profile_cap
+    if cap is not None and n_rated > cap:
+        return None
+    try:
+        return calibrate_selection(
+            cap or n_rated, terms.n_items, terms.reports_per_client, protocol.epsilon_i, protocol.epsilon_p
+        )
+    except ParameterError:
+        return None

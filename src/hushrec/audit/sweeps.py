@@ -1,0 +1,92 @@
+"""Success against budget, and against the Langevin noise that would stop the rank-one attack."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hushrec.audit.attacks import Attack
+from hushrec.audit.attacks.existence import ConsistentRatings, ErrorLikelihood, SelectionAverage
+from hushrec.audit.attacks.taste import MODEL
+from hushrec.audit.judge import abs_cosines
+from hushrec.audit.observation import Observation
+from hushrec.audit.record import Truth, record
+from hushrec.audit.run import Audit, item_popularity
+from hushrec.audit.statistics import auc
+from hushrec.data.ratings import Ratings
+from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.problem import Problem
+from hushrec.training import Settings, task_problem
+
+NOISE_FACTORS = (1.0, 10.0, 100.0, 400.0, 1_000.0, 4_000.0, 10_000.0)
+BUDGETS_G = (4.0, 1.0, 0.25, 0.0625)
+PEOPLE = 30
+
+
+def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
+    """The audit with the curves of each kind of sweep, of the last protocol."""
+    curves = dict(found.curves)
+    for kind in kinds:
+        if kind not in SWEEPS:
+            raise ParameterError(f"sweep must be {' or '.join(SWEEPS)}, got {kind}.")
+        last = settings[-1]
+        curves[last.protocol] = curves[last.protocol] | {kind: SWEEPS[kind](ratings, last)}
+    return replace(found, curves=curves)
+
+
+def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] = NOISE_FACTORS) -> list[dict[str, Any]]:
+    """Cosine of the rank-one attack and test error against the variance of the Langevin noise, in units of its own.
+
+    The noise has variance η = step / N beside a signal of step · e u: dividing N by a factor multiplies the variance
+    of every noise by it and leaves the signal as it is. A run that devices refuse to go on with has diverged: None.
+    """
+    if settings.model != "mf":
+        raise ParameterError(f"the noise is swept for model mf alone, got {settings.model}.")
+    task = settings.make_task(ratings)
+    points = []
+    for factor in factors:
+        problem = task_problem(task, settings)
+        louder = replace(problem, terms=replace(problem.terms, data_weight=problem.terms.data_weight / factor))
+        point: dict[str, Any] = {"noise": factor, "cosine, one upload": None, "cosine, ten uploads": None}
+        point |= {"cosine, a stranger's vector": None, "rmse": None}
+        try:
+            observation, truth, engine = _watch(louder, settings.seed)
+        except RemoteProtocolError:
+            points.append(point)
+            continue
+        for attack, name in zip(MODEL, ("cosine, one upload", "cosine, ten uploads"), strict=True):
+            point[name] = float(abs_cosines(attack.guess(observation), truth.user_vectors).mean())
+        strangers = np.roll(truth.user_vectors, 1, axis=0)
+        point["cosine, a stranger's vector"] = float(abs_cosines(strangers, truth.user_vectors).mean())
+        point["rmse"] = task.metrics(problem.model, engine.user_vectors, engine.item_vectors)["rmse"]
+        points.append(point)
+    return points
+
+
+def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] = BUDGETS_G) -> list[dict[str, Any]]:
+    """AUC of the attacks on existence, and test error, against ε_g of `sdcf`."""
+    if settings.protocol != "sdcf" or settings.model != "mf":
+        raise ParameterError("epsilon_g is swept for protocol sdcf of model mf alone. Add --protocol sdcf.")
+    attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), ConsistentRatings())
+    points = []
+    for epsilon_g in budgets:
+        chosen = replace(settings, epsilon_g=epsilon_g)
+        task = chosen.make_task(ratings)
+        observation, truth, engine = _watch(task_problem(task, chosen), settings.seed)
+        point: dict[str, Any] = {"epsilon_g": epsilon_g}
+        for attack in attacks:
+            areas = [auc(row, labels) for row, labels in zip(attack.guess(observation), truth.rated, strict=True)]
+            point[attack.name] = float(np.nanmean(areas))
+        point["rmse"] = task.metrics(engine.problem.model, engine.user_vectors, engine.item_vectors)["rmse"]
+        points.append(point)
+    return points
+
+
+def _watch(problem: Problem, seed: int) -> tuple[Observation, Truth, Any]:
+    chosen = np.random.default_rng([seed, 7]).permutation(problem.active_users)
+    victims = np.sort(chosen[:PEOPLE])
+    return record(problem, victims, victims[:1], item_popularity(problem, chosen[PEOPLE:]))
+
+
+SWEEPS: dict[str, Callable[[Ratings, Settings], list[dict[str, Any]]]] = {"noise": noise_curve, "budget": budget_curve}

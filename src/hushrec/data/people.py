@@ -1,0 +1,40 @@
+"""What is known of the people of a named set: gender, age, occupation. Never shipped; read where the set lies."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from hushrec.data import named
+from hushrec.data.ratings import IntArray
+from hushrec.data.tables import read_table
+
+# File beside the ratings, and the columns of id, gender, age and occupation in it.
+PEOPLE_FILES: dict[str, tuple[str, tuple[int, int, int, int]]] = {
+    "ml-100k": ("u.user", (0, 2, 1, 3)),
+    "ml-1m": ("users.dat", (0, 1, 2, 3)),
+}
+
+
+def load_people(name: str, user_ids: Sequence[str], data_dir: str | Path | None = None) -> dict[str, IntArray] | None:
+    """Class of every user by attribute, in the order of `user_ids`; None where nothing is known.
+
+    Age becomes two classes, cut at the median.
+    """
+    if name not in PEOPLE_FILES:
+        return None
+    file, columns = PEOPLE_FILES[name]
+    folder = named.find(name, data_dir).ratings.parent
+    path = next((path for path in (folder / file, folder / f"{file}.gz") if path.is_file()), None)
+    if path is None:
+        return None
+    frame = read_table(path).frame
+    ids, genders, ages, occupations = (frame[:, column].to_list() for column in columns)
+    row_of = {str(person): row for row, person in enumerate(ids)}
+    rows = [row_of[person] for person in user_ids]
+    age = np.array([int(ages[row]) for row in rows])
+    return {
+        "gender": np.array([genders[row] == "F" for row in rows]).astype(np.int64),
+        "age": (age > np.median(age)).astype(np.int64),
+        "occupation": np.unique([occupations[row] for row in rows], return_inverse=True)[1].astype(np.int64),
+    }
