@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 export PYTHONDONTWRITEBYTECODE := 1
 export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba/$(shell cat src/hushrec/engines/*.py | cksum | cut -d " " -f 1)
 
-.PHONY: demo test coverage lint bench reproduce soak docs lock clean
+.PHONY: demo test coverage lint bench reproduce soak docs pictures lock clean
 .DELETE_ON_ERROR:
 
 demo: $(CORE)
@@ -44,6 +44,10 @@ soak: $(TEST)
 
 docs: $(CORE)
 	$(BIN)/python docs/generate.py
+
+# Pictures of both pages, drawn by their tests in Chromium.
+pictures: $(TEST)
+	HUSHREC_PICTURES=1 $(BIN)/python -m pytest -p no:cacheprovider -k for_everyone tests/test_dashboard_browser.py
 
 # Resolves the newest versions into both locks; no address goes into them.
 lock: $(TEST)

@@ -1,6 +1,6 @@
-"""Makes what is made: `docs/cli.md` from every `--help`, the outputs and plots in README. Run by `make docs`.
+"""Makes what is made: `docs/cli.md`, the outputs and plots in README, the dashboard's words in `docs/privacy.md`.
 
-`python docs/generate.py cli` makes the first alone; `example` and `demo` make the others.
+Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo` and `knowledge`.
 """
 
 import contextlib
@@ -17,10 +17,12 @@ from unittest import mock
 import typer
 
 from hushrec.cli import app
+from hushrec.knowledge import as_markdown
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
 START, END = "<!-- demo output: made by `make docs` -->", "<!-- end of demo output -->"
+KNOWS, KNOWS_END = "<!-- knowledge: made by `make docs` -->", "<!-- end of knowledge -->"
 HEAD = """# Command line
 
 Made by `make docs` from every command's `--help`; a test fails when it is stale. `hushrec --install-completion` sets
@@ -97,12 +99,24 @@ def write_demo() -> None:
     README.write_text(with_output(README.read_text("utf-8"), output), "utf-8")
 
 
+def with_knowledge(page: str) -> str:
+    """docs/privacy.md with the dashboard's text between its two marks."""
+    head, _, rest = page.partition(KNOWS)
+    return f"{head}{KNOWS}\n{as_markdown()}\n{KNOWS_END}{rest.partition(KNOWS_END)[2]}"
+
+
+def write_knowledge() -> None:
+    """Writes the section of docs/privacy.md."""
+    page = DOCS / "privacy.md"
+    page.write_text(with_knowledge(page.read_text("utf-8")), "utf-8")
+
+
 def write_cli() -> None:
     """Writes docs/cli.md."""
     (DOCS / "cli.md").write_text(cli_page(), "utf-8")
 
 
 if __name__ == "__main__":
-    made = {"cli": write_cli, "example": write_example, "demo": write_demo}
+    made = {"cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge}
     for name in sys.argv[1:] or made:
         made[name]()

@@ -24,6 +24,8 @@ ALLOWED: dict[str, set[str]] = {
     "messages": _BASE,
     "wire": _BASE | {"messages"},
     "signing": _BASE,
+    "knowledge": set(),
+    "pages": set(),
     "protocols": _PARTS,
     "client": _PARTS | {"protocols"},
     "server": _PARTS | {"protocols"},
@@ -41,8 +43,8 @@ ALLOWED: dict[str, set[str]] = {
     "report": _BASE | {"budget", "records", "runs", "evaluate"},
     "demo": _SIMULATION | {"training", "report"},
     "experiments": _SIMULATION | {"training", "audit", "records", "report"},
-    "service": _PARTS | {"protocols", "server", "wire", "signing"},
-    "device": _PARTS | {"protocols", "client", "wire", "signing"},
+    "service": _PARTS | {"protocols", "server", "wire", "signing", "knowledge", "pages"},
+    "device": _PARTS | {"protocols", "client", "wire", "signing", "knowledge", "pages"},
     "hushrec": _SIMULATION | {"training", "device"},
     "cli": _SIMULATION
     | {"training", "audit", "records", "report", "demo", "experiments", "service", "device", "hushrec"},
@@ -58,6 +60,7 @@ _OUTSIDE = {
 _EDGES = {
     "service",
     "device",
+    "pages",
     "records",
     "runs",
     "checkpoints",

@@ -22,6 +22,7 @@ from hushrec import signing, wire
 from hushrec.errors import RemoteProtocolError, StorageError
 from hushrec.messages import PROTOCOL_VERSION
 from hushrec.service import schema
+from hushrec.service.dashboard import add_dashboard
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import MEDIA_TYPE, Refusal, problem
 from hushrec.service.registry import Device
@@ -149,6 +150,7 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
     _add_public(app, service)
     _add_device(app, service)
     _add_admin(app, service)
+    add_dashboard(app, storage, rounds, monitor)
     return app
 
 

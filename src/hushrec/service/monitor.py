@@ -2,11 +2,14 @@
 
 import json
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
+
+from hushrec.service.history import Latency
 
 LOGGER = logging.getLogger("hushrec.service")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
+_MOST_TIMED = 10_000
 
 
 class Monitor:
@@ -16,6 +19,7 @@ class Monitor:
         self._refusals: Counter[str] = Counter()
         self._answer_seconds: Counter[float] = Counter()
         self._answer_sum = 0.0
+        self._since_close: deque[float] = deque(maxlen=_MOST_TIMED)
         self.answers_stored = 0
         self.answers_repeated = 0
         self.rounds_closed = 0
@@ -32,10 +36,21 @@ class Monitor:
         self.answers_stored += not repeated
         self.answers_repeated += repeated
         self._answer_sum += seconds
+        self._since_close.append(seconds)
         self._answer_seconds[next((bound for bound in _BUCKETS if seconds <= bound), float("inf"))] += 1
+
+    @property
+    def refusals(self) -> int:
+        """Requests refused, of any kind."""
+        return self._refusals.total()
+
+    def latency(self) -> Latency:
+        """Of the answers acknowledged since the last round closed; the one that closes a round counts for the next."""
+        return Latency.of(list(self._since_close))
 
     def round_closed(self, round_number: int, answers: int, seconds: float) -> None:
         self.rounds_closed += 1
+        self._since_close.clear()
         self.log("round-closed", round=round_number, answers=answers, seconds=round(seconds, 3))
 
     def exposition(self, gauges: Mapping[str, float]) -> str:

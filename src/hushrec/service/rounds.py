@@ -21,6 +21,7 @@ from hushrec.messages import Enrolment, ItemVectors, Offer
 from hushrec.models import make_model
 from hushrec.randomness import FloatArray, Purpose, SystemRandomness
 from hushrec.server import Server
+from hushrec.service.history import write_round
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import ACTIVE, Device, Registry
@@ -103,6 +104,15 @@ class Rounds:
     def n_answers(self) -> int:
         """Durable answers to the open round."""
         return len(self._answers)
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the round opened; between rounds, since the last one closed."""
+        return float(self._clock() - self._since)
+
+    @property
+    def deadline_seconds(self) -> float:
+        return float(self._settings.deadline_seconds)
 
     @property
     def largest_body(self) -> int:
@@ -224,7 +234,7 @@ class Rounds:
 
     async def _advance(self) -> float | None:
         """Does what is due now; returns the seconds until something may be due again."""
-        elapsed = self._clock() - self._since
+        elapsed = self.elapsed
         if self.is_open:
             if self.n_answers >= self._quorum() or (elapsed >= self._settings.deadline_seconds and self.n_answers):
                 await self.close_round()
@@ -284,7 +294,8 @@ class Rounds:
         if not self.is_open or self._closing:
             raise Refusal("no-round", "no round is open.", status=409)
         self._closing = True
-        seconds = self._clock() - self._since
+        seconds = self.elapsed
+        asked, latency = self.registry.count_active(self.round_number), self._monitor.latency()
 
         def write(connection: sa.Connection) -> tuple[FloatArray, int]:
             server, n_answers = self._summed(connection)
@@ -293,6 +304,14 @@ class Rounds:
                 run.update().values(item_vectors=vectors.tobytes(), is_open=False, opened_at=self._wall_clock())
             )
             connection.execute(rounds.insert().values(round=self.round_number, answers=n_answers, seconds=seconds))
+            write_round(
+                connection,
+                self.round_number,
+                self.item_vectors,
+                vectors,
+                devices=max(asked, n_answers),
+                latency=latency,
+            )
             delete_reports(connection)
             return vectors, n_answers
 

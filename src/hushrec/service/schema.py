@@ -68,10 +68,26 @@ rounds = sa.Table(
     sa.Column("seconds", sa.Float, nullable=False),
 )
 
+history = sa.Table(  # of closed rounds; what a dashboard shows beside `rounds`
+    "history",
+    metadata,
+    sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("closed_at", sa.Float, nullable=False),  # wall clock
+    sa.Column("devices", sa.Integer, nullable=False),  # from which an answer could have come
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # of all answers
+    sa.Column("latency_median", sa.Float, nullable=True),
+    sa.Column("latency_slowest", sa.Float, nullable=True),
+    sa.Column("moved", sa.Float, nullable=False),
+    sa.Column("most_moved", sa.Text, nullable=False),  # JSON: positions of items, and distances
+)
+
 Migration = Callable[[sa.Connection], None]
 
 # Entry n brings a database of schema version n to n + 1. Entries are only ever added.
-MIGRATIONS: Sequence[Migration] = (lambda connection: metadata.create_all(connection, checkfirst=True),)
+MIGRATIONS: Sequence[Migration] = (
+    lambda connection: metadata.create_all(connection, checkfirst=True),
+    lambda connection: history.create(connection, checkfirst=True),
+)
 
 
 def migrate(connection: sa.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:

@@ -65,7 +65,9 @@ def make_server(
         config.load()
         assert config.ssl is not None
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    return uvicorn.Server(config)
+    server = uvicorn.Server(config)
+    app.state.is_stopping = lambda: server.should_exit  # streams without an end look at it
+    return server
 
 
 def _timed_protocol(seconds: float) -> type[H11Protocol]:

@@ -1,0 +1,46 @@
+"""The files of both pages, as they are sent to a browser: nothing from elsewhere, nothing inline, nothing to build."""
+
+from collections.abc import Awaitable, Callable
+from importlib import resources
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+_TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
+
+
+def read_file(name: str) -> bytes:
+    """One file of this package's folder `static`."""
+    return resources.files("hushrec.pages").joinpath("static", name).read_bytes()
+
+
+def add_page(app: Starlette, name: str) -> None:
+    """Serves `NAME.html` at `/`, and below `/static` what it loads: its own script and style, and the shared ones."""
+    files = {"/": f"{name}.html"}
+    files |= {f"/static/{file}": file for file in ("base.css", "page.js", f"{name}.css", f"{name}.js")}
+    for path, file in files.items():
+        app.add_route(path, _sender(file), methods=["GET"], include_in_schema=False)
+
+
+def _sender(file: str) -> Callable[[Request], Awaitable[Response]]:
+    content = read_file(file)
+    media_type = _TYPES[file.rpartition(".")[2]]
+
+    async def send(_: Request) -> Response:
+        return Response(content, media_type=media_type, headers=HEADERS)
+
+    return send

@@ -1,0 +1,269 @@
+// The operator's dashboard: events as they come, the history of all rounds, and the admin's actions.
+
+import { bytes, confirm, count, fill, find, make, percent, plural, say, seconds, setBar } from "./page.js";
+
+const RETRY_MS = 1500;
+const SILENCE_MS = 12000; // the server speaks every 5 seconds
+const STATES = { open: "Round open", waiting: "Waiting for devices", paused: "Paused", over: "All rounds are over" };
+const past = { round: [], closed_at: [], answers: [], devices: [], bytes: [], seconds: [], latency_median: [], latency_slowest: [], moved: [] };
+let now = null;
+let fixed = null;
+let source = null;
+let lastHeard = 0;
+let reading = false;
+
+// Live ----------------------------------------------------------------------------------------------------------------
+
+function listen() {
+  source = new EventSource("/dashboard/events");
+  source.addEventListener("fixed", (event) => heard(() => showFixed(JSON.parse(event.data))));
+  source.addEventListener("now", (event) => heard(() => showNow(JSON.parse(event.data))));
+  source.onerror = lost;
+}
+
+function heard(show) {
+  lastHeard = Date.now();
+  find("#lost").hidden = true;
+  say("#link", "Live");
+  show();
+}
+
+function lost() {
+  source.close();
+  const since = lastHeard ? ` Last heard at ${new Date(lastHeard).toLocaleTimeString("en-GB")}; what is below is from then.` : "";
+  say("#lost", `The server does not answer. Trying again.${since}`);
+  find("#lost").hidden = false;
+  say("#link", "Not connected");
+  say("#state", "Not reachable");
+  find("#state").className = "pill bad";
+  setTimeout(listen, RETRY_MS);
+}
+
+setInterval(() => {
+  if (source.readyState === EventSource.OPEN && Date.now() - lastHeard > SILENCE_MS) lost();
+}, 1000);
+
+// What is shown -------------------------------------------------------------------------------------------------------
+
+function showFixed(news) {
+  if (fixed && fixed.run_id !== news.run_id) location.reload();
+  fixed = news;
+  const asked = fixed.asked;
+  say("#protocol", asked.protocol);
+  fill("#can", ...fixed.knowledge.can.map((text) => make("li", {}, text)));
+  fill("#cannot", ...fixed.knowledge.cannot.map((text) => make("li", {}, text)));
+  const draws = asked.draws === 1 ? "once, for the whole run" : `${count(asked.draws)} times, every ${count(asked.epoch_rounds)} rounds`;
+  const words = [
+    `Up to ${plural(asked.rounds, "round", "rounds")}, in each about ${count(asked.reports_per_client)} items, chosen by chance.`,
+    `Permanent bits are drawn ${draws}. Each draw costs a person ε_P, over all rounds that use it.`,
+    `The usual ε_P is ${asked.usual_epsilon}. Every device chooses its own and does not tell it.`,
+    `It covers which items are reported, for any two profiles of up to ${count(asked.profile_cap)} ratings. It does not cover the numbers sent with them.`,
+  ];
+  fill("#asked", ...words.map((text) => make("li", {}, text)));
+  const versions = fixed.versions;
+  say("#versions", `hushrec ${versions.hushrec} · protocol ${versions.protocol} · database schema ${versions.schema} (${fixed.database}) · model ${fixed.model.name}, ${fixed.model.factors} factors · run ${fixed.run_id.slice(0, 8)}`);
+}
+
+function showNow(news) {
+  now = news;
+  say("#state", now.state === "open" ? `Round ${count(now.round)} is open` : STATES[now.state]);
+  find("#state").className = now.state === "open" || now.state === "over" ? "pill" : "pill warm";
+  document.title = now.state === "open" ? `Round ${now.round} · hushrec server` : `${STATES[now.state]} · hushrec server`;
+  const total = fixed.asked.rounds;
+  fill("#round", count(now.round), make("small", {}, ` of ${count(total)}`));
+  setBar("#round-bar", now.closed / total, `${now.closed} of ${total} rounds closed`);
+  say("#round-note", roundNote());
+  if (now.state === "open") {
+    fill("#answers", count(now.answers), make("small", {}, ` of ${count(now.asked)}`));
+    setBar("#answers-bar", now.answers / now.asked, `${now.answers} of ${now.asked}`);
+  }
+  fill("#devices", count(now.devices));
+  const started = new Date(1000 * fixed.started).toLocaleString("en-GB");
+  say("#health", `Running since ${started} · ${plural(now.items, "item", "items")} · ${plural(now.waiting, "write waits", "writes wait")} · ${plural(now.refusals, "request", "requests")} refused since then`);
+  if (now.closed > (past.round.at(-1) ?? 0) || past.round.length === 0) readPast();
+}
+
+function roundNote() {
+  if (now.state === "open") return `open for ${seconds(now.elapsed)}; closes after ${seconds(now.deadline)} at the latest`;
+  if (now.state === "paused") return "no further round opens until someone opens one";
+  return now.state === "over" ? "item vectors are final" : "opens when enough devices are here";
+}
+
+async function readPast() {
+  if (reading) return;
+  reading = true;
+  try {
+    const reply = await fetch(`/dashboard/rounds?after=${past.round.at(-1) ?? 0}`);
+    if (reply.ok) showPast(await reply.json());
+  } catch {
+    // The stream notices, and says so.
+  } finally {
+    reading = false;
+  }
+}
+
+function showPast(news) {
+  for (const name of Object.keys(past)) past[name].push(...news.rounds[name]);
+  showDevices(news.devices);
+  if (past.round.length === 0) return;
+  const last = past.round.length - 1;
+  if (now.state !== "open") {
+    fill("#answers", count(past.answers[last]), make("small", {}, ` of ${count(past.devices[last] ?? past.answers[last])}`));
+    setBar("#answers-bar", past.answers[last] / past.devices[last], `${past.answers[last]} of ${past.devices[last]}`);
+  }
+  const dropped = past.round.map((_, n) => dropouts(n)).reduce((a, b) => a + b, 0);
+  say("#answers-note", `${plural(dropouts(last), "drop-out", "drop-outs")} in the last round, ${count(dropped)} in all`);
+  fill("#received", bytes(news.bytes));
+  say("#received-note", `${bytes(past.bytes[last] ?? 0)} in the last round`);
+  if (past.latency_median[last] != null) {
+    fill("#latency", seconds(past.latency_median[last]));
+    say("#latency-note", `median of the last round; slowest ${seconds(past.latency_slowest[last])}`);
+  }
+  fill("#moved", past.moved[last] == null ? "–" : percent(past.moved[last]));
+  say("#moved-note", `of their length in the last round; ${percent(past.moved.find((value) => value != null) ?? 0)} in the first`);
+  showMovers(news.most_moved);
+  showTable();
+  showCharts();
+}
+
+function showDevices(states) {
+  say("#devices-note", `take part; ${count(states.left ?? 0)} left, ${count(states.revoked ?? 0)} revoked`);
+}
+
+const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.answers[n]) - past.answers[n]);
+
+function showMovers(movers) {
+  find("#movers-none").hidden = movers.length > 0;
+  fill("#movers", ...movers.map((mover) => {
+    const bar = make("div", { className: "bar" }, make("span"));
+    bar.firstElementChild.style.width = `${100 * mover.distance / movers[0].distance}%`;
+    const distance = make("span", { className: "soft number" }, mover.distance.toPrecision(2));
+    return make("li", {}, make("div", { className: "name" }, make("span", {}, mover.title), distance), bar);
+  }));
+}
+
+function showTable() {
+  const rows = [];
+  for (let n = past.round.length - 1; n >= 0 && rows.length < 500; n -= 1) {
+    const closed = past.closed_at[n] == null ? "–" : new Date(1000 * past.closed_at[n]).toLocaleTimeString("en-GB");
+    const cells = [count(past.answers[n]), count(dropouts(n)), bytes(past.bytes[n] ?? 0), seconds(past.seconds[n]),
+      past.latency_median[n] == null ? "–" : seconds(past.latency_median[n]), past.moved[n] == null ? "–" : percent(past.moved[n])];
+    rows.push(make("tr", {}, make("th", { scope: "row" }, count(past.round[n])), make("td", {}, closed),
+      ...cells.map((text) => make("td", { className: "right number" }, text))));
+  }
+  fill("#table", ...rows);
+}
+
+// Charts --------------------------------------------------------------------------------------------------------------
+
+const HEIGHT = 150, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 22;
+
+function showCharts() {
+  chart("#chart-answers", "Answers and devices asked per round", [past.answers, past.devices], count);
+  chart("#chart-moved", "How far item vectors moved per round", [past.moved], percent);
+  chart("#chart-bytes", "Bytes received per round", [past.bytes], bytes);
+  chart("#chart-latency", "Latency per round", [past.latency_median, past.latency_slowest], seconds);
+}
+
+function svg(tag, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+}
+
+// At most one point per two pixels: the largest value of each stretch of rounds.
+function points(values, width) {
+  const step = Math.max(1, Math.ceil(values.length / ((width - LEFT - RIGHT) / 2)));
+  const found = [];
+  for (let start = 0; start < values.length; start += step) {
+    const stretch = values.slice(start, start + step).filter((value) => value != null);
+    if (stretch.length) found.push([Math.min(start + step - 1, values.length - 1), Math.max(...stretch)]);
+  }
+  return found;
+}
+
+function chart(selector, title, series, format) {
+  const width = Math.max(240, find(selector).clientWidth);
+  const lines = series.map((values) => points(values, width));
+  const most = Math.max(...lines.flat().map((point) => point[1]), 0);
+  const top = most > 0 ? most * 1.1 : 1;
+  const steps = Math.max(1, past.round.length - 1);
+  const x = (n) => LEFT + (n / steps) * (width - LEFT - RIGHT);
+  const y = (value) => HEIGHT - BOTTOM - (value / top) * (HEIGHT - TOP - BOTTOM);
+  const drawn = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img" });
+  const latest = series[0].at(-1);
+  drawn.setAttribute("aria-label", `${title}: ${latest == null ? "unknown" : format(latest)} in round ${past.round.at(-1)}, at most ${format(most)}.`);
+  for (const share of [0, 0.5, 1]) {
+    const value = share * most;
+    drawn.append(svg("line", { class: "grid-line", x1: LEFT, x2: width - RIGHT, y1: y(value), y2: y(value) }));
+    if (share !== 0.5) drawn.append(svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, format(value)));
+  }
+  const main = lines[0].map(([n, value]) => `${x(n).toFixed(1)},${y(value).toFixed(1)}`);
+  if (main.length > 1) {
+    drawn.append(svg("polygon", { class: "area", points: `${x(lines[0][0][0])},${y(0)} ${main.join(" ")} ${x(lines[0].at(-1)[0])},${y(0)}` }));
+  }
+  lines.slice(1).reverse().concat([lines[0]]).forEach((line, n, all) => {
+    const kind = n === all.length - 1 ? "line" : "line b";
+    drawn.append(svg("polyline", { class: kind, points: line.map(([m, value]) => `${x(m).toFixed(1)},${y(value).toFixed(1)}`).join(" ") }));
+  });
+  if (lines[0].length) {
+    const [n, value] = lines[0].at(-1);
+    drawn.append(svg("circle", { class: "dot", cx: x(n), cy: y(value), r: 3.5 }));
+  }
+  drawn.append(svg("text", { x: LEFT, y: HEIGHT - 6 }, `round ${count(past.round[0])}`));
+  if (past.round.length > 1) drawn.append(svg("text", { x: width - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, count(past.round.at(-1))));
+  fill(selector, drawn);
+}
+
+// The admin -----------------------------------------------------------------------------------------------------------
+
+const ACTIONS = {
+  start: ["Open a round?", () => "A pause ends, and the next round opens now.", "Open", () => ask("POST", "/v1/admin/start"), "Opened."],
+  pause: ["Pause the run?", () => "The open round goes on; no further one opens.", "Pause", () => ask("POST", "/v1/admin/pause"), "Paused."],
+  close: ["Close the round now?", () => `Devices that have not answered are left out: ${plural(now.asked - now.answers, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
+  invite: ["Make invitations?", () => `${plural(invitations(), "code", "codes")}, each for one device. They are shown once and kept nowhere.`, "Make them", invite, "Copy the codes now: they are not shown again."],
+  export: ["Export item vectors?", () => "They are public, and hold no person’s vector. The file is MessagePack.", "Export", exportVectors, "Exported."],
+};
+
+const invitations = () => Number(find("#invitations").value);
+
+async function ask(method, path) {
+  const reply = await fetch(path, { method, headers: { Authorization: `Bearer ${find("#token").value.trim()}` } });
+  if (!reply.ok) throw new Error((await reply.json()).detail ?? `the server refused (${reply.status}).`);
+  return reply;
+}
+
+async function invite() {
+  const { invitations: codes } = await (await ask("POST", `/v1/admin/invitations/${invitations()}`)).json();
+  say("#codes", codes.join("\n"));
+  find("#codes").hidden = false;
+}
+
+async function exportVectors() {
+  const address = URL.createObjectURL(await (await ask("GET", "/v1/admin/vectors")).blob());
+  make("a", { href: address, download: `item-vectors-round-${now.closed}.msgpack` }).click();
+  URL.revokeObjectURL(address);
+}
+
+async function act(name) {
+  const [title, text, yes, work, done] = ACTIONS[name];
+  if (!find("#token").value.trim()) {
+    say("#done", "This needs the admin’s token: `hushrec serve` wrote it to the file admin-token.");
+    find("#token").focus();
+    return;
+  }
+  if (!(await confirm(title, text(), yes))) return;
+  try {
+    await work();
+    say("#done", done);
+  } catch (error) {
+    say("#done", `Not done: ${error.message}`);
+  }
+}
+
+for (const button of document.querySelectorAll("[data-action]")) {
+  button.addEventListener("click", () => act(button.dataset.action));
+}
+addEventListener("resize", () => { if (past.round.length) showCharts(); });
+listen();

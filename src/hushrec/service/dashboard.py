@@ -1,0 +1,149 @@
+"""The operator's dashboard at `/`: one page, its events, and the history of all rounds.
+
+What it shows is about the run, never about one device: the same numbers that `/metrics` gives, the public terms, and
+item vectors, which are public. Whoever reaches the server may look; to act takes the admin's token.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, Any
+
+import sqlalchemy as sa
+from fastapi import FastAPI, Query, Request
+from fastapi.responses import StreamingResponse
+
+from hushrec.knowledge import KNOWLEDGE
+from hushrec.messages import PROTOCOL_VERSION
+from hushrec.pages import HEADERS, add_page
+from hushrec.service.history import read_most_moved, read_rounds
+from hushrec.service.monitor import Monitor
+from hushrec.service.problems import Refusal
+from hushrec.service.rounds import Rounds
+from hushrec.service.schema import MIGRATIONS, devices, history
+from hushrec.service.storage import Storage
+
+USUAL_EPSILON_I = 4.0  # what `hushrec device init` proposes; each device chooses, and does not tell
+MOST_WATCHERS = 50
+TICK_SECONDS = 0.25
+BEAT_SECONDS = 5.0  # an event at least this often, so that a page notices a silent end
+
+
+class Dashboard:
+    """Makes what the page shows."""
+
+    def __init__(self, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
+        self._storage = storage
+        self._rounds = rounds
+        self._monitor = monitor
+        self._started = time.time()
+        self.watchers = 0
+
+    def fixed(self) -> dict[str, Any]:
+        """What does not change while the server runs."""
+        rounds = self._rounds
+        knowledge = KNOWLEDGE[rounds.offer.protocol]
+        terms = rounds.offer.terms
+        return {
+            "knowledge": {"can": knowledge.can, "cannot": knowledge.cannot},
+            "asked": {
+                "protocol": rounds.offer.protocol,
+                "profile_cap": rounds.offer.profile_cap,
+                "reports_per_client": terms.reports_per_client,
+                "rounds": terms.max_rounds,
+                "epoch_rounds": terms.epoch_rounds,
+                "draws": terms.epoch(terms.max_rounds) + 1,
+                "usual_epsilon": 2 * USUAL_EPSILON_I,
+            },
+            "model": {"name": terms.model, "factors": terms.n_factors, "step": terms.step},
+            "versions": {"hushrec": _own_version(), "protocol": PROTOCOL_VERSION, "schema": len(MIGRATIONS)},
+            "run_id": rounds.offer.run_id,
+            "started": self._started,
+            "database": "SQLite" if self._storage.is_sqlite else "PostgreSQL",
+        }
+
+    def now(self) -> dict[str, Any]:
+        """What may change at any moment; cheap, from memory."""
+        rounds = self._rounds
+        asked = rounds.registry.count_active(rounds.round_number) if rounds.is_open else 0
+        return {
+            "state": _state(rounds),
+            "round": rounds.round_number,
+            "closed": rounds.round_number - rounds.is_open,
+            "answers": rounds.n_answers,
+            "asked": max(asked, rounds.n_answers),
+            "devices": rounds.registry.count_active(),
+            "items": rounds.offer.terms.n_items,
+            "waiting": self._storage.waiting,
+            "refusals": self._monitor.refusals,
+        }
+
+    async def events(self, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
+        """Server-sent events: `fixed` first, then `now` whenever it has changed, and every few seconds."""
+        self.watchers += 1
+        try:
+            yield _event("fixed", self.fixed())
+            sent: dict[str, Any] = {}
+            last = 0.0
+            while not is_stopping():
+                found = self.now()
+                if found != sent or time.monotonic() - last >= BEAT_SECONDS:
+                    timed = {"elapsed": self._rounds.elapsed, "deadline": self._rounds.deadline_seconds}
+                    yield _event("now", found | timed)
+                    sent, last = found, time.monotonic()
+                await asyncio.sleep(TICK_SECONDS)
+        finally:
+            self.watchers -= 1
+
+    async def past(self, after: int) -> dict[str, Any]:
+        """The rounds above `after`, totals over all rounds, and what moved most in the last one."""
+
+        def read(connection: sa.Connection) -> dict[str, Any]:
+            states = sa.select(devices.c.state, sa.func.count()).group_by(devices.c.state)
+            total = sa.select(sa.func.coalesce(sa.func.sum(history.c.bytes), 0))
+            return {
+                "rounds": read_rounds(connection, after),
+                "most_moved": read_most_moved(connection),
+                "devices": {row[0]: row[1] for row in connection.execute(states)},
+                "bytes": int(connection.execute(total).scalar_one()),
+            }
+
+        return await self._storage.write(read)
+
+
+def add_dashboard(app: FastAPI, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
+    """Adds the page and what it asks for."""
+    dashboard = Dashboard(storage, rounds, monitor)
+    add_page(app, "dashboard")
+
+    @app.get("/dashboard/events", include_in_schema=False)
+    async def events(request: Request) -> StreamingResponse:
+        if dashboard.watchers >= MOST_WATCHERS:
+            raise Refusal("busy", "too many pages watch this server. Try again later.", status=503, retry_after=10)
+        is_stopping: Callable[[], bool] = getattr(request.app.state, "is_stopping", lambda: False)
+        return StreamingResponse(dashboard.events(is_stopping), media_type="text/event-stream", headers=HEADERS)
+
+    @app.get("/dashboard/rounds", include_in_schema=False)
+    async def past(after: Annotated[int, Query(ge=0, le=10**9)] = 0) -> dict[str, Any]:
+        return await dashboard.past(after)
+
+
+def _own_version() -> str:
+    try:
+        return version("hushrec")
+    except PackageNotFoundError:
+        return "from source"
+
+
+def _state(rounds: Rounds) -> str:
+    if rounds.is_open:
+        return "open"
+    if rounds.is_over:
+        return "over"
+    return "paused" if rounds.is_paused else "waiting"
+
+
+def _event(name: str, content: dict[str, Any]) -> str:
+    return f"event: {name}\ndata: {json.dumps(content)}\n\n"

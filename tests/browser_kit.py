@@ -1,0 +1,91 @@
+"""A real browser for the tests of the pages, and the checker of accessibility where it is installed."""
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PICTURES = ROOT / "docs" / "pictures"
+DRAWING = os.environ.get("HUSHREC_PICTURES") == "1"  # `make pictures`
+AXE = Path(os.environ.get("HUSHREC_AXE", Path.home() / ".cache" / "hushrec" / "node_modules" / "axe-core"))
+SIZES = {"phone": (390, 844), "desktop": (1200, 900)}
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def chromium() -> str:
+    """Where Chromium is; without it the test is skipped, and says so."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    if found is None:
+        pytest.skip("Chromium is not here: apt-get install chromium")
+    return found
+
+
+@contextlib.contextmanager
+def open_browser() -> Iterator[Any]:
+    """A browser that reaches this machine only through the addresses a test opens."""
+    place = chromium()
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=place, args=FLAGS)
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+def open_page(browser: Any, address: str, *, size: str = "desktop", scheme: str = "light") -> Any:
+    """A page, with `page.complaints`: what went wrong in its scripts, and every address that it asked elsewhere."""
+    width, height = SIZES[size]
+    context = browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
+    )
+    page = context.new_page()
+    page.complaints = []
+    host = address.split("/")[2]
+    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("console", lambda said: page.complaints.append(said.text) if _is_complaint(said) else None)
+    page.on("request", lambda asked: page.complaints.append(asked.url) if _is_elsewhere(asked.url, host) else None)
+    page.goto(address)
+    return page
+
+
+def _is_complaint(said: Any) -> bool:
+    """Errors, among them every break of the content security policy; a server that is away is expected."""
+    return said.type == "error" and "ERR_" not in said.text and "status of" not in said.text
+
+
+def _is_elsewhere(url: str, host: str) -> bool:
+    return not url.startswith(("data:", "blob:")) and url.split("/")[2] != host
+
+
+def violations(page: Any) -> list[str]:
+    """What axe-core finds wrong with the page as it stands: WCAG 2.0 to 2.2, A and AA, and its best practices."""
+    script = AXE / "axe.min.js"
+    if not script.is_file():
+        pytest.skip(f"axe-core is not here: npm install --prefix {AXE.parents[1]} axe-core")
+    page.evaluate(script.read_text("utf-8"))
+    found = page.evaluate("axe.run()")
+    assert found["passes"], "axe-core looked at nothing"
+    return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
+
+
+def shoot(page: Any, name: str) -> None:
+    """A picture for the docs, when they are asked for."""
+    if DRAWING:
+        PICTURES.mkdir(exist_ok=True)
+        page.screenshot(path=PICTURES / f"{name}.png", full_page=True)

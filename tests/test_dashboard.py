@@ -1,0 +1,159 @@
+"""What the dashboard is told: history, events, and the text that the docs share."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from service_kit import OPEN_SOCKETS, live_server, new_device, play
+
+from hushrec import knowledge, pages
+from hushrec.device.session import Budgets
+from hushrec.service import dashboard, schema
+from hushrec.service.history import Latency, most_moved, movement
+from hushrec.service.storage import Storage
+
+ROOT = Path(__file__).parents[1]
+pytestmark = OPEN_SOCKETS
+
+
+def first_events(url: str, count: int) -> list[tuple[str, dict[str, Any]]]:
+    """The first events of the stream."""
+    found: list[tuple[str, dict[str, Any]]] = []
+    with httpx.stream("GET", f"{url}/dashboard/events", timeout=10) as reply:
+        name = ""
+        for line in reply.iter_lines():
+            if line.startswith("event: "):
+                name = line.removeprefix("event: ")
+            elif line:
+                found.append((name, json.loads(line.removeprefix("data: "))))
+            if len(found) == count:
+                break
+    return found
+
+
+def test_movement_is_the_share_of_the_length_that_changed() -> None:
+    """By hand: one of two unit rows moves by 1 and 0.5; ‖V‖ = √2."""
+    before = np.eye(2)
+    after = np.array([[1.0, 1.0], [0.0, 1.5]])
+    assert movement(before, after) == pytest.approx(np.sqrt(1.25) / np.sqrt(2))
+    assert most_moved(before, after) == [(0, 1.0), (1, 0.5)]
+    assert most_moved(before, after, count=1) == [(0, 1.0)]
+    assert most_moved(before, before) == []
+
+
+def test_latency_is_of_this_rounds_answers() -> None:
+    """Median and slowest; of no answer, neither."""
+    assert Latency.of([0.1, 0.5, 0.2]) == Latency(0.2, 0.5)
+    assert Latency.of([]) == Latency(None, None)
+
+
+def test_every_round_is_in_the_history(tmp_path: Path) -> None:
+    """After a run: one row per round, with answers, devices, bytes, latency and movement."""
+    with live_server(tmp_path) as live:
+        devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(3)]
+        for device in devices:
+            device.join(live.url)
+        play(devices)
+        told = httpx.get(f"{live.url}/dashboard/rounds").json()
+        later = httpx.get(f"{live.url}/dashboard/rounds?after=4").json()
+    rounds = told["rounds"]
+    assert rounds["round"] == [1, 2, 3, 4, 5, 6]
+    assert all(2 <= n <= 3 for n in rounds["answers"])
+    assert all(given <= asked for given, asked in zip(rounds["answers"], rounds["devices"], strict=True))
+    assert all(n > 0 for n in rounds["bytes"] + rounds["moved"])
+    assert any(n is not None and n > 0 for n in rounds["latency_median"])
+    assert told["bytes"] == sum(rounds["bytes"])
+    assert told["devices"] == {"active": 3}
+    distances = [mover["distance"] for mover in told["most_moved"]]
+    assert distances == sorted(distances, reverse=True)
+    assert all(mover["title"].startswith("Item-") for mover in told["most_moved"])
+    assert 1 <= len(distances) <= 10
+    assert later["rounds"]["round"] == [5, 6]
+    for device in devices:
+        device.close()
+
+
+def test_events_say_what_is_fixed_and_then_what_is_now(tmp_path: Path) -> None:
+    """The first event holds terms, versions and words; the next ones the state, again when it changes."""
+    with live_server(tmp_path) as live:
+        (first, fixed), (second, now) = first_events(live.url, 2)
+        assert (first, second) == ("fixed", "now")
+        assert fixed["asked"] | {"reports_per_client": 3} == {
+            "protocol": "sdcf",
+            "profile_cap": 30,
+            "reports_per_client": 3,
+            "rounds": 6,
+            "epoch_rounds": None,
+            "draws": 1,
+            "usual_epsilon": 8.0,
+        }
+        assert (now["state"], now["round"], now["devices"], now["items"]) == ("waiting", 0, 0, 60)
+        live.admin("POST", "/v1/admin/pause")
+        assert first_events(live.url, 2)[1][1]["state"] == "paused"
+
+
+def test_the_stream_ends_when_the_server_stops(tmp_path: Path) -> None:
+    """An open page does not hold up an orderly end."""
+    with live_server(tmp_path) as live:
+        stream = httpx.stream("GET", f"{live.url}/dashboard/events", timeout=10)
+        reply = stream.__enter__()
+        lines = reply.iter_lines()
+        assert next(lines) == "event: fixed"
+    assert list(lines)[-1] == ""  # whole events, then the end
+    stream.__exit__(None, None, None)
+
+
+def test_too_many_pages_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Above the limit, a page is told to come back later."""
+    monkeypatch.setattr(dashboard, "MOST_WATCHERS", 0)
+    with live_server(tmp_path) as live:
+        reply = httpx.get(f"{live.url}/dashboard/events")
+    assert (reply.status_code, reply.headers["retry-after"]) == (503, "10")
+    assert reply.json()["detail"] == "too many pages watch this server. Try again later."
+
+
+def test_the_page_comes_with_a_strict_policy(tmp_path: Path) -> None:
+    """Page, script and style are served with the policy, and nothing in the page is inline or from elsewhere."""
+    with live_server(tmp_path) as live:
+        for path in ("/", "/static/base.css", "/static/page.js", "/static/dashboard.css", "/static/dashboard.js"):
+            reply = httpx.get(live.url + path)
+            assert reply.status_code == 200
+            assert reply.headers["content-security-policy"] == pages.CONTENT_SECURITY_POLICY
+            assert reply.headers["x-content-type-options"] == "nosniff"
+            assert "http://" not in reply.text.replace("http://www.w3.org/2000/svg", "")
+            assert "https://" not in reply.text
+    assert not re.search(r'\s(style|on\w+)="', pages.read_file("dashboard.html").decode())
+
+
+def test_a_database_of_the_first_schema_gets_a_history(tmp_path: Path) -> None:
+    """Migration: rounds closed before it stay, with gaps where nothing was kept."""
+    address = f"sqlite:///{tmp_path / 'server.sqlite'}"
+    with live_server(tmp_path):
+        pass
+    engine = sa.create_engine(address)
+    with engine.begin() as connection:
+        schema.history.drop(connection)
+        connection.execute(schema.schema.update().values(version=1))
+        connection.execute(schema.rounds.insert().values(round=1, answers=5, seconds=2.0))
+    engine.dispose()
+    with live_server(tmp_path) as live:
+        rounds = httpx.get(f"{live.url}/dashboard/rounds").json()["rounds"]
+    assert (rounds["round"], rounds["answers"], rounds["bytes"], rounds["moved"]) == ([1], [5], [None], [None])
+    storage = Storage(address)
+    assert storage.read(lambda c: c.execute(sa.select(schema.schema.c.version)).scalar()) == len(schema.MIGRATIONS)
+    storage.close()
+
+
+def test_the_usual_budget_is_the_one_that_devices_propose() -> None:
+    """What the dashboard calls usual is the default of `hushrec device init`."""
+    assert Budgets().epsilon_i == dashboard.USUAL_EPSILON_I
+
+
+def test_the_docs_and_the_dashboard_say_the_same() -> None:
+    """docs/privacy.md holds the dashboard's text, word for word."""
+    assert f"-->\n{knowledge.as_markdown()}\n<!--" in (ROOT / "docs" / "privacy.md").read_text("utf-8")

@@ -1,0 +1,145 @@
+"""The dashboard in a real browser, with a server and devices behind it."""
+
+import contextlib
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from browser_kit import open_browser, open_page, shoot, violations
+from service_kit import OPEN_SOCKETS, live_server, new_device, play, small_settings
+
+pytestmark = OPEN_SOCKETS
+WORDS = ["Silent Harbour", "Golden Orchard", "Hidden Letters", "Frozen River", "Paper Mirror", "Electric Island"]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One browser for all tests of this file."""
+    with open_browser() as found:
+        yield found
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextlib.contextmanager
+def served(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """`hushrec serve` as a process of its own, killed at the end."""
+    items = folder / "items.csv"
+    items.write_text("id,title\n" + "".join(f"{n},The {name}\n" for n, name in enumerate(WORDS * 5)))
+    command = [sys.executable, "-m", "hushrec", "serve", "--items", str(items), "--open", "--port", str(port)]
+    place = ["--database", f"sqlite:///{folder / 'run.sqlite'}", "--state-dir", str(folder)]
+    process = subprocess.Popen([*command, *place], stderr=subprocess.DEVNULL)
+    try:
+        until = time.monotonic() + 120
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(f"http://127.0.0.1:{port}/healthz")
+                break
+            assert process.poll() is None, "the server ended"
+            assert time.monotonic() < until, "the server did not start"
+            time.sleep(0.1)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_rounds_appear_as_they_happen(browser: Any, tmp_path: Path) -> None:
+    """With nobody there the page waits; while devices answer, round, answers and charts change without a reload."""
+    with live_server(tmp_path, small_settings(terms={"rounds": 8})) as live:
+        page = open_page(browser, live.url)
+        page.wait_for_selector("#state:has-text('Waiting for devices')")
+        devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(3)]
+        for device in devices:
+            device.join(live.url)
+        play(devices)
+        page.wait_for_selector("#state:has-text('All rounds are over')")
+        page.wait_for_selector("#chart-moved svg[aria-label*='in round 8']")
+        assert page.inner_text("#round") == "8 of 8"
+        assert page.inner_text("#devices") == "3"
+        assert page.locator("#movers li").count() > 0
+        page.click("summary")
+        assert page.locator("#table tr").count() == 8
+        assert "any two profiles of up to 30 ratings" in page.inner_text("#asked")
+        assert page.complaints == []
+    for device in devices:
+        device.close()
+
+
+def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_path: Path) -> None:
+    """Nothing happens without the token, with a wrong one, or when the question is answered no."""
+    with live_server(tmp_path, small_settings(open_enrolment=False)) as live:
+        page = open_page(browser, live.url)
+        page.wait_for_selector("#state:has-text('Waiting')")
+        page.click("text=Pause")
+        assert "needs the admin’s token" in page.inner_text("#done")
+        page.fill("#token", "wrong")
+        page.click("text=Pause")
+        page.click("#confirm-yes")
+        page.wait_for_selector("#done:has-text('Not done: this needs')")
+        page.fill("#token", str(live.admin_token))
+        page.click("text=Pause")
+        page.keyboard.press("Escape")
+        assert not live.rounds.is_paused
+        page.click("text=Pause")
+        page.click("#confirm-yes")
+        page.wait_for_selector("#state:has-text('Paused')")
+        page.fill("#invitations", "3")
+        page.click("text=Make invitations")
+        page.click("#confirm-yes")
+        page.wait_for_selector("#codes")
+        assert len(page.inner_text("#codes").split()) == 3
+        page.click("text=Export item vectors")
+        with page.expect_download() as download:
+            page.click("#confirm-yes")
+        assert download.value.suggested_filename == "item-vectors-round-0.msgpack"
+        page.click("text=Open a round")
+        page.click("#confirm-yes")
+        page.wait_for_selector("#state:has-text('Round 1 is open')")
+        assert page.complaints == []
+
+
+def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> None:
+    """The page says that the server is away, keeps what it knew, and goes on by itself when it is back."""
+    port = free_port()
+    with served(tmp_path, port):
+        page = open_page(browser, f"http://127.0.0.1:{port}")
+        page.wait_for_selector("#state:has-text('Waiting for devices')")
+    page.wait_for_selector("#lost:has-text('The server does not answer')", timeout=10_000)
+    assert page.inner_text("#state") == "Not reachable"
+    with served(tmp_path, port):
+        page.wait_for_selector("#state:has-text('Waiting for devices')", timeout=20_000)
+        assert not page.is_visible("#lost")
+    assert page.complaints == []
+
+
+@pytest.mark.parametrize(("size", "scheme"), [("phone", "dark"), ("desktop", "light")])
+def test_the_dashboard_is_for_everyone(browser: Any, tmp_path: Path, size: str, scheme: str) -> None:
+    """axe-core finds no violation, nothing is wider than the screen, and the first thing is painted within a second."""
+    with live_server(tmp_path) as live:
+        devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(3)]
+        for device in devices:
+            device.join(live.url)
+        play(devices)
+        page = open_page(browser, live.url, size=size, scheme=scheme)
+        page.wait_for_selector("#chart-moved svg")
+        page.click("summary")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        assert paint < 1000
+        shoot(page, f"dashboard-{size}")
+        found = violations(page)
+    for device in devices:
+        device.close()
+    assert found == []
