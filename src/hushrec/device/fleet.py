@@ -1,12 +1,11 @@
-"""Many real devices in one process, each with its own store and keys: for load and for end-to-end runs."""
+"""Many real devices in few processes, each with its own store, keys and connection: for load and end-to-end runs."""
 
-import asyncio
 import math
 import multiprocessing
 import resource
-import ssl
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
@@ -15,12 +14,13 @@ import numpy as np
 
 from hushrec.device.session import RUN_OVER, STEPPED, Budgets, Session
 from hushrec.device.store import Store
-from hushrec.device.transport import AsyncDriver, tls_context
+from hushrec.device.transport import BlockingDriver, tls_context
 from hushrec.randomness import FloatArray
 
 WAIT_SECONDS = 30.0
 REQUEST_SECONDS = 120.0
-AT_ONCE = 32  # devices that join at the same time
+AT_ONCE = 16  # devices of one process that talk at the same time
+ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -74,55 +74,47 @@ def _part_of(orders: Orders, number: int, processes: int) -> Orders:
 
 def _run_part(members: list[Member], orders: Orders) -> Outcome:
     _allow_open_files()
-    sessions = [_open(member, orders) for member in members]
-    try:
-        return asyncio.run(_take_part(members, sessions, orders))
-    finally:
-        for session in sessions:
-            session.store.close()
-
-
-async def _take_part(members: list[Member], sessions: list[Session], orders: Orders) -> Outcome:
     context = tls_context(orders.ca)
-    joining = asyncio.Semaphore(AT_ONCE)
-    answers = await asyncio.gather(
-        *(_live(session, orders, context, joining, number) for number, session in enumerate(sessions))
-    )
-    errors = np.empty(0)
-    if any(member.held_out for member in members):
-        errors = await _errors(members, sessions, orders, context)
-    return Outcome(sum(answers), len(errors), float(errors @ errors))
+    with ExitStack() as stack:
+        drivers = []
+        for member in members:
+            session = _open(member, orders)
+            stack.callback(session.store.close)
+            http = httpx.Client(base_url=orders.server, verify=context, timeout=REQUEST_SECONDS)
+            drivers.append(BlockingDriver(session, stack.enter_context(http), attempts=ATTEMPTS))
+        pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
+        codes = orders.invitations or [None] * len(drivers)
+        list(pool.map(_join, drivers, codes))
+        answers = _take_part(drivers, orders, pool)
+        errors = _errors(members, drivers) if any(member.held_out for member in members) else np.empty(0)
+    return Outcome(answers, len(errors), float(errors @ errors))
 
 
-async def _live(
-    session: Session, orders: Orders, context: ssl.SSLContext, joining: asyncio.Semaphore, number: int
-) -> int:
-    """One device: joins, then answers round after round. Returns how many it answered."""
-    answered = 0
-    async with httpx.AsyncClient(base_url=orders.server, verify=context, timeout=REQUEST_SECONDS) as http:
-        driver = AsyncDriver(session, http)
-        if not session.is_enrolled:
-            async with joining:
-                await driver.run(session.join(None if orders.invitations is None else orders.invitations[number]))
-        while orders.rounds is None or answered < orders.rounds:
-            outcome = await driver.run(session.step(WAIT_SECONDS))
-            if outcome == RUN_OVER:
-                break
-            answered += outcome == STEPPED
-    return answered
+def _join(driver: BlockingDriver, invitation: str | None) -> None:
+    if not driver.session.is_enrolled:
+        driver.run(driver.session.join(invitation))
 
 
-async def _errors(
-    members: list[Member], sessions: list[Session], orders: Orders, context: ssl.SSLContext
-) -> FloatArray:
+def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
+    """Sweeps over the devices, each answering a round per sweep, until the run is over; returns how many answers."""
+    answers, sweeps, active = 0, 0, drivers
+    while active and (orders.rounds is None or sweeps < orders.rounds):
+        outcomes = list(pool.map(lambda driver: driver.run(driver.session.step(WAIT_SECONDS)), active))
+        answers += outcomes.count(STEPPED)
+        sweeps += STEPPED in outcomes
+        active = [driver for driver, outcome in zip(active, outcomes, strict=True) if outcome != RUN_OVER]
+    return answers
+
+
+def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
     """Errors of every device's own predictions of its held-out ratings, with the server's latest item vectors."""
-    async with httpx.AsyncClient(base_url=orders.server, verify=context, timeout=REQUEST_SECONDS) as http:
-        await AsyncDriver(sessions[0], http).run(sessions[0].refresh_vectors())
-    vectors = sessions[0].item_vectors()
-    position = {name: n for n, (name, _) in enumerate(sessions[0].store.catalogue())}
+    first = drivers[0].session
+    drivers[0].run(first.refresh_vectors())
+    vectors = first.item_vectors()
+    position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}
     rows = []
-    for member, session in zip(members, sessions, strict=True):
-        predicted = session.budgets.from_unit(session.client().predict(vectors))
+    for member, driver in zip(members, drivers, strict=True):
+        predicted = driver.session.budgets.from_unit(driver.session.client().predict(vectors))
         rows.append(np.array([predicted[position[item]] - value for item, value in member.held_out.items()]))
     return np.concatenate(rows)
 

@@ -42,6 +42,8 @@ class Reply:
     @property
     def problem(self) -> dict[str, Any]:
         """A refusal's body; empty when it is none."""
+        if self.status < 400:
+            return {}
         try:
             found = msgspec.json.decode(self.body)
         except msgspec.DecodeError:

@@ -1,6 +1,5 @@
-"""Drives a session's jobs over HTTP: blocking for an app, asynchronous for a fleet. Retries with back-off live here."""
+"""Drives a session's jobs over HTTP. Retries with back-off live here."""
 
-import asyncio
 import secrets
 import ssl
 import time
@@ -57,50 +56,15 @@ class _Attempts:
         return delay
 
 
-class _Driver:
-    """What both drivers share: how a call becomes a request, and what a response means."""
-
-    def __init__(self, session: Session, attempts: int) -> None:
-        self._session = session
-        self._attempts = attempts
-
-    def _request(self, call: Call) -> dict[str, Any]:
-        """Signed anew for every attempt; the body stays the same."""
-        request = call.request
-        headers = {"Accept": MEDIA_TYPE}
-        if request.body:
-            headers["Content-Type"] = MEDIA_TYPE
-        if call.signed:
-            headers["Authorization"] = self._session.sign(request).header()
-        return {"method": request.method, "url": request.target, "content": request.body or None, "headers": headers}
-
-    def _reply(self, response: httpx.Response) -> Reply:
-        answered = response.headers.get("Hushrec-Answered", "")
-        reply = Reply(response.status_code, response.content, int(answered) if answered.isdigit() else None)
-        if reply.kind == "stale-nonce" and isinstance(reply.problem.get("last_nonce"), int):
-            self._session.raise_nonce(reply.problem["last_nonce"])
-        return reply
-
-    @staticmethod
-    def _should_retry(reply: Reply) -> bool:
-        return reply.status in _RETRIED or reply.kind == "stale-nonce"
-
-    @staticmethod
-    def _failure(error: httpx.TransportError) -> ConnectionFailed:
-        """What to say if no try succeeds; a certificate that is not trusted is refused at once."""
-        if "CERTIFICATE_VERIFY_FAILED" in str(error):
-            raise ConnectionFailed("the server's certificate is not trusted. Give its authority with --ca.") from None
-        return ConnectionFailed(f"the server could not be reached ({type(error).__name__}).")
-
-
-class BlockingDriver(_Driver):
-    """For one device in one process."""
+class BlockingDriver:
+    """Drives the jobs of one device, one request after the other."""
 
     def __init__(
         self, session: Session, http: httpx.Client, *, attempts: int = 8, sleep: Callable[[float], None] = time.sleep
     ) -> None:
-        super().__init__(session, attempts)
+        self.session = session
         self._http = http
+        self._attempts = attempts
         self._sleep = sleep
 
     def run(self, job: Job) -> Any:
@@ -113,18 +77,18 @@ class BlockingDriver(_Driver):
             return end.value
 
     def _make(self, call: Call) -> Reply:
+        """The server's reply, tried again where that may help; the last refusal if nothing did."""
         attempts = _Attempts(self._attempts)
         while True:
-            asked = None
+            asked, failure = None, None
             try:
                 response = self._http.request(**self._request(call))
                 reply = self._reply(response)
-                if not self._should_retry(reply):
+                if reply.status not in _RETRIED and reply.kind != "stale-nonce":
                     return reply
                 asked = response.headers.get("Retry-After")
-                failure: Exception | None = None
             except httpx.TransportError as error:
-                failure = self._failure(error)
+                failure = _failure(error)
             delay = attempts.next_delay(asked)
             if delay is None:
                 if failure is None:
@@ -132,44 +96,26 @@ class BlockingDriver(_Driver):
                 raise failure
             self._sleep(delay)
 
+    def _request(self, call: Call) -> dict[str, Any]:
+        """Signed anew for every attempt; the body stays the same."""
+        request = call.request
+        headers = {"Accept": MEDIA_TYPE}
+        if request.body:
+            headers["Content-Type"] = MEDIA_TYPE
+        if call.signed:
+            headers["Authorization"] = self.session.sign(request).header()
+        return {"method": request.method, "url": request.target, "content": request.body or None, "headers": headers}
 
-class AsyncDriver(_Driver):
-    """For many devices in one process. The device's own work, with its disk writes, runs in threads."""
-
-    def __init__(self, session: Session, http: httpx.AsyncClient, *, attempts: int = 20) -> None:
-        super().__init__(session, attempts)
-        self._http = http
-
-    async def run(self, job: Job) -> Any:
-        call = await asyncio.to_thread(_advance, job, None)
-        while isinstance(call, Call):
-            call = await asyncio.to_thread(_advance, job, await self._make(call))
-        return call
-
-    async def _make(self, call: Call) -> Reply:
-        attempts = _Attempts(self._attempts)
-        while True:
-            asked = None
-            try:
-                response = await self._http.request(**self._request(call))
-                reply = self._reply(response)
-                if not self._should_retry(reply):
-                    return reply
-                asked = response.headers.get("Retry-After")
-                failure: Exception | None = None
-            except httpx.TransportError as error:
-                failure = self._failure(error)
-            delay = attempts.next_delay(asked)
-            if delay is None:
-                if failure is None:
-                    return reply
-                raise failure
-            await asyncio.sleep(delay)
+    def _reply(self, response: httpx.Response) -> Reply:
+        answered = response.headers.get("Hushrec-Answered", "")
+        reply = Reply(response.status_code, response.content, int(answered) if answered.isdigit() else None)
+        if reply.kind == "stale-nonce" and isinstance(reply.problem.get("last_nonce"), int):
+            self.session.raise_nonce(reply.problem["last_nonce"])
+        return reply
 
 
-def _advance(job: Job, reply: Reply | None) -> Any:
-    """One step of a job: the next call, or what the job returned."""
-    try:
-        return next(job) if reply is None else job.send(reply)
-    except StopIteration as end:
-        return end.value
+def _failure(error: httpx.TransportError) -> ConnectionFailed:
+    """What to say if no try succeeds; a certificate that is not trusted is refused at once."""
+    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+        raise ConnectionFailed("the server's certificate is not trusted. Give its authority with --ca.") from None
+    return ConnectionFailed(f"the server could not be reached ({type(error).__name__}).")
