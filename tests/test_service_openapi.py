@@ -1,0 +1,124 @@
+"""The OpenAPI description is true: generated requests, properly signed, never crash the server or break its word."""
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import hypothesis
+import msgspec
+import pytest
+import requests
+import schemathesis
+from hypothesis import strategies as st
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from service_kit import OPEN_SOCKETS, Live, RawDevice, live_server, make_body, small_settings
+
+from hushrec import wire
+from hushrec.messages import Enrolment
+from hushrec.signing import DeviceKey, Request
+
+pytestmark = OPEN_SOCKETS
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+maps = st.fixed_dictionaries(
+    {"version": st.sampled_from([1, 1, 1, 2]), "round_number": st.integers(0, 5)},
+    optional={
+        "items": st.binary(max_size=40),
+        "gradients": st.binary(max_size=80),
+        "public_key": st.binary(min_size=31, max_size=33),
+        "invitation": st.none() | st.text(max_size=10),
+    },
+).map(msgspec.msgpack.encode)
+valid = st.integers(1, 5).map(make_body) | st.just(wire.encode_enrolment(Enrolment(DeviceKey.generate().public_key)))
+schemathesis.openapi.media_type("application/msgpack", valid | maps | st.binary(max_size=100))
+
+
+class Signed(requests.auth.AuthBase):
+    """Signs whatever was generated, so that it gets past authentication; the admin's token where that is asked for."""
+
+    def __init__(self, live: Live, device: RawDevice) -> None:
+        self.live = live
+        self.device = device
+
+    def __call__(self, prepared: requests.PreparedRequest) -> requests.PreparedRequest:
+        target, body = prepared.path_url, prepared.body or b""
+        if "/admin/" in target:
+            prepared.headers["Authorization"] = f"Bearer {self.live.admin_token}"
+            return prepared
+        named = re.match(r"/v1/rounds/(\d{1,9})/", target)
+        request = Request(
+            str(prepared.method),
+            target,
+            body.encode() if isinstance(body, str) else bytes(body),
+            int(named[1]) if named else 0,
+        )
+        prepared.headers["Authorization"] = self.device.sign(request, nonce=time.time_ns())
+        return prepared
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """One server for all generated requests; rounds close as soon as the one device answers."""
+    limits = {"requests_per_second": 100_000, "burst": 100_000, "body_seconds": 5}
+    settings = small_settings(terms={"rounds": 1_000_000}, rounds={"min_devices": 1}, limits=limits)
+    with live_server(tmp_path_factory.mktemp("openapi"), settings) as server:
+        yield server
+
+
+def run_generated(live: Live, examples: int) -> Counter[int]:
+    """Generated requests to every operation; each reply must be one that the description names. Statuses, counted."""
+    statuses: Counter[int] = Counter()
+    schema = schemathesis.openapi.from_url(f"{live.url}/openapi.json")
+    for result in schema.get_all_operations():
+        with requests.Session() as session, RawDevice(live) as device:  # one that leaves does not end the others' test
+            run_operation(result.ok(), session, Signed(live, device), examples, statuses)
+    return statuses
+
+
+def run_operation(operation: Any, session: Any, signed: Signed, examples: int, statuses: Counter[int]) -> None:
+    """Generated requests to one operation."""
+
+    @hypothesis.settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(case=operation.as_strategy())
+    def check(case: Any) -> None:
+        if case.query and "wait" in case.query:
+            case.query["wait"] = 0
+        reply = case.call_and_validate(session=session, auth=signed, checks=CHECKS, timeout=20)
+        statuses[reply.status_code] += 1
+
+    check()
+
+
+def test_generated_requests_with_signatures_are_answered_as_described(live: Live) -> None:
+    """Every operation: no 5xx, no undescribed status, content type or body; and signatures do get requests through."""
+    statuses = run_generated(live, examples=12)
+    assert statuses[200] > 10
+    assert statuses[422] > 10
+    assert statuses.total() >= 12 * 10
+
+
+@pytest.mark.soak
+def test_thousands_of_generated_requests_are_answered_as_described(live: Live) -> None:
+    """The long form."""
+    assert run_generated(live, examples=1000).total() >= 5000
+
+
+def test_every_operation_says_who_may_call_it(live: Live) -> None:
+    """Devices' and admin's operations name their security scheme; the others are public on purpose."""
+    paths = requests.get(f"{live.url}/openapi.json", timeout=10).json()["paths"]
+    public = {path for path, methods in paths.items() for method in methods.values() if "security" not in method}
+    assert public == {"/v1/run", "/v1/items", "/v1/vectors", "/healthz", "/metrics"}
