@@ -20,7 +20,7 @@ Folder = Annotated[Path | None, typer.Option("--store", help="The store's folder
 WAIT_SECONDS = 30.0
 
 
-@device_app.command(epilog="Example: hushrec device init --epsilon-i 4")
+@device_app.command(epilog="Example: hushrec device init --epsilon-i 4 --rate 50=5 --rate 7=2")
 def init(
     store: Folder = None,
     epsilon_i: Annotated[float, typer.Option(help="Budget of one round's selection.")] = 4.0,
@@ -32,6 +32,9 @@ def init(
         float | None, typer.Option(help="Stop when the gradient values cost more than this.  [default: no limit]")
     ] = None,
     scale: Annotated[str, typer.Option(help="Smallest and largest rating.")] = "1,5",
+    ratings: Annotated[
+        list[str] | None, typer.Option("--rate", help="A first rating, ITEM=VALUE; may be given again.")
+    ] = None,
 ) -> None:
     """Make a store for ratings, with the budgets that this person allows."""
     from hushrec import Device
@@ -39,8 +42,19 @@ def init(
     budgets = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho}
     if epsilon_p is not None:
         budgets["epsilon_p"] = epsilon_p
-    with Device.create(store, scale=_scale(scale), **budgets):
-        say("the store is made; only you can read it")
+    values = _first_ratings(ratings or [])
+    with Device.create(store, scale=_scale(scale), **budgets) as device:
+        device.add_ratings(values)
+    say("the store is made; only you can read it")
+
+
+def _first_ratings(texts: list[str]) -> dict[str, float]:
+    from hushrec.errors import ParameterError
+
+    pairs = [text.rpartition("=") for text in texts]
+    if not all(item and _is_number(value) for item, _, value in pairs):
+        raise ParameterError("--rate must be written ITEM=VALUE, as in 50=5.")
+    return {item: float(value) for item, _, value in pairs}
 
 
 def _scale(text: str) -> tuple[float, float]:
