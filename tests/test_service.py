@@ -158,6 +158,25 @@ def test_a_permanent_epoch_needs_the_persons_consent(tmp_path: Path) -> None:
         assert (device.budget()["permanent_draws"], device.budget()["committed"]) == (2, 16.0)
 
 
+def test_before_its_first_round_a_device_has_nothing_to_recommend(tmp_path: Path) -> None:
+    """Nor does it take part without ratings, or join twice."""
+    with live_server(tmp_path) as live:
+        with new_device(tmp_path / "device") as device:
+            with pytest.raises(LocalProtocolError, match="has not joined a server"):
+                device.recommend()
+            device.join(live.url)
+            with pytest.raises(LocalProtocolError, match="has no item vectors yet"):
+                device.recommend()
+            with pytest.raises(ParameterError, match="count must be at least 1, got 0"):
+                device.recommend(0)
+            with pytest.raises(LocalProtocolError, match="has joined already"):
+                device.join(live.url)
+        with Device.create(tmp_path / "empty") as empty:
+            empty.join(live.url)
+            with pytest.raises(LocalProtocolError, match="a device without ratings"):
+                empty.step()
+
+
 def test_the_admins_token_opens_the_admins_doors_only(tmp_path: Path) -> None:
     """No token, a wrong one, or a device's credentials do not."""
     with live_server(tmp_path) as live:

@@ -1,0 +1,162 @@
+"""`hushrec device`, `hushrec serve` and `hushrec fleet` as a shell runs them."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from command import run
+from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
+
+from hushrec.data.items import list_items
+
+pytestmark = OPEN_SOCKETS
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
+    """init, rate, import, join, recommend, budget, rotate-key, leave, forget."""
+    store = ("--store", tmp_path / "ann")
+    assert run("device", "init", *store, "--rate", "item-1=5", "--rate", "item-2=1").code == 0
+    assert run("device", "rate", "item-3", "4", *store).code == 0
+    assert run("device", "rate", "item-3", "--remove", *store).code == 0
+    (tmp_path / "own.csv").write_text("item,rating\nitem-4,2\nitem-5,5\n")
+    assert "2 ratings are stored" in run("device", "import", tmp_path / "own.csv", *store).err
+    (tmp_path / "all.csv").write_text("user,item,rating\nann,item-6,3\nann,item-7,4\nbob,item-8,1\n")
+    assert "2 ratings are stored" in run("device", "import", tmp_path / "all.csv", "--user", "ann", *store).err
+    settings = small_settings(terms={"rounds": 3}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings, tls=True) as live:
+        first = run("device", "join", live.url, "--ca", live.ca, "--rounds", "1", *store)
+        assert (first.code, "joined\n1 rounds answered" in first.err) == (0, True)
+        assert run("device", "rotate-key", *store).code == 0
+        rest = run("device", "join", *store)
+        assert "2 rounds answered; the run is over" in rest.err
+        shown = json.loads(run("device", "recommend", "-n", "2", "--json", *store).out)["items"]
+        assert len(shown) == 2
+        assert "Item-" in run("device", "recommend", "-n", "1", *store).out
+        assert "spent epsilon 8 of 8, 3 rounds" in run("device", "budget", *store).out
+        assert json.loads(run("device", "budget", "--raise-to", "16", "--json", *store).out)["limit"] == 16
+        assert "what was sent stays sent" in run("device", "leave", *store).err
+    assert run("device", "forget", "--yes", *store).code == 0
+    assert not (tmp_path / "ann").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["rate", "x"], "needs a rating, or --remove"),
+        (["rate", "x", "9"], "from 1 to 5"),
+        (["join"], "needs the server's address the first time"),
+        (["recommend"], "has not joined a server"),
+        (["leave"], "has not joined a server"),
+        (["init"], "holds a store already"),
+        (["budget", "--raise-to", "1"], "can only be raised"),
+        (["import", "missing.csv"], "must be a readable text file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, arguments: list[str], sentence: str) -> None:
+    """Exit code 1, and what to do."""
+    new_device(tmp_path / "store").close()
+    outcome = run("device", *arguments, "--store", tmp_path / "store")
+    assert outcome.code == 1
+    assert sentence in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tmp_path: Path) -> None:
+    """Before anything is made."""
+    assert "there is no store in" in run("device", "budget", "--store", tmp_path / "none").err
+    assert "--scale must be written" in run("device", "init", "--scale", "5", "--store", tmp_path / "s").err
+    assert "--rate must be written" in run("device", "init", "--rate", "5", "--store", tmp_path / "s").err
+    assert "epsilon_i must be positive" in run("device", "init", "--epsilon-i", "0", "--store", tmp_path / "s").err
+    (tmp_path / "three.csv").write_text("a,1,2\n")
+    assert "row 1 is not that" in run("device", "import", tmp_path / "three.csv", "--store", tmp_path / "s").err
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--host", "0.0.0.0"], "plain HTTP must bind to a loopback address"),
+        (["--tls-cert", "x.pem"], "TLS needs --tls-cert with --tls-key"),
+        (["--tls-cert", "x.pem", "--tls-key", "y.pem"], "must be readable files"),
+        (["--database", "mysql://x"], "--database must be an address"),
+        (["--config", "bad.toml"], "terms.factors: Input should be greater than or equal to 1"),
+        (["--config", "unknown.toml"], "Extra inputs are not permitted"),
+        (["--config", "none.toml"], "must be a readable TOML file"),
+        (["--config", "cap.toml"], "profile_cap must be below the number of items, 3"),
+        (["--config", "many.toml"], "reports_per_client must be below the number of items, 3"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], sentence: str
+) -> None:
+    """In one sentence, with exit code 1."""
+    monkeypatch.chdir(tmp_path)
+    Path("items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
+    Path("bad.toml").write_text("[terms]\nfactors = 0\n")
+    Path("unknown.toml").write_text("[term]\nfactors = 1\n")
+    Path("cap.toml").write_text("[terms]\nprofile_cap = 3\n")
+    Path("many.toml").write_text("[terms]\nreports_per_client = 3\n")
+    outcome = run("serve", "--items", "items.csv", *options)
+    assert outcome.code == 1
+    assert sentence in outcome.err
+
+
+def test_terms_that_devices_accepted_cannot_be_changed_later(tmp_path: Path) -> None:
+    """The same database with other terms is refused; with none given for z and H, it is not."""
+    from hushrec.errors import ParameterError
+
+    with live_server(tmp_path, small_settings(terms={"profile_cap": 20})):
+        pass
+    with live_server(tmp_path, small_settings()):
+        pass
+    with (
+        pytest.raises(ParameterError, match=r"step of this database's run is 0\.4, got 0\.8"),
+        live_server(tmp_path, small_settings(terms={"step": 0.8})),
+    ):
+        pass
+
+
+def test_a_catalogue_is_read_in_the_files_order(tmp_path: Path) -> None:
+    """Ids and titles; an item without a title has its id for one."""
+    (tmp_path / "items.csv").write_text("id,title\nb,Second\na,\n")
+    assert list_items(tmp_path / "items.csv") == (["b", "a"], ["Second", "a"])
+
+
+def test_a_fleet_takes_part_in_two_processes(tmp_path: Path) -> None:
+    """Twelve devices with stores of their own answer every round, and measure themselves on held-out ratings."""
+    rows = [f"{user},item-{(7 * user + n) % 60},{1 + (user + n) % 5}" for user in range(12) for n in range(10)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    with live_server(tmp_path, small_settings(terms={"rounds": 3}, rounds={"min_devices": 12})) as live:
+        fleet = ("fleet", tmp_path / "ratings.csv", "--server", live.url, "--stores", tmp_path / "stores")
+        outcome = run(*fleet, "--processes", "2", "--json")
+        assert outcome.code == 0, outcome.err
+        done = json.loads(outcome.out)
+        assert (done["devices"], done["answers"], live.monitor.answers_stored) == (12, 36, 36)
+        assert 0 < done["rmse"] < 3
+        assert "12 devices gave 0 answers" in run(*fleet).err  # the run is over; the stores are found again
+
+
+@pytest.mark.soak
+def test_the_five_commands_of_the_readme_work_as_they_stand(tmp_path: Path) -> None:
+    """Copied into a shell, with `hushrec` in the path, they end in recommendations."""
+    section = (ROOT / "README.md").read_text().partition("## Over the network")[2]
+    commands = re.findall(r"^\$ (.+)$", section.partition("```\n")[0], re.M)
+    assert len(commands) == 5
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "hushrec"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m hushrec "$@"\n')
+    program.chmod(0o755)
+    script = "\n".join([*commands[:1], "server=$!", *commands[1:], "wait $!", "kill $server"])
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = os.environ | {"PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": paths}
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert "100 rounds answered; the run is over" in done.stderr
+    assert re.search(r"Dune +\d\.\d\d", done.stdout)
