@@ -8,7 +8,7 @@ from parties import SDCF, small_problem
 from scipy.stats import kstest
 
 from hushrec.data import Ratings, Scale, synthetic
-from hushrec.data.side import attribute_names, side_columns
+from hushrec.data.side import LARGEST_NORM, attribute_names, side_columns
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ParameterError
 from hushrec.models import make_model
@@ -274,18 +274,18 @@ def test_options_of_this_model_are_refused_by_others(option):
         Settings(model="mf", **option)
 
 
-def test_side_columns_share_half_a_unit_of_norm():
-    """Two attributes: a film with four genres has 1/4√2 for each; years are centred, the furthest at ±1/2√2."""
+def test_side_columns_share_one_norm():
+    """Alone, the genres of a film have all of it and the furthest year too; together, no film has more."""
     ratings = synthetic(20, 30, 300)
     columns = side_columns(ratings)
     assert columns is not None
     assert attribute_names(ratings) == ["genre", "year"] or attribute_names(ratings) == ["year", "genre"]
-    assert np.linalg.norm(columns, axis=1).max() <= 0.5 + 1e-12
+    assert np.linalg.norm(columns, axis=1).max() <= LARGEST_NORM + 1e-12
     genres, years = side_columns(ratings, "genre"), side_columns(ratings, "year")
     assert genres is not None
     assert years is not None
-    np.testing.assert_allclose(np.linalg.norm(genres, axis=1), 0.5)
-    assert np.abs(years).max() == 0.5
+    np.testing.assert_allclose(np.linalg.norm(genres, axis=1), LARGEST_NORM)
+    assert np.abs(years).max() == LARGEST_NORM
     assert years.mean() == pytest.approx(0, abs=1e-12)
     assert side_columns(ratings, "none") is None
 

@@ -53,7 +53,7 @@ PROTOCOLS_OF: dict[str, tuple[str, ...]] = {
     "fm": ("plain", "isgld", "sdcf"),
 }
 DEFAULT_FACTORS = {"mf": 50, "bpr": 10, "fm": 50}
-DEFAULT_STEP = {"mf": 0.4, "bpr": 0.4, "fm": 0.2}
+DEFAULT_STEP = {"mf": 0.4, "bpr": 4.0, "fm": 0.2}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,14 +40,14 @@ def selection_not_covered(profile_cap: int | None, *, one_class: bool = False) -
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionBudget:
-    """A person, a catalogue, and the budgets to explain."""
+    """A person, a catalogue, and the budgets to explain. `epsilon_g` is None for one-class models: no fakes."""
 
     n_rated: int
     n_items: int
     reports_per_client: float
     epsilon_i: float
     epsilon_p: float
-    epsilon_g: float
+    epsilon_g: float | None
     rounds: int
     profile_cap: int | None = None
     prior: float = 0.05
@@ -57,7 +57,7 @@ class SelectionBudget:
             raise ParameterError(f"rounds must be at least 1, got {self.rounds}.")
         if not 0 < self.prior < 1:
             raise ParameterError(f"prior must lie between 0 and 1, got {self.prior:g}.")
-        if not self.epsilon_g >= 0:
+        if self.epsilon_g is not None and not self.epsilon_g >= 0:
             raise ParameterError(f"epsilon_g must be 0 or more (0 is α = ∞), got {self.epsilon_g}.")
         if not 1 <= self.n_rated < self.n_items:
             raise ParameterError(f"rated must be from 1 to below the {self.n_items} items, got {self.n_rated}.")
@@ -97,7 +97,7 @@ class Meaning:
     epsilon_all_rounds: float
     epsilon_one_rating: float
     smallest_epsilon_p: float
-    real_errors_outside_fakes: float
+    real_errors_outside_fakes: float | None  # None where there are no fakes
     unit: str
     not_covered: list[str]
 
@@ -128,9 +128,9 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
         epsilon_all_rounds=spent,
         epsilon_one_rating=spent / budget.n_protected,
         smallest_epsilon_p=budget.smallest_epsilon_p(),
-        real_errors_outside_fakes=-math.expm1(-budget.epsilon_g),
+        real_errors_outside_fakes=None if budget.epsilon_g is None else -math.expm1(-budget.epsilon_g),
         unit=_unit(budget.profile_cap),
-        not_covered=selection_not_covered(budget.profile_cap),
+        not_covered=selection_not_covered(budget.profile_cap, one_class=budget.epsilon_g is None),
     )
 
 

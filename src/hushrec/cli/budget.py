@@ -22,7 +22,11 @@ def budget(
     epsilon_p: Annotated[
         float | None, typer.Option(help="Budget of all rounds' selections.  [default: 2 × epsilon-i]")
     ] = None,
-    epsilon_g: Annotated[float, typer.Option(help="Range of the fake errors; 0 is α = ∞. No guarantee.")] = 4.0,
+    epsilon_g: Annotated[
+        float | None,
+        typer.Option(help="mf, fm: range of the fake errors; 0 is α = ∞. No guarantee.  [default: 4]"),
+    ] = None,
+    model: Annotated[str, typer.Option(help="What is learned: mf, fm or bpr.")] = "mf",
     rounds: Annotated[int, typer.Option(help="Rounds to take part in.")] = 100,
     profile_cap: Annotated[int | None, typer.Option(help="Calibrate from this public number of ratings.")] = None,
     prior: Annotated[
@@ -33,14 +37,17 @@ def budget(
 ) -> None:
     """Say what an sdcf budget means for one person, in plain words; nothing is trained."""
     from hushrec.budget.meaning import SelectionBudget, explain_budget
+    from hushrec.training import Settings
 
+    settings = Settings(model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)
+    protocol = settings.make_protocol()
     chosen = SelectionBudget(
         n_rated=rated,
         n_items=items,
         reports_per_client=float(rated) if reports_per_client is None else reports_per_client,
         epsilon_i=epsilon_i,
-        epsilon_p=2 * epsilon_i if epsilon_p is None else epsilon_p,
-        epsilon_g=epsilon_g,
+        epsilon_p=protocol.epsilon_p,
+        epsilon_g=protocol.epsilon_g,
         rounds=rounds,
         profile_cap=profile_cap,
         prior=prior,
@@ -99,11 +106,18 @@ def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
         "",
         "Not covered",
         *(line for what in meaning.not_covered for line in _wrapped(f"- {what}")),
-        *_wrapped(
-            f"- at epsilon_g = {chosen.epsilon_g:g}, {meaning.real_errors_outside_fakes:.0%} of a person's real errors"
-            " lie where no fake can be"
-        ),
+        *_fakes_in_words(chosen, meaning),
     ]
+
+
+def _fakes_in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
+    """What the fakes do not hide; nothing for a model without them."""
+    if chosen.epsilon_g is None:
+        return []
+    return _wrapped(
+        f"- at epsilon_g = {chosen.epsilon_g:g}, {meaning.real_errors_outside_fakes:.0%} of a person's real errors lie"
+        " where no fake can be"
+    )
 
 
 def _wrapped(text: str) -> list[str]:

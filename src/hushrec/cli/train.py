@@ -72,7 +72,7 @@ def train(
     factors: Annotated[int | None, typer.Option(help="Numbers in each vector.  [default: 50; bpr: 10]")] = None,
     rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 100,
     step: Annotated[
-        float | None, typer.Option(help="First step size times the number of ratings.  [default: 0.4; fm: 0.2]")
+        float | None, typer.Option(help="First step size times the number of ratings.  [default: 0.4; bpr: 4; fm: 0.2]")
     ] = None,
     split_seed: Annotated[
         int, typer.Option(help="Seed of the 80/20 split; bpr: of the item held out of each user's.")

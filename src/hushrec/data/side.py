@@ -8,7 +8,7 @@ import polars as pl
 from hushrec.data.ratings import FloatArray, Ratings
 from hushrec.errors import ParameterError
 
-LARGEST_NORM = 0.5
+LARGEST_NORM = 0.7
 
 
 def attribute_names(ratings: Ratings) -> list[str]:
