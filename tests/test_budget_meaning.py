@@ -176,3 +176,14 @@ def test_the_command_refuses_an_impossible_budget_in_one_sentence(tmp_path: Path
     outcome = run("budget", "--plot", tmp_path / "nowhere" / "b.svg")
     assert outcome.code == 1
     assert "could not be written" in outcome.err
+
+
+def test_a_one_class_model_has_no_fakes_to_explain() -> None:
+    """Its rated items give themselves away by their sign, and epsilon_g is refused."""
+    outcome = run("budget", "--model", "bpr")
+    assert outcome.code == 0
+    assert "opposite directions" in outcome.out.replace("\n    ", " ")
+    assert "epsilon_g" not in outcome.out
+    outcome = run("budget", "--model", "bpr", "--epsilon-g", 4)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert outcome.err == "hushrec: model bpr does not use epsilon_g. Leave it out.\n"
