@@ -83,7 +83,7 @@ def test_no_number_of_rounds_moves_the_odds_beyond_the_permanent_budget(
     bound = budget.epsilon_p / (2 * rated) * (1 + 1e-9) + 1e-9
     before = math.log(prior / (1 - prior))
     for after in (meaning.belief_after_one_round, meaning.belief_after_all_rounds, meaning.belief_never_sent):
-        if 1e-12 < after < 1 - 1e-12:
+        if 1e-6 < after < 1 - 1e-6:  # nearer to certainty, 1 − after has too few digits
             assert abs(math.log(after / (1 - after)) - before) <= bound
     assert meaning.belief_never_sent <= prior <= meaning.belief_after_one_round * (1 + 1e-12)
     assert meaning.smallest_epsilon_p <= 2 * epsilon_i * (1 + 1e-12)
