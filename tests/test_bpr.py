@@ -139,7 +139,7 @@ def test_partners_are_uniform_among_unrated_items():
 def test_a_client_that_rated_everything_has_no_pairs_and_stays_out():
     """In a round, and in the list of those who take part."""
     client = make_ranker(Plain(), np.arange(N_ITEMS))
-    with pytest.raises(LocalProtocolError, match="a client without rated and unrated items takes no part"):
+    with pytest.raises(LocalProtocolError, match="or without unrated items to hide among, stays out"):
         one_round(client)
     users, items = np.repeat([0, 1], 3), np.array([0, 1, 2, 0, 1, 2])
     with pytest.raises(ParameterError, match="at least one user with both rated and unrated items"):

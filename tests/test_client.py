@@ -144,13 +144,14 @@ def test_a_round_is_never_answered_twice():
     ("vectors", "sentence"),
     [
         (make_vectors() * 2 * LARGEST_ITEM_NORM, "norms up to 100"),
-        (np.zeros((N_ITEMS, 3)), "mean norm of at least 0.01"),
-        (make_vectors() * 1e-4, "mean norm of at least 0.01"),
+        (np.zeros((N_ITEMS, 3)), "norms of at least 0.01"),
+        (make_vectors() * 1e-4, "norms of at least 0.01"),
+        (np.concatenate([np.full((1, 3), 50.0), np.zeros((N_ITEMS - 1, 3))]), "norms of at least 0.01"),
         (make_vectors(width=4), "must have 3 numbers each"),
     ],
 )
 def test_item_vectors_of_absurd_size_are_refused(vectors, sentence):
-    """V = 0 would turn every error into a rating; huge vectors blow up the device's own."""
+    """V = 0 would turn every error into a rating, one large row beside zeros too; huge vectors blow up u."""
     client = make_client()
     with pytest.raises(RemoteProtocolError, match=sentence):
         client.receive(ItemVectors(make_terms(), 1, vectors))
@@ -161,7 +162,7 @@ def test_a_client_without_ratings_stays_out():
     """Its fakes would all be alike and announce it."""
     client = make_client(rated=False)
     assert not client.takes_part
-    with pytest.raises(LocalProtocolError, match="without ratings takes no part"):
+    with pytest.raises(LocalProtocolError, match="a client without ratings, or without unrated items"):
         client.receive(make_announcement())
 
 
@@ -376,3 +377,75 @@ def test_a_device_on_system_randomness_takes_part():
     client.add_ratings(np.arange(6), np.full(6, 4.0))
     messages = list(client.answer(make_announcement()))
     assert messages[-1] == Finished(1)
+
+
+# Holes that an attacker or an accident could use ---------------------------------------------------------------
+
+
+def test_an_epsilon_p_that_is_no_number_is_refused():
+    """NaN is not "not given"."""
+    with pytest.raises(ParameterError, match="epsilon_p must be positive and finite, got nan"):
+        Sdcf(epsilon_i=4.0, epsilon_g=1.0, epsilon_p=math.nan)
+
+
+def test_a_person_who_rated_everything_stays_out_unless_a_cap_hides_it():
+    """Without a cap there is no unrated item to hide among."""
+    for protocol, takes_part in ((SDCF, False), (Sdcf(epsilon_i=4.0, epsilon_g=1.0, profile_cap=6), True)):
+        client = make_client(protocol)
+        client.add_ratings(np.arange(N_ITEMS), np.full(N_ITEMS, 3.0))
+        assert client.takes_part is takes_part
+
+
+def test_the_last_rating_can_go_between_announcement_and_report():
+    """The client stays out of that round; nothing is charged."""
+    client = make_client(rated=False)
+    client.add_ratings(np.array([3]), np.array([4.0]))
+    client.receive(make_announcement())
+    client.remove_rating(3)
+    with pytest.raises(LocalProtocolError, match="without ratings"):
+        client.make_report()
+    client.abandon()
+    assert client.ledger.statement()["rounds"] == 0
+
+
+def test_a_restored_client_remembers_how_long_the_catalogue_was():
+    """A server cannot shrink it behind a restart."""
+    client, twin = make_client(), make_client()
+    list(client.answer(make_announcement(1, n_items=30)))
+    twin.restore_private_state(client.private_state())
+    with pytest.raises(RemoteProtocolError, match="breaks the terms"):
+        twin.receive(make_announcement(2, n_items=N_ITEMS))
+
+
+def test_noise_is_never_used_twice():
+    """Two ratings stored one after the other get different noise: their difference is not the true one."""
+    client = make_client(Isgld(epsilon=1.0), limit=0.0, rated=False)
+    client.add_ratings(np.array([0]), np.array([4.0]))
+    client.add_ratings(np.array([1]), np.array([4.0]))
+    assert client._values[0] != client._values[1]
+
+
+def test_a_report_shares_no_memory_with_the_client():
+    """Whoever gets a report cannot edit the device's ratings through it."""
+    client = make_client(Plain(), limit=0.0)
+    report, _ = client.answer(make_announcement(reports_per_client=None))
+    assert not np.shares_memory(report.items, client._rated_items)
+    with pytest.raises(ValueError, match="read-only"):
+        report.gradients[0] = np.nan
+
+
+@pytest.mark.parametrize("length", [1, 7])
+def test_regularization_of_another_length_is_refused(length):
+    """Neither broadcast nor a crash in the middle of a round."""
+    with pytest.raises(RemoteProtocolError, match="3 and 3 numbers of regularization"):
+        make_client(user_regularization=np.full(length, 0.01))
+
+
+def test_impossible_calls_for_recommendations_and_ratings_are_refused():
+    """A count below 1, a table that is too short, items that are no whole numbers."""
+    client = make_client()
+    for vectors, count in ((make_vectors(), -1), (make_vectors(5), 3)):
+        with pytest.raises(ParameterError, match="recommend needs a count of at least 1 and vectors of all 20 items"):
+            client.recommend(vectors, count)
+    with pytest.raises(ParameterError, match="whole numbers"):
+        client.add_ratings(np.array([0.9]), np.array([3.0]))

@@ -23,9 +23,13 @@ ROWS = np.ones((2, 3))
         ({"data_weight": 0.0}, "step and data_weight must be positive and finite"),
         ({"decay": np.nan}, "step and data_weight must be positive and finite"),
         ({"epoch_rounds": 0}, "epoch_rounds must be at least 1, got 0"),
-        ({"item_regularization": np.array([0.1, -0.1, 0.1])}, "finite numbers, none below 0"),
-        ({"user_regularization": np.array([np.nan])}, "finite numbers, none below 0"),
-        ({"user_regularization": np.ones((2, 2))}, "finite numbers, none below 0"),
+        ({"n_items": 20.5}, "n_items must be a whole number, got a float"),
+        ({"max_rounds": np.nan}, "max_rounds must be a whole number, got a float"),
+        ({"item_regularization": np.full(3, 1e300)}, "a row of numbers from 0 to 1e+06"),
+        ({"item_regularization": [0.1, 0.1, 0.1]}, "item_regularization must be an array of floating numbers"),
+        ({"item_regularization": np.array([0.1, -0.1, 0.1])}, "a row of numbers from 0 to 1e+06"),
+        ({"user_regularization": np.array([np.nan])}, "a row of numbers from 0 to 1e+06"),
+        ({"user_regularization": np.ones((2, 2))}, "a row of numbers from 0 to 1e+06"),
     ],
 )
 def test_impossible_terms_are_refused(changes, sentence):
@@ -55,6 +59,9 @@ def test_a_wrong_version_asks_for_an_upgrade():
         (1, make_vectors(19), "table of 20 rows, got shape (19, 3)"),
         (1, make_vectors().ravel(), "table of 20 rows"),
         (1, np.full((20, 3), np.nan), "item vectors must be finite"),
+        (1, make_vectors().astype(complex), "item_vectors must be an array of floating numbers"),
+        (1.5, make_vectors(), "round_number must be a whole number, got a float"),
+        (True, make_vectors(), "round_number must be a whole number, got a bool"),
     ],
 )
 def test_impossible_announcements_are_refused(round_number, vectors, sentence):
@@ -70,8 +77,8 @@ def test_impossible_announcements_are_refused(round_number, vectors, sentence):
         (np.array([1, 2, 3]), ROWS, "one gradient per item"),
         (np.array([[1, 2]]), ROWS, "one gradient per item"),
         (np.array([1, 2]), np.ones(2), "one gradient per item"),
-        (np.array([1.0, 2.0]), ROWS, "integer items and floating-point gradients"),
-        (np.array([1, 2]), np.ones((2, 3), dtype=int), "integer items and floating-point gradients"),
+        (np.array([1.0, 2.0]), ROWS, "must be an array of"),
+        (np.array([1, 2]), np.ones((2, 3), dtype=int), "must be an array of"),
         (np.empty(0, dtype=int), np.empty((0, 3)), "at least one item"),
         (np.array([2, 1]), ROWS, "rising and not negative, each named once"),
         (np.array([1, 1]), ROWS, "rising and not negative, each named once"),
@@ -129,3 +136,13 @@ def test_terms_agree_when_only_the_catalogue_grows():
     """And not when it shrinks."""
     assert make_terms().with_items(25).agrees_with(make_terms())
     assert make_terms().agrees_with(make_terms())
+
+
+def test_what_was_checked_stays_as_it_was():
+    """Arrays of a message are its own, and read-only; unsigned items cannot wrap around the check of their order."""
+    gradients = np.ones((2, 3))
+    report = GradientReport(1, np.array([1, 2]), gradients)
+    gradients[0] = np.nan
+    assert np.all(report.gradients == 1)
+    with pytest.raises(RemoteProtocolError, match="rising"):
+        GradientReport(1, np.array([2, 1], dtype=np.uint32), ROWS)

@@ -6,10 +6,11 @@ from parties import SDCF, small_problem
 
 from hushrec.engines import make_engine
 from hushrec.engines.reference import ReferenceEngine
-from hushrec.errors import ParameterError
+from hushrec.errors import ImpossibleBudget, ParameterError
 from hushrec.models.mf import MatrixFactorization
 from hushrec.problem import make_problem
 from hushrec.protocols import Isgld, Plain, Sdcf
+from hushrec.statement import budget_statement
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF}
 
@@ -147,3 +148,48 @@ def test_an_unknown_engine_is_refused():
     """With the names there are."""
     with pytest.raises(ParameterError, match="engine must be"):
         make_engine("abacus", small_problem())
+
+
+def test_an_impossible_budget_is_refused_before_the_first_round_with_a_number_for_all():
+    """The smallest ε_P that the sentence names works for everybody."""
+    with pytest.raises(ImpossibleBudget) as refusal:
+        small_problem(Sdcf(epsilon_i=4.0, epsilon_g=1.0, epsilon_p=4.1))
+    smallest = refusal.value.smallest_epsilon_p
+    assert small_problem(Sdcf(epsilon_i=4.0, epsilon_g=1.0, epsilon_p=smallest * (1 + 1e-9))).n_users == 30
+
+
+def test_a_cap_as_long_as_the_catalogue_is_refused_by_name():
+    """And protocols cannot be mixed."""
+    with pytest.raises(ParameterError, match="profile_cap must be below the number of items, 20, got 20"):
+        small_problem(Sdcf(epsilon_i=4.0, epsilon_g=1.0, profile_cap=20))
+    with pytest.raises(ParameterError, match="the same protocol"):
+        small_problem(*[SDCF, *[Plain()] * 29])
+
+
+def test_somebody_who_rated_everything_does_not_stop_the_run():
+    """They stay out, as those without ratings do."""
+    users, items = np.divmod(np.arange(40), 4)
+    keep = (users == 0) | (items != users % 4)
+    problem = make_problem(
+        users[keep], items[keep], np.full(keep.sum(), 3.0), n_users=10, n_items=4, model=MatrixFactorization(2),
+        protocols=[SDCF], rounds=1, step=0.1,
+    )  # fmt: skip
+    ReferenceEngine(problem).run_round()
+    assert 0 not in problem.active_users
+    assert len(problem.active_users) == 9
+
+
+def test_a_statement_of_mixed_budgets_names_the_largest_spent_and_what_some_lack():
+    """A cap covers the run only if everybody has one."""
+    levels = [
+        Sdcf(epsilon_i=1.0, epsilon_g=1.0, epsilon_p=8.0, profile_cap=10)
+        if user % 2
+        else Sdcf(epsilon_i=4.0, epsilon_g=1.0, epsilon_p=7.9)
+        for user in range(30)
+    ]
+    engine = ReferenceEngine(small_problem(*levels))
+    engine.run_round()
+    statement = budget_statement(engine.problem, 1, engine.value_rho())
+    assert statement["epsilon"] == 4.0
+    assert statement["profile_cap"] is None
+    assert any("how many" in what for what in statement["not_covered"])

@@ -128,7 +128,7 @@ def test_the_order_of_arrival_changes_no_bit(names, rng):
         (2, Finished(1), 409, "finished the round already"),
         (1, make_report(items=(2, 20)), 422, "name items below 20"),
         (1, GradientReport(1, np.array([2]), np.ones((1, 4))), 422, "must have 3 numbers each"),
-        (1, make_report(value=1e3), 422, "norms up to 100"),
+        (1, make_report(value=1e3), 422, "norms up to 100 in this round"),
     ],
 )
 def test_hostile_and_late_messages_are_refused_and_change_nothing(sender, message, status, sentence):
@@ -207,3 +207,23 @@ def test_a_tighter_norm_bound_can_be_set():
     server.start_round()
     with pytest.raises(RemoteProtocolError, match=r"norms up to 0\.1"):
         server.receive(0, make_report())
+
+
+def test_numbers_that_are_none_never_reach_the_table():
+    """Neither at the start nor with new items, and a refusal leaves the server as it was."""
+    broken = np.full((N_ITEMS, 3), np.nan)
+    with pytest.raises(ParameterError, match="finite"):
+        Server(make_terms(), MODEL, broken, [])
+    server = make_server()
+    before = view(server)
+    with pytest.raises(ParameterError, match="finite"):
+        server.append_items(broken[:1])
+    assert view(server) == before
+
+
+def test_the_bound_on_gradients_falls_with_the_step():
+    """What passes in round 1 is absurd in round 10."""
+    server = Server(make_terms(), MODEL, make_vectors(), [0], round_number=9)
+    server.start_round()
+    with pytest.raises(RemoteProtocolError, match=r"norms up to 25\.1"):
+        server.receive(0, make_report(10, value=40.0))

@@ -31,7 +31,13 @@ from hushrec.randomness import FloatArray, IntArray, Purpose, Randomness, Random
 
 # A server that sends item vectors of absurd length reads ratings off the errors: v = 0 makes e = r.
 LARGEST_ITEM_NORM = 100.0
-SMALLEST_MEAN_ITEM_NORM = 0.01
+SMALLEST_ITEM_NORM = 0.01
+SMALL_SHARE = 0.01  # of the items may be smaller than that
+
+
+def plausible_norms(norms: FloatArray) -> bool:
+    """Whether item vectors have lengths that an honest server's have."""
+    return bool(norms.max() <= LARGEST_ITEM_NORM and np.mean(norms < SMALLEST_ITEM_NORM) <= SMALL_SHARE)
 
 
 PrivateState = dict[str, npt.NDArray[np.generic]]
@@ -64,6 +70,10 @@ class Client:
             )
         if (model.name, model.n_factors, model.n_side_rows) != (terms.model, terms.n_factors, terms.n_side_rows):
             raise RemoteProtocolError(f"terms are for another model: {terms.model} with {terms.n_factors} factors.")
+        if (len(terms.user_regularization), len(terms.item_regularization)) != (model.user_width, model.item_width):
+            raise RemoteProtocolError(
+                f"terms must have {model.user_width} and {model.item_width} numbers of regularization."
+            )
         self._terms = terms
         self._model = model
         self._protocol = protocol
@@ -73,6 +83,7 @@ class Client:
         self._last_round = 0
         self._items: IntArray = np.empty(0, dtype=np.int64)  # rated items, rising
         self._ever_rated: IntArray = np.empty(0, dtype=np.int64)
+        self._rating_batches = 0
         self._values = np.empty(0)  # what is trained on: the ratings, or perturbed ones
         self._user_vector: FloatArray = model.initial_vectors(1, rng=randomness.stream(Purpose.USER_VECTOR))[0]
         self._permanent: PermanentChoice | None = None
@@ -97,9 +108,11 @@ class Client:
     def takes_part(self) -> bool:
         """A client without ratings stays out: its fakes would all be alike and announce it.
 
-        So does one that rated everything where the model learns from pairs: it has none.
+        So does one that rated everything where pairs of rated and unrated items, or unrated items to hide among, are
+        needed: there are none.
         """
-        return 0 < len(self._items) < self._terms.n_items + (not self._model.one_class)
+        needs_unrated = self._model.one_class or self._protocol.needs_unrated
+        return 0 < len(self._items) < self._terms.n_items + (not needs_unrated)
 
     @property
     def last_draws(self) -> Draws:
@@ -126,8 +139,10 @@ class Client:
         They train the user vector at once; the permanent bits stay as they are until the next epoch, because a
         single bit that changes would prove a rating.
         """
-        items = np.asarray(items, dtype=np.int64)
         values = np.asarray(values, dtype=np.float64)
+        if len(items) and not np.issubdtype(np.asarray(items).dtype, np.integer):
+            raise ParameterError("rated items must be whole numbers: their places in the catalogue.")
+        items = np.asarray(items, dtype=np.int64)
         if items.shape != values.shape or items.ndim != 1 or len(np.unique(items)) != len(items):
             raise ParameterError("ratings must come as one value per item, each item once.")
         if np.any(items < 0) or np.any(items >= self._terms.n_items):
@@ -137,7 +152,8 @@ class Client:
         if len(self._ever_rated) == 0 or np.isin(items, self._ever_rated).any():
             self.ledger.charge(self._protocol.perturbation_events())  # a value that is drawn again is paid again
         self._ever_rated = np.union1d(self._ever_rated, items)
-        rng = self._randomness.stream(Purpose.RATING_NOISE, self._last_round)
+        rng = self._randomness.stream(Purpose.RATING_NOISE, self._rating_batches)  # never the same noise twice
+        self._rating_batches += 1
         values = self._protocol.training_values(values, rng=rng)
         keep = ~np.isin(self._items, items)
         items, values = np.concatenate([self._items[keep], items]), np.concatenate([self._values[keep], values])
@@ -171,7 +187,9 @@ class Client:
     def abandon(self) -> None:
         """Gives up a round whose report was not made, so that a later one can be answered."""
         if self._phase is not Phase.READY:
-            raise LocalProtocolError(f"only a round without a report can be abandoned; this client is {self._phase}.")
+            raise LocalProtocolError(
+                f"only a round without a report can be abandoned; this client is {self._phase.value}."
+            )
         self._announcement = None
         self._phase = Phase.IDLE
 
@@ -181,6 +199,7 @@ class Client:
         Charges the ledger first, with everything that this round releases.
         """
         self._require(GradientReport)
+        self._check_takes_part()
         assert self._announcement is not None
         table, terms, round_number = self._announcement.item_vectors, self._announcement.terms, self._round
         step_size = terms.step_size(round_number)
@@ -233,6 +252,11 @@ class Client:
 
     def recommend(self, item_vectors: FloatArray, count: int) -> IntArray:
         """The unrated items with the highest predictions, best first. Computed here; nothing is sent."""
+        if count < 1 or len(item_vectors) < self._terms.n_items:
+            raise ParameterError(
+                f"recommend needs a count of at least 1 and vectors of all {self._terms.n_items} items,"
+                f" got {count} and {len(item_vectors)}."
+            )
         scores = self.predict(item_vectors)
         scores[self._items] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(count, len(scores) - len(self._items))]
@@ -253,6 +277,7 @@ class Client:
             else np.array(dataclasses.astuple(permanent.probabilities)),
             "permanent_epoch": np.array(self._permanent_epoch),
             "last_round": np.array(self._last_round),
+            "n_items": np.array(self._terms.n_items),
         }
 
     def restore_private_state(self, state: PrivateState) -> None:
@@ -263,6 +288,7 @@ class Client:
             self._permanent = PermanentChoice(state["permanent_bits"].astype(np.bool_), probabilities)
         self._permanent_epoch = int(state["permanent_epoch"])
         self._last_round = int(state["last_round"])
+        self._terms = self._terms.with_items(max(int(state["n_items"]), self._terms.n_items))
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -275,10 +301,12 @@ class Client:
         if message not in NEXT_PHASE[self._phase]:
             raise LocalProtocolError(f"a client that is {self._phase.value} cannot handle {message.__name__} now.")
 
-    def _check(self, announcement: ItemVectors) -> None:
+    def _check_takes_part(self) -> None:
         if not self.takes_part:
-            needs = "rated and unrated items" if self._model.one_class else "ratings"
-            raise LocalProtocolError(f"a client without {needs} takes no part in rounds.")
+            raise LocalProtocolError("a client without ratings, or without unrated items to hide among, stays out.")
+
+    def _check(self, announcement: ItemVectors) -> None:
+        self._check_takes_part()
         if not announcement.terms.agrees_with(self._terms):
             raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not answer it.")
         if announcement.round_number <= self._last_round:
@@ -287,13 +315,13 @@ class Client:
             )
         vectors = announcement.item_vectors
         norms = np.sqrt(np.einsum("ij,ij->i", vectors, vectors))
-        if announcement.item_vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
+        if vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
             raise RemoteProtocolError(
                 f"item vectors must have {self._model.item_width} numbers each and norms up to {LARGEST_ITEM_NORM:g}."
             )
-        if norms.mean() < SMALLEST_MEAN_ITEM_NORM:
+        if not plausible_norms(norms[: announcement.terms.n_items]):
             raise RemoteProtocolError(
-                f"item vectors must have a mean norm of at least {SMALLEST_MEAN_ITEM_NORM:g}:"
+                f"item vectors must have norms of at least {SMALLEST_ITEM_NORM:g}, but for {SMALL_SHARE:.0%} of them:"
                 " near zero, errors are ratings."
             )
 

@@ -15,7 +15,7 @@ Messages are frozen, and check their own shape when they are built: a malformed 
 import math
 import re
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from hushrec.errors import RemoteProtocolError
 from hushrec.randomness import FloatArray, IntArray
 
 PROTOCOL_VERSION = 1
+LARGEST_REGULARIZATION = 1e6
 
 # Fields of the terms that may never change during a run.
 _FIXED = (
@@ -63,6 +64,7 @@ class Terms:
 
     def __post_init__(self) -> None:
         _check_version(self.version)
+        _check_whole(self, "n_items", "n_factors", "n_side_rows", "max_rounds", "epoch_rounds")
         if not 1 <= self.n_items <= 10**8 or not 1 <= self.n_factors <= 10**4 or self.max_rounds < 1:
             raise RemoteProtocolError("terms must name at least one item, one factor and one round, within reason.")
         if not 0 <= self.n_side_rows <= 10**6:
@@ -76,9 +78,13 @@ class Terms:
             raise RemoteProtocolError("step and data_weight must be positive and finite, decay between 0 and 10.")
         if self.epoch_rounds is not None and self.epoch_rounds < 1:
             raise RemoteProtocolError(f"epoch_rounds must be at least 1, got {self.epoch_rounds}.")
-        for diagonal in (self.user_regularization, self.item_regularization):
-            if diagonal.ndim != 1 or not np.all(np.isfinite(diagonal)) or np.any(diagonal < 0):
-                raise RemoteProtocolError("a regularization must be a row of finite numbers, none below 0.")
+        for name in ("user_regularization", "item_regularization"):
+            _freeze(self, name, np.floating)
+            diagonal = getattr(self, name)
+            if diagonal.ndim != 1 or not np.all((diagonal >= 0) & (diagonal <= LARGEST_REGULARIZATION)):
+                raise RemoteProtocolError(
+                    f"a regularization must be a row of numbers from 0 to {LARGEST_REGULARIZATION:g}."
+                )
 
     def step_size(self, round_number: int) -> float:
         """η_t = η₀ / t^γ, t = 1, 2, …  ([SDCF], section 2.3)."""
@@ -113,10 +119,12 @@ class ItemVectors:
 
     def __post_init__(self) -> None:
         _check_version(self.version)
+        _check_whole(self, "round_number")
         if not 1 <= self.round_number <= self.terms.max_rounds:
             raise RemoteProtocolError(
                 f"round must be in 1 to {self.terms.max_rounds}, the last round of the terms, got {self.round_number}."
             )
+        _freeze(self, "item_vectors", np.floating)
         n_rows = self.terms.n_items + self.terms.n_side_rows
         if self.item_vectors.ndim != 2 or len(self.item_vectors) != n_rows:
             raise RemoteProtocolError(
@@ -185,10 +193,11 @@ class GradientReport:
 
     def __post_init__(self) -> None:
         _check_version(self.version)
+        _check_whole(self, "round_number")
+        _freeze(self, "items", np.integer)
+        _freeze(self, "gradients", np.floating)
         if self.items.ndim != 1 or self.gradients.ndim != 2 or len(self.items) != len(self.gradients):
             raise RemoteProtocolError("a report must hold one gradient per item.")
-        if not np.issubdtype(self.items.dtype, np.integer) or not np.issubdtype(self.gradients.dtype, np.floating):
-            raise RemoteProtocolError("a report must hold integer items and floating-point gradients.")
         if len(self.items) == 0:
             raise RemoteProtocolError("a report must hold at least one item; with none, send only 'finished'.")
         if np.any(np.diff(self.items) <= 0) or self.items[0] < 0:
@@ -206,6 +215,30 @@ class Finished:
 
     def __post_init__(self) -> None:
         _check_version(self.version)
+        _check_whole(self, "round_number")
+
+
+def _check_whole(message: object, *names: str) -> None:
+    for name in names:
+        value = getattr(message, name)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
+            raise RemoteProtocolError(f"{name} must be a whole number, got a {type(value).__name__}.")
+
+
+def _freeze(message: object, name: str, kind: type[np.integer[Any]] | type[np.floating[Any]]) -> None:
+    """Makes an array of a message its own and read-only: what was checked once stays as it was.
+
+    Integers become int64, so that differences of unsigned ones cannot wrap.
+    """
+    given = getattr(message, name)
+    if not isinstance(given, np.ndarray) or not np.issubdtype(given.dtype, kind):
+        raise RemoteProtocolError(f"{name} must be an array of {kind.__name__} numbers.")
+    if kind is np.integer and given.dtype != np.int64:
+        given = given.astype(np.int64)
+    if given.flags.writeable:
+        given = given.copy()
+        given.flags.writeable = False
+    object.__setattr__(message, name, given)
 
 
 def _check_version(version: int) -> None:

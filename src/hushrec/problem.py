@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hushrec.budget.calibrate import calibrate_selection
 from hushrec.errors import ParameterError
 from hushrec.messages import Terms
 from hushrec.models import Model
-from hushrec.protocols import DeviceProtocol
+from hushrec.protocols import DeviceProtocol, Sdcf
 from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
 
 DECAY = 0.6  # γ of [SDCF], section 4.1
@@ -43,7 +44,7 @@ class Problem:
     @property
     def active_users(self) -> IntArray:
         """Users who take part, as `Client.takes_part` says; the others are predicted from their start."""
-        return _active(self.rated_counts, self.n_items, self.model)
+        return _active(self.rated_counts, self.n_items, self.model, self.protocols)
 
     def initial_item_vectors(self) -> FloatArray:
         """The public table before the first round, `(n_items + n_side_rows, item_width)`."""
@@ -88,7 +89,8 @@ def make_problem(
         raise ParameterError(f"protocols must be one for all or one for each of the {n_users} users.")
     order = np.lexsort((items, users))
     counts = np.bincount(users, minlength=n_users)
-    n_active = len(_active(counts, n_items, model))
+    active = _active(counts, n_items, model, protocols)
+    n_active = len(active)
     if n_active == 0:
         raise ParameterError("there must be at least one user with both rated and unrated items.")
     data_weight = float(len(users))
@@ -100,6 +102,7 @@ def make_problem(
                 f" got {reports_per_client:g}."
             )
         data_weight = n_active * reports_per_client
+        _refuse_impossible_budgets(protocols, active, counts, n_items, reports_per_client)
     elif reports_per_client is not None:
         raise ParameterError(f"protocol {protocols[0].name} sends its rated items; reports_per_client is not for it.")
     rng = SeededRandomness(seed).stream(Purpose.REGULARIZATION)
@@ -130,6 +133,34 @@ def make_problem(
     )
 
 
-def _active(rated_counts: IntArray, n_items: int, model: Model) -> IntArray:
-    """Users with ratings and, where the model learns from pairs, with unrated items."""
-    return np.flatnonzero((rated_counts > 0) & (rated_counts < n_items + (not model.one_class)))
+def _active(rated_counts: IntArray, n_items: int, model: Model, protocols: Sequence[DeviceProtocol]) -> IntArray:
+    """Users with ratings and, where the model learns from pairs or the protocol hides among them, unrated items."""
+    needs_unrated = np.array([model.one_class or protocol.needs_unrated for protocol in protocols])
+    return np.flatnonzero((rated_counts > 0) & (rated_counts < n_items + ~needs_unrated))
+
+
+def _refuse_impossible_budgets(
+    protocols: Sequence[DeviceProtocol], active: IntArray, counts: IntArray, n_items: int, reports_per_client: float
+) -> None:
+    """Calibrates everybody once, so that a refusal comes before the first round and names what works for all."""
+    own = [protocols[0] if len(protocols) == 1 else protocols[user] for user in active]
+    chosen = [protocol for protocol in own if isinstance(protocol, Sdcf)]
+    if len(chosen) != len(own):
+        raise ParameterError("all users of a run must speak the same protocol; budgets may differ.")
+    for protocol in set(chosen):
+        if protocol.profile_cap is not None and protocol.profile_cap >= n_items:
+            raise ParameterError(
+                f"profile_cap must be below the number of items, {n_items}, got {protocol.profile_cap}."
+            )
+    calibrate_selection(
+        np.array(
+            [
+                counts[user] if protocol.profile_cap is None else protocol.profile_cap
+                for user, protocol in zip(active, chosen, strict=True)
+            ]
+        ),
+        n_items,
+        reports_per_client,
+        np.array([protocol.epsilon_i for protocol in chosen]),
+        np.array([protocol.epsilon_p for protocol in chosen]),
+    )

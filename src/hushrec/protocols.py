@@ -22,6 +22,7 @@ from hushrec.randomness import FloatArray, IntArray, RandomStream
 
 NOBODY: IntArray = np.empty(0, dtype=np.int64)
 NOBODY.flags.writeable = False
+_TWICE_EPSILON_I = float("nan")  # a default that nobody can pass: compared by identity
 LOWEST, HIGHEST = 1.0, 5.0  # every device maps its ratings to this scale first
 
 
@@ -61,6 +62,10 @@ class DeviceProtocol(Protocol):
         """Whether items are chosen by randomized response (else: just the rated ones)."""
 
     @property
+    def needs_unrated(self) -> bool:
+        """Whether a device that rated everything must stay out: it has nothing to hide among."""
+
+    @property
     def selection_limit(self) -> float:
         """What the ledger allows for selections unless the person raises it: one draw of the permanent bits."""
 
@@ -93,6 +98,10 @@ class Plain:
 
     @property
     def selects(self) -> bool:
+        return False
+
+    @property
+    def needs_unrated(self) -> bool:
         return False
 
     @property
@@ -155,11 +164,11 @@ class Sdcf:
 
     epsilon_i: float
     epsilon_g: float | None
-    epsilon_p: float = field(default=math.nan)
+    epsilon_p: float = field(default=_TWICE_EPSILON_I)
     profile_cap: int | None = None
 
     def __post_init__(self) -> None:
-        if math.isnan(self.epsilon_p):
+        if self.epsilon_p is _TWICE_EPSILON_I:
             object.__setattr__(self, "epsilon_p", 2 * self.epsilon_i)
         for name in ("epsilon_i", "epsilon_p"):
             if not 0 < getattr(self, name) < math.inf:
@@ -172,6 +181,10 @@ class Sdcf:
     @property
     def selects(self) -> bool:
         return True
+
+    @property
+    def needs_unrated(self) -> bool:
+        return self.profile_cap is None
 
     @property
     def selection_limit(self) -> float:

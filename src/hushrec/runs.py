@@ -133,10 +133,15 @@ def likeness(vectors: FloatArray, item: int) -> FloatArray:
 
 
 def check_free(folder: str | Path) -> None:
-    """Refuses a folder that already holds something."""
+    """Makes a folder that is private to its owner; refuses one that already holds something or cannot be made."""
     path = Path(folder)
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise RunError(f"{path} must be a new or empty folder. Choose another --out, or remove it first.")
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(f"{path} must be a new or empty folder. Choose another --out, or remove it first.")
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as error:
+        raise RunError(f"{path} cannot be made a run folder ({type(error).__name__}). Choose another --out.") from None
 
 
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
@@ -147,8 +152,6 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
     if not replace:
         check_free(folder)
     path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    path.chmod(0o700)
     arrays: dict[str, Any] = {
         "user_vectors": result.user_vectors,
         "item_vectors": result.item_vectors,

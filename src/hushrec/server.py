@@ -22,7 +22,7 @@ from hushrec.randomness import FloatArray, IntArray
 
 ClientName = int | str
 
-# A gradient of norm step · 250 would need an error of 100 and a user vector of norm 2.5.
+# In units of the round's step: it would take an error of 100 and a user vector of norm 2.5.
 LARGEST_GRADIENT = 250.0
 
 
@@ -75,15 +75,17 @@ class Server:
         shape = (terms.n_items + model.n_side_rows, model.item_width)
         if item_vectors.shape != shape:
             raise ParameterError(f"item vectors must have shape {shape}, got {item_vectors.shape}.")
+        _check_finite(item_vectors)
         self._terms = terms
         self._model = model
         self._item_vectors = np.array(item_vectors, dtype=np.float64)
         self._clients = set(clients)
         self._round_number = round_number
-        self._max_gradient_norm = LARGEST_GRADIENT * terms.step if max_gradient_norm is None else max_gradient_norm
+        self._max_gradient_norm = max_gradient_norm
         self._phase = Phase.PUBLISHED
         self._reports: dict[ClientName, GradientReport] = {}
         self._finished: set[ClientName] = set()
+        self._announcement: ItemVectors | None = None
         self._sums = np.empty((0, 0))
         self._counts: IntArray = np.empty(0, dtype=np.int64)
 
@@ -112,7 +114,8 @@ class Server:
     def announcement(self) -> ItemVectors:
         """What devices download in the open round."""
         self._require(GradientReport)
-        return ItemVectors(self._terms, self._round_number, self._item_vectors)
+        assert self._announcement is not None
+        return self._announcement
 
     # Between rounds --------------------------------------------------------------------------------------------
 
@@ -131,6 +134,9 @@ class Server:
         self._require(StartRound)
         if new_vectors.ndim != 2 or new_vectors.shape[1] != self._model.item_width:
             raise ParameterError(f"new item vectors must have {self._model.item_width} numbers each.")
+        if self._model.n_side_rows:
+            raise ParameterError(f"model {self._model.name} knows the attributes of its items: none can join a run.")
+        _check_finite(new_vectors)
         self._item_vectors = np.concatenate([self._item_vectors, new_vectors])
         self._terms = self._terms.with_items(len(self._item_vectors))
 
@@ -139,9 +145,10 @@ class Server:
         self._require(StartRound)
         if self._round_number >= self._terms.max_rounds:
             raise LocalProtocolError(f"all {self._terms.max_rounds} rounds of the terms are over.")
+        self._announcement = ItemVectors(self._terms, self._round_number + 1, self._item_vectors)
         self._round_number += 1
         self._phase = Phase.OPEN
-        return self.announcement
+        return self._announcement
 
     # In a round ------------------------------------------------------------------------------------------------
 
@@ -200,8 +207,14 @@ class Server:
             raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.", status_hint=422)
         if report.gradients.shape[1] != self._model.item_width:
             raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.", status_hint=422)
-        if np.linalg.norm(report.gradients, axis=1).max() > self._max_gradient_norm:
-            raise RemoteProtocolError(f"gradients must have norms up to {self._max_gradient_norm:g}.", status_hint=422)
+        largest = self._largest_gradient()
+        if np.linalg.norm(report.gradients, axis=1).max() > largest:
+            raise RemoteProtocolError(f"gradients must have norms up to {largest:g} in this round.", status_hint=422)
+
+    def _largest_gradient(self) -> float:
+        if self._max_gradient_norm is not None:
+            return self._max_gradient_norm
+        return LARGEST_GRADIENT * self._terms.step_size(self._round_number) * self._terms.data_weight
 
     def _close_round(self) -> None:
         self._sums = np.zeros((self._terms.n_items, self._model.item_width))
@@ -213,6 +226,11 @@ class Server:
         self._reports.clear()
         self._finished.clear()
         self._phase = Phase.SUMMED
+
+
+def _check_finite(vectors: FloatArray) -> None:
+    if not np.all(np.isfinite(vectors)):
+        raise ParameterError("item vectors must be finite numbers.")
 
 
 def _order(name: ClientName) -> tuple[bool, ClientName]:

@@ -1,23 +1,28 @@
 """What a run cost its people, in words and numbers: the `budget` of a result."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from hushrec.budget.accountants import gaussian_epsilon
 from hushrec.budget.meaning import TAKING_PART, selection_not_covered
+from hushrec.messages import Terms
 from hushrec.problem import Problem
-from hushrec.protocols import DeviceProtocol, Isgld, Sdcf
+from hushrec.protocols import Isgld, Sdcf
 from hushrec.randomness import FloatArray
+
+VALUE_DELTA = 1e-6
 
 
 def budget_statement(problem: Problem, rounds: int, value_rho: FloatArray) -> dict[str, Any]:
     """Unit, epsilon, delta and rounds of a run, and what is not covered.
 
     `value_rho` is the realized zero-concentrated loss of the gradient values per user; its size says why values
-    are listed under `not_covered`. With budgets that differ between people, the largest is given.
+    are listed under `not_covered`. With budgets that differ between people, the largest that anybody spent is given,
+    and what is not covered for somebody is not covered.
     """
-    protocol = max((problem.protocol(user) for user in range(len(problem.protocols))), key=_strength)
-    active = problem.active_users
+    protocol = problem.protocols[0]
     statement: dict[str, Any] = {"unit": None, "epsilon": np.inf, "delta": 0.0, "rounds": rounds, "item_level": None}
     if isinstance(protocol, Isgld):
         statement |= {
@@ -28,44 +33,56 @@ def budget_statement(problem: Problem, rounds: int, value_rho: FloatArray) -> di
             "not_covered": ["which items are rated, and how many", "the user vector", TAKING_PART],
         }
     elif isinstance(protocol, Sdcf):
-        statement |= _sdcf_statement(problem, protocol, rounds)
+        statement |= _sdcf_statement(problem, [own for own in problem.protocols if isinstance(own, Sdcf)], rounds)
     else:
         statement |= {
             "unit": "none: gradients of the rated items are sent as they are",
             "not_covered": ["anything a person rated"],
         }
-    median, largest = float(np.median(value_rho[active])), float(value_rho[active].max())
-    return statement | {"value_rho": {"median": median, "max": largest, "unit": "zCDP, realized, per person"}}
+    return statement | {"value_rho": _value_statement(value_rho[problem.active_users])}
 
 
-def _sdcf_statement(problem: Problem, protocol: Sdcf, rounds: int) -> dict[str, Any]:
-    epochs = problem.terms.epoch(max(rounds, 1)) + 1
-    full, last = divmod(rounds, problem.terms.epoch_rounds or max(rounds, 1))
-    spent = full * min((problem.terms.epoch_rounds or rounds) * protocol.epsilon_i, protocol.epsilon_p)
-    spent += min(last * protocol.epsilon_i, protocol.epsilon_p)
-    cap = protocol.profile_cap
+def _value_statement(rho: FloatArray) -> dict[str, Any]:
+    """The realized loss of the values: of a person in the middle, and of the worst off."""
+    median = float(np.median(rho))
+    return {
+        "median": median,
+        "max": float(rho.max()),
+        "unit": "zCDP, realized, per person",
+        "median_epsilon": gaussian_epsilon(median, VALUE_DELTA),
+        "delta": VALUE_DELTA,
+    }
+
+
+def _sdcf_statement(problem: Problem, protocols: Sequence[Sdcf], rounds: int) -> dict[str, Any]:
+    terms = problem.terms
+    spent = max(selection_spent(own, terms, rounds) for own in protocols)
+    caps = [own.profile_cap for own in protocols]
+    cap = None if None in caps else max(own for own in caps if own is not None)
     counts = problem.rated_counts[problem.active_users]
     typical = int(np.median(counts)) if cap is None else cap
     profiles = (
         "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {cap} ratings"
     )
+    epsilons_g = [own.epsilon_g for own in protocols if own.epsilon_g is not None]
     return {
         "unit": f"profile-level: which items are reported, over all rounds, for {profiles}",
         "epsilon": spent,
         "item_level": spent / typical,
         "item_level_unit": f"one rating replaced by another, for a person with {typical} ratings",
-        "epsilon_i": protocol.epsilon_i,
-        "epsilon_p": protocol.epsilon_p,
-        "epsilon_g": protocol.epsilon_g,
+        "epsilon_i": max(own.epsilon_i for own in protocols),
+        "epsilon_p": max(own.epsilon_p for own in protocols),
+        "epsilon_g": max(epsilons_g, default=None),
         "profile_cap": cap,
-        "permanent_draws": epochs,
-        "reports_per_client": problem.terms.reports_per_client,
+        "permanent_draws": terms.epoch(max(rounds, 1)) + 1,
+        "reports_per_client": terms.reports_per_client,
         "not_covered": selection_not_covered(cap, one_class=problem.model.one_class),
     }
 
 
-def _strength(protocol: DeviceProtocol) -> float:
-    """The larger, the less private: to name the weakest budget of a mixed run."""
-    if isinstance(protocol, Sdcf):
-        return protocol.epsilon_p
-    return protocol.epsilon if isinstance(protocol, Isgld) else np.inf
+def selection_spent(protocol: Sdcf, terms: Terms, rounds: int) -> float:
+    """What the selections of that many rounds cost one person: per permanent epoch, min(T ε_I, ε_P)."""
+    length = terms.epoch_rounds or max(rounds, 1)
+    full, last = divmod(rounds, length)
+    whole = min(length * protocol.epsilon_i, protocol.epsilon_p)
+    return full * whole + min(last * protocol.epsilon_i, protocol.epsilon_p)

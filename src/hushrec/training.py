@@ -194,7 +194,7 @@ def train(
         comparisons = run.compare(progress) if compare and chosen.protocol != "plain" else {}
     except KeyboardInterrupt:
         if out is not None and run.engine.round_number:
-            save(run.result({}, interrupted=True), out, replace=True)
+            save(run.result({}, interrupted=not run.is_over), out, replace=True)
         raise
     result = run.result(comparisons, interrupted=False)
     if out is not None:

@@ -84,6 +84,8 @@ def calibrate_selection(
     one = rated * np.expm1(log_unsent - x - y) / np.expm1(-y)
     not_one = (1 - unrated) * np.exp(-log_unsent) * np.expm1(log_unsent - y) / np.expm1(-y)
     one = np.where(one <= 0.5, one, 1 - not_one)
+    if not np.all(np.isfinite(zero + one)):
+        raise ParameterError("epsilon_i and epsilon_p are too small to compute with. Raise them.")
     return _packed(2 * expit(-y), unrated, rated, zero, one)
 
 

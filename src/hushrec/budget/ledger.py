@@ -168,7 +168,9 @@ def _require_limit(name: str, limit: float) -> None:
 
 def _check(unit: str, before: float, after: float, limit: float | None, what: str) -> None:
     if limit is not None and after > limit * _SLACK:
+        # What gradient values cost depends on the ratings, so the sentence says it for the other budgets alone.
+        sums = "" if what == "value" else f"spent {unit} {before:.6g} of {limit:.6g}, this costs {after - before:.6g}"
         raise BudgetExceeded(
-            f"{what} budget would be exceeded: spent {unit} {before:.6g} of {limit:.6g}, this costs "
-            f"{after - before:.6g}. Stop reporting or raise max_{what}_{unit}."
+            f"{what} budget would be exceeded: {sums or f'the limit is {unit} {limit:.6g}'}. "
+            f"Stop reporting or raise max_{what}_{unit}."
         )

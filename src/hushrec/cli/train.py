@@ -100,7 +100,7 @@ def train(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out that was cut short.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Train a recommender on ratings, every device and the server as separate parties, and measure it."""
+    """Train a recommender on ratings that stay with their devices, all of them played here, and measure it."""
     from hushrec.data.sources import load as load_ratings
     from hushrec.training import train as run_training
 
@@ -219,7 +219,7 @@ def _short_budget(budget: dict[str, Any]) -> str:
     if "epsilon_p" in budget:
         return f"selection, ε {budget['epsilon']:g} profile-level, all rounds"
     if "clamp" in budget:
-        return f"one rating's value, ε {budget['epsilon']:g}"
+        return f"one rating's value, ε {budget['epsilon']:g}, all rounds"
     return "nothing"
 
 
@@ -235,7 +235,8 @@ def print_budget(console: "Console", budget: dict[str, Any]) -> None:
         lines.append(f"  ε = {budget['epsilon']:g} (δ = 0, {budget['rounds']} rounds)")
     rho = budget["value_rho"]
     lines.append(
-        f"  gradient values really sent: ρ = {rho['median']:.3g} ({rho['unit']}, median), far above any protection"
+        f"  gradient values really sent: ρ = {rho['median']:.3g} ({rho['unit']}, median),"
+        f" that is ε = {rho['median_epsilon']:.3g} at δ = {rho['delta']:g}"
     )
     lines += [f"  not covered: {what}" for what in budget["not_covered"]]
     console.print("\n".join(lines), highlight=False)

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from numba.core import event
 
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
-from hushrec.client import LARGEST_ITEM_NORM, SMALLEST_MEAN_ITEM_NORM
+from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
 from hushrec.engines import CPU_MODELS, Remark, State, cpu_kernels, cpu_pairs
 from hushrec.engines.cpu_kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
 from hushrec.engines.cpu_pairs import Pairing
@@ -375,19 +375,17 @@ class CpuEngine:
 
     def _check_item_vectors(self) -> None:
         norms = np.linalg.norm(self._state.vectors.items, axis=1)
-        if not norms.max() <= LARGEST_ITEM_NORM or norms.mean() < SMALLEST_MEAN_ITEM_NORM:
+        if not norms.max() <= LARGEST_ITEM_NORM or not plausible_norms(norms[: self.problem.n_items]):
             raise RemoteProtocolError(
-                f"item vectors must have norms up to {LARGEST_ITEM_NORM:g} and a mean norm of at least"
-                f" {SMALLEST_MEAN_ITEM_NORM:g} in round {self.round_number + 1}. Lower the step."
+                f"item vectors must have norms from {SMALLEST_ITEM_NORM:g} (but for {SMALL_SHARE:.0%} of them) to"
+                f" {LARGEST_ITEM_NORM:g}, which those of round {self.round_number + 1} have not. Lower the step."
             )
 
     def _check_gradients(self, round_number: int, largest: float) -> None:
-        terms = self.problem.terms
-        bound = LARGEST_GRADIENT * terms.step
-        if not terms.step_size(round_number) * terms.data_weight * largest <= bound:
+        if not largest <= LARGEST_GRADIENT:
             raise RemoteProtocolError(
-                f"gradients must have norms up to {bound:g}, which those of round {round_number} have not."
-                " Lower the step."
+                f"errors times user vectors must have norms up to {LARGEST_GRADIENT:g}, which those of round"
+                f" {round_number} have not. Lower the step, or, with isgld, raise epsilon."
             )
 
     @contextmanager

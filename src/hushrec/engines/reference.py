@@ -30,7 +30,8 @@ class ReferenceEngine:
 
     @property
     def round_number(self) -> int:
-        return self.server.round_number
+        """The last round that was played to its end."""
+        return self.server.round_number - (self.server.phase is not Phase.PUBLISHED)
 
     @property
     def item_vectors(self) -> FloatArray:
