@@ -63,7 +63,7 @@ def attack_integrity(problem: Problem, engine: Engine, *, rng: np.random.Generat
     more = replace(problem, terms=replace(problem.terms, max_rounds=problem.terms.max_rounds + ROUNDS))
     target = int(np.argmin(engine.item_vectors @ engine.user_vectors[people].mean(axis=0)))
     stage = Stage(more, engine.user_vectors, engine.item_vectors, people, target)
-    loose = LARGEST_GRADIENT * problem.terms.step
+    loose = LARGEST_GRADIENT * more.terms.step_size(more.terms.max_rounds) * more.terms.data_weight
     tight = honest_norm(stage)
     findings = []
     alone = exposure(stage, 0.0, loose)
@@ -119,10 +119,9 @@ def exposure(stage: Stage, share: float, bound: float) -> tuple[int, int]:
 def trained_device(stage: Stage, user: int) -> Client:
     """A device that comes out of training: its vector learned, its bits to be drawn."""
     device = make_device(stage.problem, user, seed=stage.problem.seed + 3)
-    nothing = {"permanent_bits": np.empty(0, dtype=np.bool_), "probabilities": np.empty(0)}
     rounds = np.array(stage.problem.terms.max_rounds - ROUNDS)
     device.restore_private_state(
-        {**nothing, "user_vector": stage.user_vectors[user], "permanent_epoch": np.array(-1), "last_round": rounds}
+        {**device.private_state(), "user_vector": stage.user_vectors[user], "last_round": rounds}
     )
     return device
 
