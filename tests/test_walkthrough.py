@@ -4,9 +4,12 @@ V = (1, 2, 1), u = 1 for everybody, no prior, step 0.5, N = 1, no noise. Anna ra
 item 1 with 1, Cleo item 2 with 5; the draws below say what each reports.
 """
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
+from hushrec.budget.calibrate import calibrate_selection
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
@@ -95,3 +98,14 @@ def test_the_ledger_of_the_walk_through(clients):
     assert statement["spent"] == 1
     assert statement["committed"] == 2
     assert statement["value_rho"] == pytest.approx(0.5 * (1 + 0.4**2) / 2)
+
+
+def test_the_probabilities_of_the_walk_through_are_those_of_the_page():
+    """Anna: 2 of 3 items, ε_I = 1, ε_P = 2, z = 1.5. The page shows three digits of each."""
+    page = (Path(__file__).parents[1] / "docs" / "data-flow.md").read_text()
+    found = calibrate_selection(2, 3, 1.5, 1.0, 2.0)
+    shown = {"f = ": found.prob_randomize, "p = ": found.prob_send_zero, "q = ": found.prob_send_one}
+    shown |= {"p* = ": found.prob_send_unrated, "q* = ": found.prob_send_rated}
+    for letter, value in shown.items():
+        assert f"{letter}{value:.3f}" in page
+    assert f"a flip having probability {found.prob_randomize / 2:.3f}" in page.replace("\n", " ")
