@@ -33,7 +33,7 @@ from hushrec.service.storage import Storage
 LARGEST_SMALL_BODY = 10_000
 LARGEST_ITEM_BODY = 10_000_000
 LONGEST_WAIT = 60.0
-_CHUNK = 512 * 1024
+_CHUNK = 128 * 1024
 
 BINARY = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 

@@ -184,8 +184,8 @@ class Registry:
             connection.execute(devices.update().where(devices.c.id == name).values(state=REVOKED))
             connection.execute(reports.delete().where(reports.c.device == name))
 
+        device.state = REVOKED  # first, so that no answer slips in behind the deletion
         await self._storage.write(write)
-        device.state = REVOKED
 
     async def _update(self, device: Device, **values: object) -> None:
         statement = devices.update().where(devices.c.id == device.id)
