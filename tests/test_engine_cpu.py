@@ -1,17 +1,19 @@
 """The CPU engine against the reference: the same numbers from the same draws, the same law from its own."""
 
+import dataclasses
 import math
 
 import numba
 import numpy as np
 import pytest
-from scipy.stats import ttest_ind
+from scipy.stats import chi2, norm, ttest_ind
 
+from hushrec.budget.calibrate import calibrate_selection
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import make_engine
 from hushrec.engines.cpu import CpuEngine
 from hushrec.engines.reference import ReferenceEngine
-from hushrec.errors import ParameterError
+from hushrec.errors import ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.models import Model, make_model
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
@@ -200,3 +202,129 @@ def test_a_state_of_another_problem_is_refused() -> None:
         CpuEngine(problem_of(Plain())).restore(state)
     with pytest.raises(ParameterError, match="vectors of another type"):
         CpuEngine(problem_of(Plain()), dtype=np.float64).restore(CpuEngine(problem_of(Plain())).state())
+
+
+def test_selected_items_are_as_frequent_as_the_budget_says() -> None:
+    """Over 40 rounds and both kinds of selection, rated items come up q* of the time, unrated ones p*."""
+    for reports_per_client in (12.0, 0.5):  # dense, by joint comparisons; sparse, by gaps
+        problem = problem_of(PROTOCOLS["sdcf"], reports_per_client=reports_per_client, epoch_rounds=1)
+        users = [user for user in problem.active_users.tolist() if problem.rated_counts[user] > 1]
+        engine = CpuEngine(problem, record_users=users)
+        for _ in range(40):
+            engine.run_round()
+        variance, surplus = 0.0, 0.0
+        for user in users:
+            rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
+            law = calibrate_selection(len(rated), 50, reports_per_client, 4.0, 8.0)
+            for reports in engine.recorded:
+                sent = reports[user].items if user in reports else np.empty(0, np.int64)
+                surplus += np.isin(sent, rated).sum() - len(rated) * law.prob_send_rated
+                variance += len(rated) * law.prob_send_rated * (1 - law.prob_send_rated)
+        assert abs(surplus) < norm.isf(FALSE_ALARM / 4) * math.sqrt(variance)
+
+
+def test_recording_some_users_changes_the_law_of_no_sum() -> None:
+    """The noise of an item has variance η / c, whether none, some or all of its reports are recorded."""
+    problem = problem_of(Plain(), n_factors=8)
+    active = problem.active_users.tolist()
+    step_size = problem.terms.step_size(1)
+    counts = np.bincount(problem.items, minlength=50)
+    quiet = quiet_round(problem)
+    for recorded in ([], active[::2], active):
+        deviations = []
+        for seed in range(20):
+            engine = CpuEngine(dataclasses.replace(problem, seed=seed), record_users=recorded, dtype=np.float64)
+            engine.restore(CpuEngine(problem, dtype=np.float64).state())
+            engine.run_round()
+            deviations.append((engine.item_vectors - quiet) * np.sqrt(np.maximum(counts, 1) / step_size)[:, None])
+        sample = np.concatenate(deviations)[np.tile(counts > 0, 20)].ravel()
+        low, high = chi2.interval(1 - FALSE_ALARM / 3, len(sample))
+        assert low < float(np.sum(sample**2)) < high
+
+
+def quiet_round(problem: Problem) -> np.ndarray:
+    """Item vectors after one round of `plain` without any noise, computed by hand."""
+    users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
+    start_users, start_items = problem.initial_user_vectors(), problem.initial_item_vectors()
+    errors = problem.values - np.einsum("rk,rk->r", start_users[users], start_items[problem.items])
+    sums, counts = np.zeros_like(start_items), np.bincount(problem.items, minlength=problem.n_items)
+    np.add.at(sums, problem.items, errors[:, None] * start_users[users])
+    terms = problem.terms
+    moves = terms.data_weight * sums / np.maximum(counts, 1)[:, None] - start_items * terms.item_regularization
+    return start_items + terms.step_size(1) * moves * (counts > 0)[:, None]
+
+
+def test_every_user_may_have_budgets_of_their_own() -> None:
+    """A user with a large ε_I sends rated items far more often than one with a small one."""
+    levels = [Sdcf(epsilon_i=200.0 if user % 2 else 0.1, epsilon_g=4.0) for user in range(40)]
+    problem = problem_of(*levels)
+    engine = CpuEngine(problem, record_users=problem.active_users.tolist())
+    for _ in range(20):
+        engine.run_round()
+    shares: dict[bool, list[float]] = {True: [], False: []}
+    for reports in engine.recorded:
+        for user, report in reports.items():
+            rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
+            shares[user % 2 == 1].append(float(np.isin(report.items, rated).mean()))
+    assert np.mean(shares[True]) > np.mean(shares[False]) + 0.4
+
+
+def test_what_clients_and_server_would_refuse_is_refused() -> None:
+    """Vectors and gradients of absurd size, a round too many, an impossible budget, a user who is not there."""
+    wild = CpuEngine(problem_of(Plain(), step=1e4))
+    wild.restore({**wild.state(), "user_vectors": wild.state()["user_vectors"] * 50})
+    with pytest.raises(RemoteProtocolError, match=r"gradients must have norms up to .* round 1 have not"):
+        wild.run_round()
+    large = CpuEngine(problem_of(Plain()))
+    state = large.state()
+    large.restore({**state, "item_vectors": state["item_vectors"] * 1000})
+    with pytest.raises(RemoteProtocolError, match="item vectors must have norms up to 100"):
+        large.run_round()
+    single = CpuEngine(problem_of(Plain(), rounds=1))
+    single.run_round()
+    with pytest.raises(LocalProtocolError, match="all 1 rounds of the terms are over"):
+        single.run_round()
+    with pytest.raises(ImpossibleBudget):
+        CpuEngine(problem_of(Sdcf(epsilon_i=4.0, epsilon_g=4.0, epsilon_p=4.0)))
+    with pytest.raises(ParameterError, match="record_users must be users with training ratings"):
+        CpuEngine(problem_of(Plain()), record_users=[7])
+    with pytest.raises(ParameterError, match="draws must be given for each user"):
+        CpuEngine(problem_of(Plain())).run_round({})
+
+
+def test_an_interrupted_round_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C between the users' answers and the items' move leaves the engine where it was."""
+    engine = CpuEngine(problem_of(PROTOCOLS["sdcf"]))
+    engine.run_round()
+    before = {name: array.copy() for name, array in engine.state().items()}
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_move", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            engine.run_round()
+    for name, array in engine.state().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_the_first_run_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One remark however many kernels are compiled, and none once they are in the cache."""
+    said: list[str] = []
+    engine = CpuEngine(problem_of(Plain()), remark=said.append)
+
+    def compile_two(*arguments: object) -> None:
+        for kernel in (lambda x: x + 1, lambda x: x + 2):
+            numba.njit(kernel)(1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(engine, "_play", compile_two)
+        engine.run_round()
+        engine.run_round()
+    assert said == ["compiling the cpu engine; this is cached, so that later runs start at once"]
+
+    CpuEngine(problem_of(Plain())).run_round()
+    silent = CpuEngine(problem_of(Plain()), remark=said.append)
+    silent.run_round()
+    assert len(said) == 1

@@ -129,6 +129,13 @@ def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # typ
 
 
 @njit(cache=True)
+def copy_into(source, target):  # type: ignore[no-untyped-def]
+    """Copies to the beginning of a longer row; a slice assignment takes seconds to compile."""
+    for place in range(len(source)):
+        target[place] = source[place]
+
+
+@njit(cache=True)
 def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
     """μ and σ of a user's errors (σ divides by their number)."""
     total = 0.0
@@ -160,15 +167,15 @@ def choose(user, rated, errors, choices, given, streams, scratch):  # type: igno
     The selection and the fakes are given, or drawn; without permanent bits the rated items are reported.
     """
     if choices.bits.shape[1] == 0:
-        scratch.selected[: len(rated)] = rated
-        scratch.selected_errors[: len(rated)] = errors
+        copy_into(rated, scratch.selected)
+        copy_into(errors, scratch.selected_errors)
         return len(rated)
     selected, selected_errors = scratch.selected, scratch.selected_errors
     if len(given.starts) > 0:
         start, stop = given.starts[user], given.starts[user + 1]
         count = stop - start
-        selected[:count] = given.items[start:stop]
-        selected_errors[:count] = given.fake_errors[start:stop]
+        copy_into(given.items[start:stop], selected)
+        copy_into(given.fake_errors[start:stop], selected_errors)
     else:
         count = draw_selection(user, choices, streams, scratch)
         fill_words(streams.fake_errors, user, 0, scratch.words[: (count + 1) // 2 * 2])
@@ -214,7 +221,7 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
     width = step.user_regularization.shape[0]
     noise = scratch.noise
     if len(given.starts) > 0:
-        noise[: given.user_noise.shape[1]] = given.user_noise[user]
+        copy_into(given.user_noise[user], noise)
         spread = 1.0
     else:
         fill_normal(streams.user_noise, user, scratch.words, noise[: step.n_factors])
@@ -289,7 +296,7 @@ def move_items(  # type: ignore[no-untyped-def]
             for k in range(width):
                 total[k] += sums[block, item, k]
         n_reports += count
-        moved[item] = item_vectors[item]
+        copy_into(item_vectors[item], moved[item])
         if count == 0:
             continue
         fill_normal(stream, item, words, noise[: step.n_factors])

@@ -14,6 +14,7 @@ from numba import njit
 from hushrec.engines.cpu_kernels import (
     REORDER,
     add_reports,
+    copy_into,
     draw_selection,
     make_scratch,
     squared_norm,
@@ -97,8 +98,8 @@ def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # typ
 def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
     """Every rated item with its own error, every distinct partner with that of its first pair; returns how many."""
     count = len(rated)
-    selected[:count] = rated
-    selected_errors[:count] = errors
+    copy_into(rated, selected)
+    copy_into(errors, selected_errors)
     for place in range(len(rated)):
         partner = partners[place]
         if is_rated[partner] != PARTNER:
@@ -121,7 +122,7 @@ def choose_selected(  # type: ignore[no-untyped-def]
     start = given.starts[user] if is_given else 0
     if is_given:
         count = given.starts[user + 1] - start
-        selected[:count] = given.items[start : start + count]
+        copy_into(given.items[start : start + count], selected)
     else:
         count = draw_selection(user, choices, streams, scratch)
         fill_words(pairing.selected_pairs, user, 0, words[: (count + 1) // 2 * 2])
@@ -147,7 +148,7 @@ def answer_pairs(  # type: ignore[no-untyped-def]
         is_rated[rated[place]] = 1
     unrated = pair_scratch.unrated[: list_unrated(is_rated, pair_scratch.unrated)]
     if len(given.starts) > 0:
-        partners[:] = pairing.user_partners[begin : begin + len(rated)]
+        copy_into(pairing.user_partners[begin : begin + len(rated)], partners)
     else:
         draw_partners(pairing.user_pairs, user, unrated, scratch.words, partners)
     errors = scratch.errors[: len(rated)]
