@@ -36,8 +36,10 @@ bench: $(TEST)
 	$(BIN)/python -m pip install --quiet --no-build-isolation -e '.[bench]'
 	$(BIN)/python benchmarks/run.py
 
+# Task 1 on ML-100K, all 22 curves and 30 splits, on two cores; records and page in $(VENV)/reproduced.
 reproduce: $(CORE)
-	$(BIN)/python experiments/reproduce.py
+	$(BIN)/hushrec experiment experiments/task1-ml-100k.toml --jobs 2 --resume --out $(VENV)/reproduced
+	$(BIN)/hushrec report $(VENV)/reproduced --out $(VENV)/reproduced/report.html
 
 soak: $(TEST)
 	$(BIN)/python -m pytest -m soak -p no:cacheprovider tests

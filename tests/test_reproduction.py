@@ -1,60 +1,73 @@
-"""The paper's table on ML-100K, on the split of docs/reproduction.md: a short form of `make reproduce`."""
+"""The page on reproduction says what the records say."""
+
+from pathlib import Path
 
 import pytest
 
-import hushrec
-from hushrec.data.ratings import Ratings
-from hushrec.data.sources import load as load_ratings
+from hushrec.experiments.config import make_plans, read_experiment
+from hushrec.records import read_records
+from hushrec.report.records import Study, make_study
 
-pytestmark = pytest.mark.data
-
-
-@pytest.fixture(scope="module")
-def ml_100k(data_dir) -> Ratings:
-    """The real ratings."""
-    return load_ratings("ml-100k", data_dir=data_dir)
-
-
-# Test RMSE after 100 rounds with 50 factors on split seed 0. The seed alone has a standard deviation of 0.001 in
-# `sdcf`, 0.002 in `isgld` at ε 4 and 0.009 at ε 2, where noise is larger than the scale; hence the last tolerance.
-TABLE = {
-    "non-private": ({"protocol": "plain"}, 0.950, 0.006),
-    "SDMF ε_I 4, ε_g 4": ({"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 4.0}, 0.957, 0.006),
-    "SDMF ε_I 4, ε_g 0.0625": ({"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 0.0625}, 0.974, 0.006),
-    "SDMF α = ∞": ({"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 0.0}, 0.977, 0.006),
-    "ISGLD ε 4": ({"protocol": "isgld", "epsilon": 4.0}, 1.005, 0.006),
-    "ISGLD ε 2": ({"protocol": "isgld", "epsilon": 2.0}, 1.380, 0.027),
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+RECORDS = ROOT / "experiments" / "records"
+FILES = {"ML-100K": "ml-100k", "ML-1M": "ml-1m", "netflix-10k": "netflix-10k"}
+TASK1 = {
+    "bias model": None,
+    "non-private": "plain, not private",
+    **{f"ε_g = {level}": f"sdcf ε_I=4, ε_g={level}" for level in ("4", "1", "0.25", "0.0625")},
+    "α = ∞": "sdcf ε_I=4, α=∞",
+    **{f"ISGLD {level}": f"isgld ε={level}" for level in (4, 2)},
+    **{f"ISGLD {level}, clamped": f"isgld ε={level}, clamped" for level in (4, 2)},
+}
+TASK2 = {"most popular": None, "non-private": "plain, not private"} | {
+    f"ε_I = {level}": f"sdcf ε_I={level}" for level in ("4", "1", "0.25", "0.0625")
 }
 
 
-@pytest.mark.parametrize(("settings", "expected", "tolerance"), TABLE.values(), ids=TABLE)
-def test_the_table_comes_out(ml_100k, settings, expected, tolerance):
-    """Each column within its tolerance."""
-    result = hushrec.train(ml_100k, compare=False, rounds=100, factors=50, **settings)
-    assert result.metrics["rmse"] == pytest.approx(expected, abs=tolerance)
+def table_below(heading: str) -> dict[str, dict[str, str]]:
+    """Rows of the first table below a heading, by their first cell."""
+    lines = PAGE[PAGE.index(f"## {heading}") :].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+    head, body = rows[0], rows[2:]
+    found: dict[str, dict[str, str]] = {}
+    for row in body:
+        if len(row) != len(head) or row[0] not in FILES:
+            break
+        found[row[0]] = dict(zip(head[1:], row[1:], strict=True))
+    return found
 
 
-def test_epsilon_i_hardly_matters(ml_100k):
-    """From 4 to 0.0625 the error moves by less than 0.004: nearly everything sent is noise already."""
-    errors = [
-        hushrec.train(ml_100k, compare=False, epsilon_i=epsilon_i, epsilon_g=4.0).metrics["rmse"]
-        for epsilon_i in (4.0, 0.0625)
-    ]
-    assert abs(errors[0] - errors[1]) < 0.004
+def study_of(task: str, data: str) -> Study:
+    """The records of one of the paper's tasks on one data set."""
+    return make_study(read_records(RECORDS / f"{task}-{FILES[data]}"))
 
 
-def test_the_engine_of_real_clients_starts_on_the_same_path(ml_100k):
-    """Six rounds of `reference` and of `cpu` differ by their draws alone: at most 0.01 in RMSE."""
-    errors = [
-        hushrec.train(ml_100k, compare=False, rounds=6, engine=engine).metrics["rmse"]
-        for engine in ("reference", "cpu")
-    ]
-    assert errors[0] == pytest.approx(errors[1], abs=0.01)
+@pytest.mark.parametrize("data", FILES)
+def test_the_table_of_task_1_is_that_of_the_records(data):
+    """Every mean, to the three digits shown; thirty splits each."""
+    study, shown = study_of("task1", data), table_below("Task 1")[data]
+    means = {setting.label: setting for setting in study.settings}
+    assert {len(setting.metrics["rmse"]) for setting in study.settings} == {30}
+    for column, label in TASK1.items():
+        expected = study.baseline("bias") if label is None else means[label].mean("rmse")
+        assert shown[column] == f"{expected:.3f}", column
 
 
-def test_the_bias_model_beats_every_private_run_here(ml_100k):
-    """The non-personal baselines of the same split, which every table must show: 1.130, 1.047, 1.028, 0.942."""
-    record = hushrec.train(ml_100k, compare=False, rounds=1, factors=5).record
-    errors = {name: metrics["rmse"] for name, metrics in record["baselines"].items()}
-    expected = {"global_mean": 1.130, "user_mean": 1.047, "item_mean": 1.028, "bias": 0.942}
-    assert errors == pytest.approx(expected, abs=0.001)
+@pytest.mark.parametrize("data", table_below("Task 2"))
+def test_the_table_of_task_2_is_that_of_the_records(data):
+    """Every mean, to the three digits shown, and how many splits there are."""
+    study, shown = study_of("task2", data), table_below("Task 2")[data]
+    means = {setting.label: setting for setting in study.settings}
+    assert shown["splits"] == str(len(study.settings[0].metrics["auc"]))
+    for column, label in TASK2.items():
+        expected = study.baseline("popularity") if label is None else means[label].mean("auc")
+        assert shown[column] == f"{expected:.3f}", column
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "experiments").glob("*.toml")), ids=lambda path: path.stem)
+def test_every_experiment_of_the_project_is_well_formed(path):
+    """Its name is that of its file, and every setting in it is one that training takes."""
+    experiment = read_experiment(path)
+    assert experiment.name == path.stem
+    assert make_plans(experiment)

@@ -96,13 +96,16 @@ def _ranking_panel(study: Study) -> str:
 
 
 def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str) -> None:
-    """Mean over the splits, and a band of one standard deviation to each side."""
+    """Mean over the splits, and a band of one standard deviation to each side, with fewer corners."""
     curve = setting.curve
     assert curve is not None
     axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=1.6, label=label)
-    lower = [mean - spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
-    upper = [mean + spread for mean, spread in zip(curve.mean, curve.deviation, strict=True)]
-    axes.fill_between(curve.rounds, lower, upper, color=colour, alpha=0.13, linewidth=0)
+    places = [
+        place for place in range(len(curve.rounds)) if place < 10 or place % 5 == 0 or place + 1 == len(curve.mean)
+    ]
+    lower = [curve.mean[place] - curve.deviation[place] for place in places]
+    upper = [curve.mean[place] + curve.deviation[place] for place in places]
+    axes.fill_between([curve.rounds[place] for place in places], lower, upper, color=colour, alpha=0.13, linewidth=0)
 
 
 def _mark(setting: Setting) -> tuple[str, str]:
@@ -136,12 +139,16 @@ def _name_those_outside(axes: "Axes", settings: Sequence[Setting], high: float) 
 
 
 def _baselines(study: Study, axes: "Axes", low: float, high: float) -> None:
-    """A thin line with its name for each non-personal model within the range."""
-    for name in study.baselines:
+    """A thin line with its name for each non-personal model within the range; of two close ones, one name above."""
+    below = -1.0
+    for name in sorted(study.baselines, key=study.baseline):
         at = study.baseline(name)
         if low < at < high:
+            close = at - below < 0.04 * (high - low)
             axes.axhline(at, color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
             axes.annotate(
-                baseline_name(name), (1, at), xycoords=("axes fraction", "data"), xytext=(0, -1.5),
-                textcoords="offset points", ha="right", va="top", fontsize=7.5, color=plots.MUTED,
+                baseline_name(name), (1, at), xycoords=("axes fraction", "data"), xytext=(0, 1.5 if close else -1.5),
+                textcoords="offset points", ha="right", va="bottom" if close else "top", fontsize=7.5,
+                color=plots.MUTED,
             )  # fmt: skip
+            below = at
