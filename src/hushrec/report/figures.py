@@ -67,9 +67,9 @@ def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fi
             panel.set_title(f"{NAMES[fixed]} = {level:g}", loc="left", fontsize=10)
             panel.set_ylim(low, high)
             _name_those_outside(panel, shared, high)
-        for panel in axes[-1]:
+        for panel in axes.flat[-2:]:
             panel.set_xlabel("round")
-        for panel in axes[:, 0]:
+        for panel in axes.flat[::2]:  # of two columns; a single row has one dimension only
             panel.set_ylabel("test RMSE")
         handles, labels = axes.flat[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False, fontsize=9, handlelength=2.8)
