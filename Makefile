@@ -49,7 +49,7 @@ docs: $(CORE)
 
 # Pictures of both pages, drawn by their tests in Chromium.
 pictures: $(TEST)
-	HUSHREC_PICTURES=1 $(BIN)/python -m pytest -p no:cacheprovider -k for_everyone tests/test_dashboard_browser.py
+	HUSHREC_PICTURES=1 $(BIN)/python -m pytest -p no:cacheprovider -k for_everyone tests/test_dashboard_browser.py tests/test_device_browser.py
 
 # Resolves the newest versions into both locks; no address goes into them.
 lock: $(TEST)

@@ -1,6 +1,7 @@
 """A real browser for the tests of the pages, and the checker of accessibility where it is installed."""
 
 import contextlib
+import io
 import os
 import shutil
 from collections.abc import Iterator
@@ -8,6 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from PIL import Image
+
+from hushrec.data import load
+from hushrec.service.schema import items
+from hushrec.service.storage import Storage
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
@@ -84,8 +91,17 @@ def violations(page: Any) -> list[str]:
     return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
 
 
+def name_items(storage: Storage) -> None:
+    """Gives the kit's items titles that are pleasant to look at."""
+    titles = load("synthetic").titles
+    assert titles is not None
+    named = [{"at": n, "name": title} for n, title in enumerate(titles)]
+    change = items.update().where(items.c.position == sa.bindparam("at")).values(title=sa.bindparam("name"))
+    storage.read(lambda connection: connection.execute(change, named))
+
+
 def shoot(page: Any, name: str) -> None:
     """A picture for the docs, when they are asked for."""
     if DRAWING:
-        PICTURES.mkdir(exist_ok=True)
-        page.screenshot(path=PICTURES / f"{name}.png", full_page=True)
+        drawn = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
+        drawn.quantize(112, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)

@@ -250,3 +250,37 @@ def forget(
         typer.confirm("erase all ratings and keys in this store?", abort=True)
     Device.forget(store)
     say("erased")
+
+
+@device_app.command(epilog="Example: hushrec device ui --port 8471")
+def ui(
+    port: Annotated[int, typer.Option(help="The port on this machine; 0 takes a free one.", min=0, max=65535)] = 8471,
+    store: Folder = None,
+) -> None:
+    """Open a page for this person, on this machine only: rate, take part, see recommendations and what left."""
+    import secrets
+    import socket
+
+    import uvicorn
+
+    from hushrec import Device
+    from hushrec.audit.rank_one import take_apart
+    from hushrec.device.ui import Page, make_ui
+    from hushrec.errors import ParameterError
+
+    with Device(store, attempts=2) as device, socket.socket() as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(("127.0.0.1", port))
+        except OSError:
+            raise ParameterError(f"--port must be free, got {port}. Choose another, or 0.") from None
+        place = f"127.0.0.1:{listening.getsockname()[1]}"
+        token = secrets.token_urlsafe(24)
+        page = Page(device, take_apart)
+        made = make_ui(page, token=token, hosts={place, place.replace("127.0.0.1", "localhost")})
+        print(f"http://{place}/#{token}", flush=True)
+        say("open this address in a browser on this machine; Ctrl-C ends the page")
+        config = uvicorn.Config(made, access_log=False, log_config=None, server_header=False, ws="none")
+        config.timeout_graceful_shutdown = 2
+        uvicorn.Server(config).run(sockets=[listening])
+        page.part.stop()

@@ -30,7 +30,8 @@ class Device:
     Nothing is sent before `join`. After it, each `step` answers one round of the server, if the ledger allows.
     """
 
-    def __init__(self, folder: str | Path | None = None) -> None:
+    def __init__(self, folder: str | Path | None = None, *, attempts: int = 8) -> None:
+        self._attempts = attempts  # to reach the server, with growing waits between them
         self._store = Store(default_folder() if folder is None else Path(folder))
         try:
             self._session = Session(self._store)
@@ -144,7 +145,7 @@ class Device:
         if self._http is None:
             ca = None if place["ca"] is None else Path(place["ca"])
             self._http = httpx.Client(base_url=place["address"], verify=tls_context(ca), timeout=REQUEST_SECONDS)
-        return BlockingDriver(self._session, self._http)
+        return BlockingDriver(self._session, self._http, attempts=self._attempts)
 
     # For the person --------------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.device.store import Store, pack_state, unpack_state
 from hushrec.errors import CopiedStore, LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Enrolment, Offer
+from hushrec.messages import Enrolment, GradientReport, ItemVectors, Offer
 from hushrec.models import make_model
 from hushrec.protocols import HIGHEST, LOWEST, Sdcf
 from hushrec.randomness import FloatArray, SystemRandomness
@@ -134,6 +134,28 @@ class Session:
     def ledger(self) -> Ledger:
         return Ledger.from_record(msgspec.json.decode(self._required("ledger")))
 
+    def change_budgets(self, budgets: Budgets) -> None:
+        """Other budgets, as long as no permanent bits were drawn: bits drawn twice would be paid twice."""
+        if self.ledger().statement()["permanent_draws"]:
+            raise LocalProtocolError(
+                "the budget cannot change after the first round: this device's permanent bits were drawn with it. "
+                "Forget this store to start anew."
+            )
+        self.start(self.store, budgets)
+        self.budgets = budgets
+        self.forget_client()
+
+    def last_answer(self) -> tuple[ItemVectors, GradientReport, FloatArray] | None:
+        """The last report, what it answered, and the user vector it was made with; None where nothing was selected."""
+        body = self.store.get("last_answer")
+        if body is None or self.offer is None:
+            return None
+        report, _ = wire.decode_answer(body)
+        if report is None:
+            return None
+        answered = ItemVectors(self.offer.terms, report.round_number, self.item_vectors())
+        return answered, report, np.frombuffer(self._required("last_user_vector"))
+
     def forget_client(self) -> None:
         """The next use reads the store again: after a change of ratings, or a write that failed."""
         self._client = None
@@ -215,7 +237,9 @@ class Session:
             _expect(reply, 204)
         with self.store.change():
             self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
-            self.store.drop("private_state", "item_vectors")  # they belong to that server's run
+            self.store.drop(
+                "private_state", "item_vectors", "last_answer", "last_user_vector"
+            )  # they belong to that server's run
             self.store.drop_catalogue()
         self._key = self._device = self.offer = None
         self.forget_client()
@@ -311,6 +335,7 @@ class Session:
         """Makes the answer, charges the ledger, and stores both, before a byte is sent."""
         try:
             client.receive(announcement.item_vectors)
+            user_vector = client._private_user_vector  # that of the report; `finish` moves it
             report = client.make_report()
             body = wire.encode_answer(report, client.finish())
             with self.store.change():
@@ -320,6 +345,8 @@ class Session:
                 self.store.put("offer", wire.encode_offer(announcement.offer))
                 if self._keep_vectors:
                     self.store.put("item_vectors", announcement.item_vectors.item_vectors.astype("<f4").tobytes())
+                    self.store.put("last_answer", body)
+                    self.store.put("last_user_vector", user_vector.tobytes())
         except BaseException:
             self.forget_client()  # what is in the store counts, and the store has not changed
             raise

@@ -1,0 +1,65 @@
+"""The few budgets that the page offers: a send rate shows the level a little, so few public ones are better than many.
+
+Accuracy is what `hushrec demo` printed into README.md, on made-up ratings; a level without a figure there has none.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hushrec.budget.meaning import SelectionBudget, explain_budget
+from hushrec.device.session import Budgets
+from hushrec.errors import ParameterError
+from hushrec.messages import Offer
+
+SOURCE = "hushrec demo, 300 made-up people, 400 films (README)"
+WITHOUT_TASTE, NOT_PRIVATE = 0.928, 0.830  # the bias model; protocol plain
+
+
+@dataclass(frozen=True)
+class Level:
+    """One position of the slider."""
+
+    name: str
+    epsilon_i: float
+    rmse: float | None
+
+
+LEVELS = (Level("Strict", 0.25, 0.924), Level("Middle", 1.0, None), Level("Usual", 4.0, 0.924))
+
+
+def level_of(epsilon_i: float) -> Level:
+    """The public level of this budget."""
+    found = [level for level in LEVELS if level.epsilon_i == epsilon_i]
+    if not found:
+        offered = ", ".join(f"{level.epsilon_i:g}" for level in LEVELS)
+        raise ParameterError(f"epsilon_i must be one of the public levels, {offered}, got {epsilon_i:g}.")
+    return found[0]
+
+
+def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
+    """What a level would mean for this person, with this server: plain numbers for plain words."""
+    meaning = explain_budget(
+        SelectionBudget(
+            n_rated=max(1, n_rated),
+            n_items=offer.terms.n_items,
+            reports_per_client=float(offer.terms.reports_per_client or 0),
+            epsilon_i=level.epsilon_i,
+            epsilon_p=2 * level.epsilon_i,
+            epsilon_g=budgets.epsilon_g,
+            rounds=offer.terms.max_rounds,
+            profile_cap=offer.profile_cap,
+        )
+    )
+    return {
+        "name": level.name,
+        "epsilon_i": level.epsilon_i,
+        "epsilon": meaning.epsilon_all_rounds,
+        "items_sent": meaning.items_sent,
+        "real": meaning.real_among_them,
+        "by_chance": meaning.real_by_chance,
+        "before": meaning.belief_before,
+        "after": meaning.belief_after_all_rounds,
+        "never": meaning.belief_never_sent,
+        "rmse": level.rmse,
+        "not_covered": meaning.not_covered,
+    }

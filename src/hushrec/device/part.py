@@ -1,0 +1,88 @@
+"""Takes part in rounds in the background, while a person uses the page. The store is never held during a wait."""
+
+import threading
+from typing import Any
+
+from hushrec.device.device import Device
+from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED, Job, Session
+from hushrec.device.transport import BlockingDriver
+from hushrec.errors import ConnectionFailed, HushrecError
+
+POLL_SECONDS = 2.0
+RETRY_SECONDS = 1.0
+
+
+class _SharingDriver(BlockingDriver):
+    """Holds the lock while the session works on the store, and lets go of it while the network is asked."""
+
+    def __init__(self, lock: threading.RLock, session: Session, http: Any) -> None:
+        super().__init__(session, http, attempts=1)
+        self._lock = lock
+
+    def run(self, job: Job) -> Any:
+        reply = None
+        while True:
+            with self._lock:
+                try:
+                    call = next(job) if reply is None else job.send(reply)
+                except StopIteration as end:
+                    return end.value
+            reply = self._make(call)
+
+
+class Participation:
+    """Answers round after round in a thread of its own, until it is told to stop, or has to."""
+
+    def __init__(self, device: Device, lock: threading.RLock) -> None:
+        self._device = device
+        self._lock = lock
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.words = "Not taking part."
+        self.trouble = False
+        self.answered = 0  # rounds, since this page was opened
+
+    @property
+    def is_on(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def start(self) -> None:
+        """Begins, or goes on."""
+        if not self.is_on:
+            self._stop.clear()
+            self._say("Looking for a round.")
+            self._thread = threading.Thread(target=self._run, name="hushrec-rounds", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Ends after the request that is under way."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+        self._say("Not taking part.")
+
+    def _say(self, words: str, *, trouble: bool = False) -> None:
+        self.words, self.trouble = words, trouble
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                outcome = self._step()
+            except ConnectionFailed:
+                self._say("The server does not answer. Trying again; nothing is lost.", trouble=True)
+                self._stop.wait(RETRY_SECONDS)
+                continue
+            except HushrecError as error:
+                self._say(f"Stopped: {error}", trouble=True)
+                return
+            self.answered += outcome == STEPPED
+            if outcome == RUN_OVER:
+                self._say("All rounds are over. Recommendations stay.")
+                return
+            self._say("Waiting for the next round." if outcome == NO_ROUND else "Answered a round.")
+
+    def _step(self) -> str:
+        with self._lock:
+            driver = self._device._driver()
+        sharing = _SharingDriver(self._lock, driver.session, driver._http)
+        return str(sharing.run(self._device._session.step(POLL_SECONDS)))

@@ -1,0 +1,182 @@
+"""The person's page without a browser: what it answers, to whom, and how fast."""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi import FastAPI
+from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
+
+from hushrec import Device, pages
+from hushrec.audit.rank_one import take_apart
+from hushrec.device.levels import LEVELS, NOT_PRIVATE, WITHOUT_TASTE
+from hushrec.device.ui import Page, make_ui
+from hushrec.device.view import View, likeness_between
+from hushrec.runs import likeness
+
+ROOT = Path(__file__).parents[1]
+HOST, TOKEN = "127.0.0.1:8471", "secret"
+pytestmark = OPEN_SOCKETS
+
+
+class Asker:
+    """Asks the page's API in process, as its own script does."""
+
+    def __init__(self, app: FastAPI) -> None:
+        self._app = app
+
+    def ask(self, method: str, path: str, headers: dict[str, str] | None = None, **arguments: Any) -> httpx.Response:
+        async def send() -> httpx.Response:
+            transport = httpx.ASGITransport(self._app)
+            async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http:
+                return await http.request(
+                    method, path, headers={"Hushrec-Token": TOKEN, **(headers or {})}, **arguments
+                )
+
+        return asyncio.run(send())
+
+    def get(self, path: str, **arguments: Any) -> httpx.Response:
+        return self.ask("GET", path, **arguments)
+
+    def post(self, path: str, **arguments: Any) -> httpx.Response:
+        return self.ask("POST", path, **arguments)
+
+
+def client_of(device: Device) -> Asker:
+    """A page of this device."""
+    return Asker(make_ui(Page(device, take_apart), token=TOKEN, hosts={HOST}))
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[Asker]:
+    """A page of a device that joined nobody."""
+    with new_device(tmp_path / "device") as device:
+        yield client_of(device)
+
+
+@pytest.mark.parametrize(
+    ("headers", "reason"),
+    [
+        ({"Hushrec-Token": ""}, "the token is missing or wrong"),
+        ({"Hushrec-Token": "guess"}, "the token is missing or wrong"),
+        ({"Host": "evil.example:8471"}, "answers on its own address only"),
+        ({"Host": "127.0.0.1:9999"}, "answers on its own address only"),
+        ({"Origin": "https://evil.example"}, "answers to itself only"),
+        ({"Origin": "null"}, "answers to itself only"),
+        ({"Sec-Fetch-Site": "cross-site"}, "answers to itself only"),
+        ({"Sec-Fetch-Site": "same-site"}, "answers to itself only"),
+    ],
+)
+def test_another_page_is_refused(client: Asker, headers: dict[str, str], reason: str) -> None:
+    """Without token, host and origin of its own, a request reads and changes nothing."""
+    for reply in (client.get("/api/state", headers=headers), client.post("/api/forget", json={}, headers=headers)):
+        assert reply.status_code == 403
+        assert reason in reply.json()["detail"]
+    assert client.get("/api/state").json()["n_ratings"] == 12
+
+
+def test_every_answer_has_the_policy(client: Asker) -> None:
+    """Page, files, answers and refusals carry it; no answer may be read by another origin."""
+    for path in ("/", "/static/device.js", "/static/device.css", "/api/state", "/api/nothing"):
+        reply = client.get(path)
+        assert reply.headers["content-security-policy"] == pages.CONTENT_SECURITY_POLICY
+        assert "access-control-allow-origin" not in reply.headers
+    assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+
+
+def test_before_joining_there_is_nothing_to_rate(client: Asker) -> None:
+    """An unknown item, a level before a server, recommendations before a round: one sentence each."""
+    reply = client.post("/api/rate", json={"item": "nothing", "value": 3})
+    assert (reply.status_code, reply.json()["detail"]) == (409, "that item is not in the catalogue.")
+    assert client.get("/api/levels").json() == {"levels": []}
+    assert "no item vectors yet" in client.get("/api/recommendations").json()["detail"]
+    assert client.get("/api/sent").json() == {"last": None}
+    assert "one of the public levels, 0.25, 1, 4" in client.post("/api/level", json={"epsilon_i": 3}).json()["detail"]
+
+
+def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
+    """The way of a person through the API: join, choose a level, rate, answer a round, look at it, be forgotten."""
+    settings = small_settings(rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live:
+        device = Device.create(tmp_path / "device")
+        client = client_of(device)
+        assert client.post("/api/join", json={"server": live.url}).status_code == 204
+        for n in range(8):
+            assert client.post("/api/rate", json={"item": f"item-{n}", "value": 1 + n % 5}).status_code == 204
+        assert "from 1 to 5" in client.post("/api/rate", json={"item": "item-9", "value": 6}).json()["detail"]
+        assert client.post("/api/rate", json={"item": "item-7", "value": None}).status_code == 204
+        assert [entry["title"] for entry in client.get("/api/ratings").json()["items"]] == [
+            f"Item-{n}" for n in range(7)
+        ]
+        assert client.post("/api/level", json={"epsilon_i": 1}).status_code == 204
+        while (last := client.get("/api/sent").json()["last"]) is None:
+            device.step(wait=2)
+        state = client.get("/api/state").json()
+        assert (state["level"], state["ledger"]["limit"], state["can_change_level"]) == (1.0, 2.0, False)
+        assert (
+            "cannot change after the first round" in client.post("/api/level", json={"epsilon_i": 4}).json()["detail"]
+        )
+        answered = device._session.last_answer()
+        assert answered is not None
+        report = answered[1]
+        assert [row["title"] for row in last["rows"]] == [f"Item-{item}" for item in report.items]
+        assert np.allclose([row["numbers"] for row in last["rows"]], report.gradients)
+        found = client.get("/api/recommendations").json()["items"]
+        assert len(found) == 10
+        assert not {entry["item"] for entry in found} & {f"item-{n}" for n in range(7)}
+        meaning = client.get("/api/levels").json()
+        assert [level["epsilon"] for level in meaning["levels"]] == [0.5, 2.0, 8.0]
+        assert client.post("/api/allow-draw", json={}).status_code == 204
+        assert client.get("/api/state").json()["ledger"]["limit"] == 4.0
+        assert client.post("/api/forget", json={}).status_code == 204
+        assert client.get("/api/state").status_code == 410
+        assert not (tmp_path / "device").exists()
+        assert live.rounds.registry.count_active() == 0
+
+
+def test_search_is_quick_on_a_hundred_thousand_titles(tmp_path: Path) -> None:
+    """Every word must occur, case and accents do not matter, beginnings come first; below 0.1 s of computing."""
+    with Device.create(tmp_path / "device") as device:
+        titles = [f"Film {n} of the Café" for n in range(99_999)] + ["Café society"]
+        with device._store.change():
+            device._store.append_items(0, [str(n) for n in range(100_000)], titles)
+        view = View(device)
+        view.refresh()
+        seconds = []
+        for _ in range(5):
+            started = time.thread_time()
+            found = view.search("cafe")
+            seconds.append(time.thread_time() - started)
+        assert found["count"] == 100_000
+        assert found["items"][0]["title"] == "Café society"
+        assert [entry["title"] for entry in view.search("CAFÉ 77777")["items"]] == ["Film 77777 of the Café"]
+        assert min(seconds) < 0.1
+
+
+def test_reasons_are_those_of_explain(rng: np.random.Generator) -> None:
+    """The device's likeness is that of `Result.explain`, for the items that matter."""
+    vectors = rng.normal(size=(30, 5))
+    between = likeness_between(vectors, [3, 4], [7, 8, 9])
+    assert np.allclose(between, [likeness(vectors, item)[[7, 8, 9]] for item in (3, 4)])
+
+
+def test_the_figures_of_the_levels_are_those_of_the_readme() -> None:
+    """Accuracy on the page is what the committed output of `hushrec demo` says."""
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+
+    def figure(start: str) -> float:
+        line = next(line for line in lines if line.startswith(start))
+        return float(line.removeprefix(start).split()[0])
+
+    found: dict[float, Any] = {level.epsilon_i: level.rmse for level in LEVELS}
+    assert found == {
+        0.25: figure("sdcf ε_I=0.25, ε_g=4 "),
+        1.0: None,
+        4.0: figure("sdcf ε_I=4, ε_g=4 "),
+    }
+    assert (figure("bias model "), figure("plain, not private ")) == (WITHOUT_TASTE, NOT_PRIVATE)
