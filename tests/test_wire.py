@@ -141,6 +141,7 @@ def test_fields_that_are_missing_unknown_or_of_another_type_are_refused(name: st
         ({"gradients": b""}, "fill its table"),
         ({"gradients": bytes(4 * 10)}, "fill its table"),
         ({"gradients": np.array([np.nan] * 9, dtype="<f4").tobytes()}, "finite"),
+        ({"gradients": bytes(32) + b"\x00\x00\xa0\x7f"}, "finite"),  # a signalling NaN
         ({"items": np.array([7, 7, 8], dtype="<u4").tobytes()}, "rising"),
     ],
 )

@@ -247,7 +247,10 @@ def _pack_floats(array: FloatArray) -> bytes:
 def _unpack_floats(buffer: bytes) -> FloatArray:
     if len(buffer) % 4:
         raise RemoteProtocolError("a buffer must hold whole float32 numbers.", status_hint=422)
-    return np.frombuffer(buffer, dtype="<f4").astype(np.float64)
+    numbers = np.frombuffer(buffer, dtype="<f4")
+    if not np.all(np.isfinite(numbers)):  # before the cast, which warns of some of them
+        raise RemoteProtocolError("numbers on the wire must be finite as float32.", status_hint=422)
+    return numbers.astype(np.float64)
 
 
 def _unpack_table(buffer: bytes, n_rows: int) -> FloatArray:
