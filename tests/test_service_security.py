@@ -2,6 +2,7 @@
 
 import logging
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +230,22 @@ def test_a_full_queue_sends_devices_away_for_a_moment(tmp_path: Path, monkeypatc
             reply = one.answer(make_body())
             assert (kind(reply), reply.status_code, reply.headers["retry-after"]) == ("busy", 503, "1")
         assert one.answer(make_body()).status_code == 200
+
+
+def test_more_answers_at_once_than_the_server_wants_are_sent_away(tmp_path: Path) -> None:
+    """Bodies that are still on their way count too: slow senders cannot fill the server up."""
+    settings = small_settings(limits={"waiting_reports": 3, "body_seconds": 2})
+    with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live):
+        open_round(live)
+        header = one.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        head = f"POST /v1/rounds/1/answer HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
+        slow = [socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) for _ in range(3)]
+        for connection in slow:
+            connection.sendall(head.encode())
+        wait_for(lambda: one.answer(b"").status_code == 503)
+        for connection in slow:
+            connection.close()
+        wait_for(lambda: one.answer(make_body()).status_code == 200)
 
 
 def test_pages_that_do_not_exist_and_wrong_methods_are_problems_too(tmp_path: Path) -> None:

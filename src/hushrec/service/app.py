@@ -6,8 +6,8 @@ the queue before its signature is checked, by its round before its numbers are.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -70,6 +70,7 @@ class Service:
         self.monitor = monitor
         self.limits = limits
         self.downloads = asyncio.Semaphore(limits.waiting_downloads)
+        self._answering = 0
 
     async def body(self, request: Request, largest: int) -> bytes:
         """The request's body, or a refusal as soon as it is too long or too slow."""
@@ -96,10 +97,16 @@ class Service:
         told = signing.Request(request.method, _target(request), body, credentials.round_number)
         return self.rounds.registry.authenticate(credentials, told), credentials, told
 
-    def refuse_when_busy(self) -> None:
-        """Back-pressure: better a short wait for a device than a long queue here."""
-        if self.storage.waiting >= self.limits.waiting_reports:
+    @contextmanager
+    def answering(self) -> Iterator[None]:
+        """Back-pressure: better a short wait for a device than a long queue here, before its body is read."""
+        if max(self._answering, self.storage.waiting) >= self.limits.waiting_reports:
             raise Refusal("busy", "the server has all it can do. Try again in a moment.", status=503, retry_after=1)
+        self._answering += 1
+        try:
+            yield
+        finally:
+            self._answering -= 1
 
     def check_admin(self, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
@@ -247,11 +254,11 @@ def _add_device(app: FastAPI, service: Service) -> None:
     async def answer(request: Request, round_number: Annotated[int, Path(ge=1, le=10**9)]) -> Response:
         """All that a device says in a round. Acknowledged when it is durable; the same bytes may be sent again."""
         started = time.perf_counter()
-        service.refuse_when_busy()
-        device, credentials, told = await service.signed(request, rounds.largest_body)
-        if credentials.round_number != round_number:
-            raise Refusal("wrong-round", "the signed round must be that of the address.", status=422)
-        receipt = await rounds.answer(device, credentials.nonce, told)
+        with service.answering():
+            device, credentials, told = await service.signed(request, rounds.largest_body)
+            if credentials.round_number != round_number:
+                raise Refusal("wrong-round", "the signed round must be that of the address.", status=422)
+            receipt = await rounds.answer(device, credentials.nonce, told)
         service.monitor.answered(time.perf_counter() - started, repeated=receipt.repeated)
         return Response(wire.encode_receipt(receipt), media_type=wire.MEDIA_TYPE)
 
