@@ -104,4 +104,4 @@ def shoot(page: Any, name: str) -> None:
     """A picture for the docs, when they are asked for."""
     if DRAWING:
         drawn = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
-        drawn.quantize(112, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
+        drawn.quantize(96, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)

@@ -157,3 +157,10 @@ def test_the_usual_budget_is_the_one_that_devices_propose() -> None:
 def test_the_docs_and_the_dashboard_say_the_same() -> None:
     """docs/privacy.md holds the dashboard's text, word for word."""
     assert f"-->\n{knowledge.as_markdown()}\n<!--" in (ROOT / "docs" / "privacy.md").read_text("utf-8")
+
+
+def test_the_docs_print_the_policy() -> None:
+    """docs/pages.md shows the header as it is sent."""
+    assert f"Content-Security-Policy: {pages.CONTENT_SECURITY_POLICY}\n" in (ROOT / "docs" / "pages.md").read_text(
+        "utf-8"
+    )

@@ -1,6 +1,6 @@
 """The few budgets that the page offers: a send rate shows the level a little, so few public ones are better than many.
 
-Accuracy is what `hushrec demo` printed into README.md, on made-up ratings; a level without a figure there has none.
+Accuracy is that of the records of `experiments/task1-ml-100k.toml` at epsilon_g = 4; a test holds it to them.
 """
 
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from hushrec.device.session import Budgets
 from hushrec.errors import ParameterError
 from hushrec.messages import Offer
 
-SOURCE = "hushrec demo, 300 made-up people, 400 films (README)"
-WITHOUT_TASTE, NOT_PRIVATE = 0.928, 0.830  # the bias model; protocol plain
+SOURCE = "records of task1-ml-100k, MovieLens 100K, mean over 30 splits"
+WITHOUT_TASTE, NOT_PRIVATE = 0.940, 0.948  # the bias model; protocol plain
 
 
 @dataclass(frozen=True)
@@ -21,10 +21,10 @@ class Level:
 
     name: str
     epsilon_i: float
-    rmse: float | None
+    rmse: float
 
 
-LEVELS = (Level("Strict", 0.25, 0.924), Level("Middle", 1.0, None), Level("Usual", 4.0, 0.924))
+LEVELS = (Level("Strict", 0.25, 0.956), Level("Middle", 1.0, 0.956), Level("Usual", 4.0, 0.955))
 
 
 def level_of(epsilon_i: float) -> Level:

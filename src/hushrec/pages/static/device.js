@@ -166,9 +166,7 @@ function showLevel() {
   const words = [
     `Items sent each round: about ${level.items_sent.toFixed(1)}; really rated among them: ${level.real.toFixed(1)} (by pure chance ${level.by_chance.toFixed(1)}).`,
     `If the server believed with ${percent(level.before)} that you rated an item: from which items are sent it can get to ${percent(level.after)} at most, and to ${percent(level.never)} at least, over all rounds.`,
-    level.rmse === null
-      ? "Expected accuracy: no figure for this level."
-      : `Expected accuracy: off by ${level.rmse} stars (RMSE); without privacy ${accuracy.not_private}, without any taste ${accuracy.without_taste}. Source: ${accuracy.source}.`,
+    `Expected accuracy: off by ${level.rmse} stars (RMSE); without privacy ${accuracy.not_private}, for a model that knows no taste ${accuracy.without_taste}. Source: ${accuracy.source}.`,
     "No level hides the numbers sent with the items: see below what they give away.",
   ];
   fill("#level-words", ...words.map((text) => make("li", {}, text)));
@@ -197,7 +195,7 @@ async function showSent() {
     const cell = row.numbers.length <= 4 ? make("code", {}, text)
       : make("details", {}, make("summary", {}, make("code", {}, `${row.numbers.slice(0, 2).map((value) => value.toPrecision(3)).join(", ")}, …`)), make("code", {}, text));
     const guess = row.stands_out ? make("span", { className: "out" }, "really rated") : "made up";
-    return make("tr", {}, make("th", { scope: "row" }, row.title), make("td", {}, cell),
+    return make("tr", {}, make("th", { scope: "row" }, row.title, cell),
       make("td", { className: "right number" }, row.amplitude.toPrecision(2)), make("td", {}, guess),
       make("td", {}, row.rating === null ? "not rated" : `your ${row.rating}`));
   }));
