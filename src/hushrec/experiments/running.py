@@ -279,7 +279,7 @@ def _setting_record(prepared: Prepared, number: int, rows: list[Record]) -> Reco
     plan = prepared.plans[number]
     settings, budget = plan.settings, rows[number]["budget"]
     return {
-        "label": setting_label(settings.protocol, budget) + _special_label(plan),
+        "label": _label(plan, budget),
         "model": settings.model,
         "protocol": settings.protocol,
         "engine": settings.chosen_engine,
@@ -292,9 +292,11 @@ def _setting_record(prepared: Prepared, number: int, rows: list[Record]) -> Reco
     }
 
 
-def _special_label(plan: Plan) -> str:
+def _label(plan: Plan, budget: Record) -> str:
+    if plan.groups:
+        return f"{plan.settings.protocol}, {len(plan.groups)} budget groups"
     weight = "" if plan.data_weight is None else f", N={plan.data_weight:g}"
-    return weight + (f", {len(plan.groups)} budget groups" if plan.groups else "")
+    return setting_label(plan.settings.protocol, budget) + weight
 
 
 def _plain_plan(plan: Plan) -> Record:
