@@ -59,7 +59,8 @@ def kernels_agree(grid: Grid) -> bool:
 def curves_agree(grid: Grid) -> bool:
     """Ten rounds of a split's curves: as close as two draws of the same version come to each other.
 
-    Where nothing is drawn but noise (plain, isgld) that is rounding; with fakes, 0.02 in a round has been seen.
+    Where nothing is drawn but noise (plain, isgld) that is rounding (0.006 in round 2 and 0.0005 in round 10 on an H200);
+    with fakes, 0.02 in a round has been seen.
     """
     few = first_runs(grid, 22, 10)
     plain, quick = (run_grid(few, kernels=kernels).curve for kernels in ("dense", "fused"))
@@ -67,7 +68,7 @@ def curves_agree(grid: Grid) -> bool:
     for run, one, other in zip(few.runs, plain, quick, strict=True):
         worst, last = np.abs(one - other).max(), abs(one[-1] - other[-1])
         drawn = run["protocol"] == "sdcf"
-        fine = bool(worst < (0.05 if drawn else 0.005) and last < (0.02 if drawn else 0.005))
+        fine = bool(worst < (0.05 if drawn else 0.01) and last < (0.02 if drawn else 0.002))
         good &= fine
         budget = {name: run[name] for name in ("epsilon", "clamp", "epsilon_i", "epsilon_g") if name in run}
         print(
