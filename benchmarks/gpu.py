@@ -59,8 +59,8 @@ def kernels_agree(grid: Grid) -> bool:
 def curves_agree(grid: Grid) -> bool:
     """Ten rounds of a split's curves: as close as two draws of the same version come to each other.
 
-    Where nothing is drawn but noise (plain, isgld) that is rounding (0.006 in round 2 and 0.0005 in round 10 on an H200);
-    with fakes, 0.02 in a round has been seen.
+    Where nothing is drawn but noise (plain, isgld) that is rounding: 0.006 in round 2 and 0.0005 in round 10 on an
+    H200. With fakes, 0.02 in a round has been seen.
     """
     few = first_runs(grid, 22, 10)
     plain, quick = (run_grid(few, kernels=kernels).curve for kernels in ("dense", "fused"))
