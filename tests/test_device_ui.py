@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,11 @@ from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 from hushrec import Device, pages
 from hushrec.audit.rank_one import take_apart
+from hushrec.cli.device import ui
 from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
 from hushrec.device.ui import Page, make_ui
 from hushrec.device.view import View, likeness_between
+from hushrec.errors import ParameterError
 from hushrec.runs import likeness
 
 ROOT = Path(__file__).parents[1]
@@ -183,3 +186,32 @@ def test_the_figures_of_the_levels_are_those_of_the_records() -> None:
     bias = np.mean([split["baselines"]["bias"]["rmse"] for split in told["splits"].values()])
     assert round(float(bias), 3) == WITHOUT_TASTE
     assert f"{len(told['splits'])} splits" in SOURCE
+
+
+def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
+    """`hushrec device ui` says so, and lets the store go."""
+    Device.create(tmp_path / "device").close()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ParameterError, match=f"--port must be free, got {port}. Choose another, or 0."):
+            ui(port=port, store=tmp_path / "device")
+    Device(tmp_path / "device").close()
+
+
+def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: Path) -> None:
+    """At a permanent epoch the page's thread stops with the ledger's sentence; allowed another draw, it goes on."""
+    settings = small_settings(terms={"rounds": 4, "epoch_rounds": 2}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        page = Page(device, take_apart)
+        for words in ("Stopped: selection budget would be exceeded", "All rounds are over"):
+            page.part.start()
+            until = time.monotonic() + 30
+            while page.part.is_on:
+                assert time.monotonic() < until, "taking part did not end"
+                time.sleep(0.02)
+            assert page.part.words.startswith(words)
+            device.raise_budget(16)
+        assert page.part.answered == 4
