@@ -97,8 +97,8 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
         assert page.complaints == []
 
 
-def test_a_server_that_is_away_shows_and_comes_back(browser: Any, tmp_path: Path) -> None:
-    """The page says so in words, keeps working offline, and goes on by itself."""
+def test_a_server_that_is_away_shows(browser: Any, tmp_path: Path) -> None:
+    """The page says so in words, keeps searching offline, and can be told to stop."""
     with contextlib.ExitStack() as stack:
         device = stack.enter_context(new_device(tmp_path / "mine"))
         device._attempts = 2
