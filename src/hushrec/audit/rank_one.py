@@ -62,11 +62,8 @@ def trace(announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport
 
 def take_apart(announcement: ItemVectors, upload: GradientReport, towards: FloatArray | None) -> UploadParts:
     """Direction and amplitudes of one upload; `towards` settles the sign, by default all positive."""
-    terms = announcement.terms
-    step_size = terms.step_size(announcement.round_number)
     vectors = announcement.item_vectors[upload.items].astype(np.float64)
-    prior = step_size * vectors * terms.item_regularization
-    scaled = (upload.gradients + prior) / (step_size * terms.data_weight)
+    scaled, noise = without_prior(announcement, upload)
     direction = first_direction(scaled, towards)
     if direction @ (np.ones_like(direction) if towards is None else towards) < 0:
         direction = -direction
@@ -79,8 +76,17 @@ def take_apart(announcement: ItemVectors, upload: GradientReport, towards: Float
         scores=vectors @ direction,
         item_norms=np.sqrt(np.einsum("ij,ij->i", vectors, vectors)),
         mean_pull=amplitudes @ vectors / len(vectors),
-        noise=1 / (np.sqrt(step_size) * terms.data_weight),
+        noise=noise,
     )
+
+
+def without_prior(announcement: ItemVectors, upload: GradientReport) -> tuple[FloatArray, float]:
+    """X = e uᵀ + noise, one row per item, and the deviation of that noise."""
+    terms = announcement.terms
+    step_size = terms.step_size(announcement.round_number)
+    prior = step_size * announcement.item_vectors[upload.items].astype(np.float64) * terms.item_regularization
+    scaled = (upload.gradients + prior) / (step_size * terms.data_weight)
+    return np.asarray(scaled), float(1 / (np.sqrt(step_size) * terms.data_weight))
 
 
 def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatArray:

@@ -19,7 +19,7 @@ from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.problem import Problem
 from hushrec.training import Settings, task_problem
 
-NOISE_FACTORS = (1.0, 10.0, 100.0, 400.0, 1_000.0, 4_000.0, 10_000.0)
+NOISE_FACTORS = (1.0, 1e2, 1e3, 1e4, 1e5, 1e6)
 BUDGETS_G = (4.0, 1.0, 0.25, 0.0625)
 PEOPLE = 30
 
@@ -48,15 +48,17 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
     for factor in factors:
         problem = task_problem(task, settings)
         louder = replace(problem, terms=replace(problem.terms, data_weight=problem.terms.data_weight / factor))
-        point: dict[str, Any] = {"noise": factor, "cosine, one upload": None, "cosine, ten uploads": None}
-        point |= {"cosine, a stranger's vector": None, "rmse": None}
+        point: dict[str, Any] = {"noise": factor, "rmse": None}
         try:
             observation, truth, engine = _watch(louder, settings.seed)
         except RemoteProtocolError:
             points.append(point)
             continue
-        for attack, name in zip(MODEL, ("cosine, one upload", "cosine, ten uploads"), strict=True):
-            point[name] = float(abs_cosines(attack.guess(observation), truth.user_vectors).mean())
+        for attack in MODEL:
+            point[f"cosine, {attack.name}"] = float(abs_cosines(attack.guess(observation), truth.user_vectors).mean())
+        for existence in (ErrorLikelihood(), ConsistentRatings()):
+            if existence.applies_to(observation):
+                point[f"AUC, {existence.name}"] = _mean_auc(existence, observation, truth)
         strangers = np.roll(truth.user_vectors, 1, axis=0)
         point["cosine, a stranger's vector"] = float(abs_cosines(strangers, truth.user_vectors).mean())
         point["rmse"] = task.metrics(problem.model, engine.user_vectors, engine.item_vectors)["rmse"]
@@ -76,11 +78,15 @@ def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] 
         observation, truth, engine = _watch(task_problem(task, chosen), settings.seed)
         point: dict[str, Any] = {"epsilon_g": epsilon_g}
         for attack in attacks:
-            areas = [auc(row, labels) for row, labels in zip(attack.guess(observation), truth.rated, strict=True)]
-            point[attack.name] = float(np.nanmean(areas))
+            point[attack.name] = _mean_auc(attack, observation, truth)
         point["rmse"] = task.metrics(engine.problem.model, engine.user_vectors, engine.item_vectors)["rmse"]
         points.append(point)
     return points
+
+
+def _mean_auc(attack: Attack, observation: Observation, truth: Truth) -> float:
+    areas = [auc(row, labels) for row, labels in zip(attack.guess(observation), truth.rated, strict=True)]
+    return float(np.nanmean(areas))
 
 
 def _watch(problem: Problem, seed: int) -> tuple[Observation, Truth, Any]:

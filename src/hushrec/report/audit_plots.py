@@ -27,7 +27,7 @@ def sweep_plot(points: Sequence[Mapping[str, float | None]], across: str) -> str
         names = [name for name in points[0] if name not in (across, "rmse")]
         places = [point[across] for point in points]
         for number, name in enumerate(names):
-            values = [math.nan if point[name] is None else point[name] for point in points]
+            values = [point.get(name, math.nan) for point in points]
             left.plot(places, values, "o-", color=SERIES[number % len(SERIES)], label=name)
         errors = [math.nan if point["rmse"] is None else point["rmse"] for point in points]
         right.plot(places, errors, "o-", color=INK)
