@@ -273,7 +273,7 @@ def test_what_clients_and_server_would_refuse_is_refused() -> None:
     """Vectors and gradients of absurd size, a round too many, an impossible budget, a user who is not there."""
     wild = CpuEngine(problem_of(Plain(), step=1e4))
     wild.restore({**wild.state(), "user_vectors": wild.state()["user_vectors"] * 50})
-    with pytest.raises(RemoteProtocolError, match=r"gradients must have norms up to .* round 1 have not"):
+    with pytest.raises(RemoteProtocolError, match=r"errors times user vectors .* up to 250, .* round 1 have not"):
         wild.run_round()
     large = CpuEngine(problem_of(Plain()))
     state = large.state()
