@@ -36,7 +36,7 @@ from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
 from hushrec.server import LARGEST_GRADIENT
 
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
-REPORTS_PER_SUM = 16  # of an item in a block, so that clearing and adding up blocks costs little beside them
+REPORTS_PER_SUM = 32  # of an item in a block, so that clearing and adding up blocks costs little beside them
 REGISTER_BYTES = 64
 
 
@@ -461,12 +461,16 @@ def _thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
 
 
 def _block_borders(problem: Problem) -> IntArray:
-    """Cuts the users into blocks of about equal work; their number depends on the problem, never on the machine."""
+    """Cuts the users into blocks of about equal work; their number depends on the problem, never on the machine.
+
+    It is a power of two, which most numbers of cores share evenly.
+    """
     z = problem.terms.reports_per_client
     counts = problem.rated_counts
     work = np.cumsum(counts if z is None else np.where(counts > 0, counts + z, 0))
     n_reports = len(problem.items) if z is None else len(problem.active_users) * z
-    n_blocks = int(np.clip(n_reports / (REPORTS_PER_SUM * problem.n_items), FEWEST_BLOCKS, MOST_BLOCKS))
+    wanted = np.clip(n_reports / (REPORTS_PER_SUM * problem.n_items), FEWEST_BLOCKS, MOST_BLOCKS)
+    n_blocks = 2 ** int(np.log2(wanted))
     cuts = np.searchsorted(work, work[-1] * np.arange(1, n_blocks) / n_blocks)
     return np.concatenate([[0], cuts, [problem.n_users]]).astype(np.int64)
 

@@ -21,7 +21,7 @@ SPARSE = 0.02  # probabilities below it are drawn by gaps
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _WORD = np.uint64(64)
-_CHUNK = 512  # random words drawn at a time; even
+_CHUNK = 64  # random words drawn at a time; even
 _JOINT = 8  # highest bits that are compared for all items together; even
 _REST_BLOCK, _SUBSET_BLOCK = 2**30, 2**31  # far behind the blocks that come first
 

@@ -1,0 +1,112 @@
+"""One private `sdcf` round against one epoch of Surprise's SVD, which is not private, in alternation.
+
+    python benchmarks/surprise_svd.py [--peer PYTHON] [--turns 7] [--data ml-1m]
+
+`--peer` is a Python that has `scikit-surprise` (the extra `bench`), if not this one. Same 50 factors, same training
+part. Surprise visits ratings user by user, but its ratings lie in memory in the order in which they were
+fed: in the split's random order, as any random split feeds them, or sorted by user. An epoch is the
+difference between the quickest fit of three epochs and of one, halved, so that preparations do not count.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measure import best, timed, write_record
+
+FACTORS = 50
+
+
+def worker(file: str) -> None:
+    """The peer's side: answers each order named on stdin with the seconds of fits of one and of three epochs."""
+    import numpy as np
+    from surprise import SVD, Reader
+    from surprise.dataset import DatasetAutoFolds
+
+    with np.load(file) as arrays:
+        users, items, values = arrays["users"], arrays["items"], arrays["values"]
+    orders = {"random": np.arange(len(users)), "user": np.lexsort((items, users))}
+    data = DatasetAutoFolds.__new__(DatasetAutoFolds)
+    data.reader = Reader(rating_scale=(1, 5))
+    trainsets = {}
+    for name, rows in orders.items():
+        fed = zip(users[rows].tolist(), items[rows].tolist(), values[rows].tolist(), [None] * len(rows), strict=True)
+        trainsets[name] = data.construct_trainset(list(fed))
+
+    def fit(order: str, epochs: int) -> dict[str, float]:
+        return timed(lambda: SVD(n_factors=FACTORS, n_epochs=epochs, random_state=0).fit(trainsets[order]))
+
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        print(json.dumps([fit(line.strip(), epochs) for epochs in (1, 3)]), flush=True)
+
+
+def main() -> None:
+    """Alternates rounds of `sdcf` and `plain` with epochs in both orders."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--peer", default=sys.executable)
+    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--data", default="ml-1m")
+    parser.add_argument("--worker")
+    options = parser.parse_args()
+    if options.worker:
+        worker(options.worker)
+        return
+
+    import numpy as np
+
+    from hushrec.data import load
+    from hushrec.training import Run, Settings
+
+    ratings = load(options.data)
+    rounds = 3 * options.turns + 2
+    runs = {name: Run(ratings, Settings(protocol=name, factors=FACTORS, rounds=rounds)) for name in ("sdcf", "plain")}
+    users, items, values = runs["plain"].task.training()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "training.npz"
+        np.savez(file, users=users, items=items, values=values)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        command = [options.peer, __file__, "--worker", str(file)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        ) as peer:
+            assert peer.stdin is not None
+            assert peer.stdout is not None
+            peer.stdout.readline()
+            seconds: dict[str, list[dict[str, float]]] = {}
+            for run in runs.values():
+                run.engine.run_round()  # compiles
+                run.engine.run_round()
+            for _ in range(options.turns):
+                for name, run in runs.items():
+                    seconds.setdefault(name, []).extend(timed(run.engine.run_round) for _ in range(3))
+                for order in ("random", "user"):
+                    peer.stdin.write(order + "\n")
+                    peer.stdin.flush()
+                    one, three = json.loads(peer.stdout.readline())
+                    seconds.setdefault(f"{order} order, one epoch", []).append(one)
+                    seconds.setdefault(f"{order} order, three epochs", []).append(three)
+            peer.stdin.close()
+    found = {name: best(turns) for name, turns in seconds.items()}
+    for order in ("random", "user"):
+        one, three = found.pop(f"{order} order, one epoch"), found.pop(f"{order} order, three epochs")
+        found[f"surprise, {order} order"] = {clock: (three[clock] - one[clock]) / 2 for clock in one}
+    ratios = {
+        f"{name} against surprise, {order} order": {
+            clock: found[f"surprise, {order} order"][clock] / found[name][clock] for clock in ("wall", "processor")
+        }
+        for name in runs
+        for order in ("random", "user")
+    }
+    write_record(
+        f"surprise-{options.data}",
+        {"ratings": len(users), "factors": FACTORS, "turns": options.turns, "seconds": found, "ratios": ratios},
+    )
+
+
+if __name__ == "__main__":
+    main()
