@@ -71,7 +71,11 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
             rate(page, f"Item-{50 + n}", stars)
         page.wait_for_selector("#own-head:text-is('Your ratings (6)')")
         page.wait_for_selector("#part:enabled")
-        assert device._store.ratings() == {f"item-{50 + n}": float(s) for n, s in enumerate((5, 4, 1, 5, 2, 3))}
+        wanted = {f"item-{50 + n}": float(s) for n, s in enumerate((5, 4, 1, 5, 2, 3))}
+        until = time.monotonic() + 20
+        while device._store.ratings() != wanted and time.monotonic() < until:
+            page.wait_for_timeout(100)  # the last presses are still on their way
+        assert device._store.ratings() == wanted
         page.click("#part")
         fleet = [stack.enter_context(new_device(tmp_path / f"device-{n}", seed=n)) for n in range(2)]
         for other in fleet:

@@ -324,8 +324,11 @@ def test_a_store_restored_from_before_its_first_round_pays_for_the_lost_draw(tmp
 
 
 def test_two_copies_that_answer_the_same_round_at_once_are_found_out(tmp_path: Path) -> None:
-    """The second answer has other bytes: the server refuses it, and that copy refuses to go on."""
-    with live_server(tmp_path, small_settings(rounds={"min_devices": 2})) as live:
+    """The second answer has other bytes: the server refuses it, and that copy refuses to go on.
+
+    Ten items a round, because two answers that choose none would be the same bytes.
+    """
+    with live_server(tmp_path, small_settings(terms={"reports_per_client": 10}, rounds={"min_devices": 2})) as live:
         with new_device(tmp_path / "a") as device, RawDevice(live):
             device.join(live.url)
         shutil.copytree(tmp_path / "a", tmp_path / "b")

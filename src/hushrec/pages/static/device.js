@@ -95,7 +95,15 @@ function stars(item, place) {
   return set;
 }
 
-async function rate(item, value) {
+// One after the other: of several quick presses the last must be the one that stands.
+let saved = Promise.resolve();
+
+function rate(item, value) {
+  saved = saved.then(() => save(item, value));
+  return saved;
+}
+
+async function save(item, value) {
   try {
     await ask("rate", { item, value });
   } catch (error) {
