@@ -227,8 +227,11 @@ def test_a_grid_file_is_written_for_another_machine(tmp_path):
     assert len(grid.runs) == 14
     n = len(grid.runs)
     result = GridResult(
-        np.full((n, 3), 0.9), np.full(n, 0.7), np.ones((n, 2)), np.ones(n),
-        {"device": "a GPU", "torch": "2", "seconds": 7.0, "run_settings": grid.runs[::-1]},
+        np.full((n, 3), 0.9), np.full((n, 2), 0.9), np.ones((n, 2)), np.ones(n),
+        {
+            "device": "a GPU", "versions": {"torch": "2"}, "seconds": 7.0, "runs": n, "metrics": ["rmse", "mae"],
+            "run_settings": grid.runs[::-1],
+        },
     )  # fmt: skip
     result.save(tmp_path / "result.npz")
     out = tmp_path / "records"
@@ -236,9 +239,80 @@ def test_a_grid_file_is_written_for_another_machine(tmp_path):
     assert collected.code == 0, collected.err
     records = read_records(out / "small")
     assert {round(record["metrics"]["rmse"], 6) for record in records} == {0.9}
-    assert records[0]["machine"] == "a GPU, torch 2"
+    assert (records[0]["machine"], records[0]["versions"]["torch"]) == ("a GPU", "2")
+    assert {record["engine"] for record in records} == {"gpu"}
     assert records[0]["seconds"] == 0.5
     result.about["run_settings"] = grid.runs[1:]
     result.save(tmp_path / "result.npz")
     wrong = run("experiment", str(path), "--collect", str(tmp_path / "result.npz"), "--out", str(tmp_path))
     assert "the result lacks run 1 of 14" in wrong.err
+
+
+RANKING = """
+name = "ranking"
+title = "Pairs"
+[data]
+set = "synthetic"
+[splits]
+count = 2
+[run]
+model = "bpr"
+factors = 3
+rounds = 4
+measure_every = 2
+[[curves]]
+protocol = "plain"
+[[curves]]
+protocol = "sdcf"
+epsilon_i = [4.0, 1.0]
+"""
+
+
+def test_ranking_runs_as_one_batch(tmp_path):
+    """A grid of `bpr` on engine gpu: the same rounds measured, metrics and splits as on the cores, AUC within 0.05."""
+    pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
+    gpu = RANKING.replace("factors = 3", 'factors = 3\nengine = "gpu"')
+    batch = read_records(run_experiment(prepare(write(tmp_path, gpu)), tmp_path / "gpu"))
+    cores = read_records(run_experiment(prepare(write(tmp_path, RANKING)), tmp_path / "cpu"))
+    for ours, theirs in zip(batch, cores, strict=True):
+        assert [point["round"] for point in ours["curve"]] == [1, 2, 4]
+        assert ours["metrics"].keys() == theirs["metrics"].keys()
+        assert ours["metrics"]["auc"] == pytest.approx(theirs["metrics"]["auc"], abs=0.05)
+        assert ours["curve"][-1]["auc"] == pytest.approx(ours["metrics"]["auc"], abs=1e-6)
+        assert ours["baselines"] == theirs["baselines"]
+    assert {record["engine"] for record in batch} == {"gpu"}
+
+
+@pytest.mark.parametrize("text", [FILE, RANKING], ids=["ratings", "ranking"])
+def test_with_validation_nothing_of_the_test_part_is_seen(tmp_path, text):
+    """Trained and measured inside the training part; so is the grid for another machine."""
+    plain = prepare(write(tmp_path, text), n_splits=1)
+    inside = prepare(write(tmp_path, text.replace("count = 2", "count = 2\nvalidation = true")), n_splits=1)
+    held_out = pairs_of(plain.task(plain.plans[0]), "test")
+    task = inside.task(inside.plans[0])
+    assert not held_out & (pairs_of(task, "train") | pairs_of(task, "test"))
+    grid = running.make_grid(inside)
+    assert not held_out & set(zip(grid.users.tolist(), grid.items.tolist(), strict=True))
+    assert grid.held_out.sum() == len(task.split.test)
+    assert inside.plans[0].validation
+    assert running._plain_plan(inside.plans[0])["validation"]
+
+
+def pairs_of(task, part):
+    """(user, item) of the rows of one part of a task's split."""
+    rows = getattr(task.split, part)
+    return set(zip(task.ratings.users[rows].tolist(), task.ratings.items[rows].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("rounds = 4", "rounds = [4, 5]"), "must share model, factors, rounds"),
+        (("count = 2", "count = 2\nvalidation = true"), "with splits.validation must hold one split"),
+        (('protocol = "plain"', 'protocol = "plain"\ndata_weight = 2.0'), "model mf or bpr without groups"),
+    ],
+)
+def test_what_no_grid_can_hold_is_refused(tmp_path, change, message):
+    """Runs of different lengths, validation parts that differ, and what only engine cpu does."""
+    with pytest.raises(ParameterError, match=message):
+        running.make_grid(prepare(write(tmp_path, RANKING.replace(*change))))

@@ -17,7 +17,8 @@ torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install
 
 from hushrec.budget.calibrate import calibrate_selection, fake_error_bound  # noqa: E402
 from hushrec.engines import dense, make_engine  # noqa: E402
-from hushrec.engines.gpu import GpuBatch, GpuEngine, HeldOut, runs_at_once  # noqa: E402
+from hushrec.engines.gpu import GpuBatch, GpuEngine, runs_at_once  # noqa: E402
+from hushrec.engines.held_out import HeldOut  # noqa: E402
 from hushrec.engines.placement import kept_under_caps, training_values  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
@@ -57,8 +58,8 @@ def test_with_the_draws_of_real_clients_a_round_is_the_same(protocol):
     values, vectors = batch._values[0], (batch.user_vectors[0], batch.item_vectors[0])
     users = dense.user_sums(values, batch._counts[0], *vectors)
     items = dense.item_sums(values, torch.tensor(selected), torch.tensor(fakes), *vectors)
-    one = [type(sums)(*(entry[None] for entry in vars(sums).values())) for sums in (users, items)]
-    batch._apply(*one, torch.tensor(user_noise)[None], torch.tensor(item_noise)[None])
+    sums = dense.ItemSums(*(entry[None] for entry in vars(items).values()))
+    batch._apply(users.gradients[None], sums, torch.tensor(user_noise)[None], torch.tensor(item_noise)[None])
     np.testing.assert_allclose(batch.user_vectors[0], reference.user_vectors, rtol=1e-9)
     np.testing.assert_allclose(batch.item_vectors[0], reference.item_vectors, rtol=1e-9)
     np.testing.assert_allclose(batch.value_rho()[0], reference.value_rho(), rtol=1e-9)
@@ -213,6 +214,7 @@ def test_batches_that_do_not_fit_are_cut():
     shape = (6040, 3706, 50)
     assert runs_at_once(*shape, 10 * 10**9) < runs_at_once(*shape, 100 * 10**9)
     assert runs_at_once(*shape, 10 * 10**9) < runs_at_once(*shape, 10 * 10**9, runs_per_set=20)
+    assert runs_at_once(*shape, 10 * 10**9, n_pairs=10**6) < runs_at_once(*shape, 10 * 10**9)
     with pytest.raises(ParameterError, match=r"needs .* GB of device memory, and 0\.1 GB are free"):
         runs_at_once(*shape, 10**8)
 
@@ -225,9 +227,9 @@ def test_what_cannot_run_in_a_batch_is_refused():
     class Other(MatrixFactorization):
         name = "other"
 
-    with pytest.raises(ParameterError, match="engine gpu runs model mf, got other"):
+    with pytest.raises(ParameterError, match="engine gpu runs models mf and bpr, got other"):
         GpuEngine(dataclasses.replace(problem, model=Other(3)))
-    with pytest.raises(ParameterError, match="must have the same users, items and factors"):
+    with pytest.raises(ParameterError, match="must have the same model, users, items and factors"):
         GpuBatch([problem, small_problem(SDCF, n_items=21)])
 
 
@@ -256,10 +258,11 @@ from hushrec.experiments.grid import Grid, run_grid
 users, items = np.nonzero(np.ones((6, 5)))
 keep = (users + items) % 3 > 0
 users, items = users[keep], items[keep]
-run = dict(model="mf", protocol="sdcf", epsilon_i=4.0, epsilon_g=1.0, factors=2, rounds=2, step=0.3, split=0, seed=0)
-grid = Grid(6, 5, users, items, 1.0 + users % 5, (np.arange(len(users)) % 5 == 0)[None], [run])
-print(run_grid(grid, device="cpu").curve.shape)
+shared = dict(protocol="sdcf", epsilon_i=4.0, factors=2, rounds=2, step=0.3, split=0, seed=0)
+for model in (dict(model="mf", epsilon_g=1.0), dict(model="bpr")):
+    grid = Grid(6, 5, users, items, 1.0 + users % 5, (np.arange(len(users)) % 5 == 0)[None], [shared | model])
+    print(run_grid(grid, device="cpu").curve.shape)
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert result.stdout.strip() == "(1, 2)", result.stderr
+    assert result.stdout.split("\n")[:2] == ["(1, 2)"] * 2, result.stderr
     assert {"polars", "pydantic", "typer", "matplotlib", "cryptography"} <= blocked

@@ -48,7 +48,11 @@ def ranking_metrics(
     """
     if not len(users) == len(held_out) > 0 or k < 1:
         raise ValueError(f"there must be one held-out item per user, at least one, and k at least 1, got {k}.")
-    above, tied, others = _held_out_ranks(score, users, held_out, starts, rated_items)
+    return metrics_of_ranks(*_held_out_ranks(score, users, held_out, starts, rated_items), k)
+
+
+def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int = 10) -> dict[str, float]:
+    """The means of `ranking_metrics` from g, t and c of every held-out item."""
     discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
     first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
     hits = (last - first) / (tied + 1)

@@ -26,7 +26,8 @@ def experiment(
 ) -> None:
     """Runs a grid of settings and splits; keeps a record of every run. Everything is checked before the first one."""
     from hushrec.experiments.grid import GridResult
-    from hushrec.experiments.running import grid_rows, make_grid, prepare, run_experiment, store
+    from hushrec.experiments.running import collect as collect_grid
+    from hushrec.experiments.running import make_grid, prepare, run_experiment
 
     prepared = prepare(file, data_dir=data_dir, n_splits=splits)
     if export is not None:
@@ -34,10 +35,8 @@ def experiment(
         say(f"{len(prepared.plans)} runs: {export}. Run it with: python -m hushrec.experiments.grid OUT {export}")
         return
     if collect is not None:
-        result = GridResult.load(collect)
         folder = out / prepared.experiment.name
-        about = result.about
-        store(prepared, grid_rows(prepared, result), folder, f"{about['device']}, torch {about['torch']}")
+        collect_grid(prepared, GridResult.load(collect), folder)
     else:
         with _bar(prepared.experiment.name) as progress:
             folder = run_experiment(prepared, out, jobs=jobs, resume=resume, progress=progress)

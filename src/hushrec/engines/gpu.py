@@ -1,4 +1,4 @@
-"""Many runs of matrix factorization at once in PyTorch: budgets × splits × seeds, on one GPU or on the CPU.
+"""Many runs of `mf` or `bpr` at once in PyTorch: budgets × splits × seeds, on one GPU or on the CPU.
 
 Equal in distribution to `reference`, with its own random numbers: keyed (seed, purpose, round), so that neither the
 other runs of a batch nor the way a batch is cut changes a run beyond rounding. The noise of c reports is one
@@ -6,14 +6,14 @@ normal draw of c times the variance; which cells are selected is drawn for all o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from hushrec.engines import State, dense
+from hushrec.engines import State, dense, pairs
+from hushrec.engines.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
 from hushrec.engines.placement import kept_under_caps, selection_choices, training_key, training_values
 from hushrec.errors import ParameterError
 from hushrec.problem import Problem
@@ -22,19 +22,10 @@ from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
 RESERVE = 0.8  # share of the free memory that a batch may plan with
 
 
-@dataclass(frozen=True, eq=False)
-class HeldOut:
-    """Held-out ratings on the scale 1 to 5, one row per split; all splits hold out the same number."""
-
-    users: IntArray  # (n_splits, n_tests)
-    items: IntArray
-    values: FloatArray
-
-
 class GpuBatch:
     """Runs on the same users and items, one round of all of them at a time.
 
-    `kernels` is `fused` (Triton, on a GPU) or `dense` (plain PyTorch); None takes the first where it can.
+    `kernels` is `fused` (Triton, `mf` on a GPU) or `dense` (plain PyTorch); None takes the first where it can.
     """
 
     def __init__(
@@ -50,7 +41,11 @@ class GpuBatch:
             check_supported(problem, problems[0])
         self.problems = list(problems)
         self.device = torch.device(device or default_device())
-        self.kernels = kernels or ("fused" if self.device.type == "cuda" else "dense")
+        self.one_class = problems[0].model.one_class
+        fusable = self.device.type == "cuda" and not self.one_class
+        self.kernels = kernels or ("fused" if fusable else "dense")
+        if self.one_class and self.kernels == "fused":
+            raise ParameterError("kernels of model bpr must be dense, got fused.")
         self.round_number = 0
         self._dtype = dtype
         self._precision = precision
@@ -74,11 +69,12 @@ class GpuBatch:
         """One round of every run: users and items both move from where they stood at its start."""
         self.round_number += 1
         self._redraw_bits()
-        if self.kernels == "fused":
-            users, items = self._fused_sums()
+        if self.one_class:
+            user_gradients, items = self._pair_sums()
         else:
-            users, items = self._dense_sums()
-        self._apply(users, items, *self._noises(items.counts))
+            users, items = self._fused_sums() if self.kernels == "fused" else self._dense_sums()
+            user_gradients = users.gradients
+        self._apply(user_gradients, items, *self._noises(items.counts))
 
     def value_rho(self) -> FloatArray:
         """Realized zCDP loss of the gradient values, `(n_runs, n_users)`."""
@@ -89,7 +85,11 @@ class GpuBatch:
         rounds_of_clients = (self._counts > 0).sum(-1) * max(self.round_number, 1)
         return np.asarray((self._reports / rounds_of_clients).cpu().double().numpy())
 
-    def held_out_errors(self, tests: "PlacedHeldOut") -> FloatArray:
+    def place_held_out(self, tests: HeldOut, splits: Sequence[int]) -> PlacedHeldOut:
+        """Held-out ratings on the device; run b is measured on row `splits[b]`."""
+        return place_held_out(tests, splits, self.device, self._dtype)
+
+    def held_out_errors(self, tests: PlacedHeldOut) -> FloatArray:
         """Root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
         if self.kernels == "fused":
             from hushrec.engines import fused
@@ -98,20 +98,16 @@ class GpuBatch:
                 tests.users, tests.items, tests.values, tests.splits, self.user_vectors, self.item_vectors
             )
             return np.asarray(torch.stack([square.sqrt(), absolute], 1).cpu().double().numpy())
-        rows = []
-        for run, split in enumerate(tests.splits.tolist()):
-            u, v = self.user_vectors[run][tests.users[split]], self.item_vectors[run][tests.items[split]]
-            error = (tests.values[split] - (u * v).sum(-1)).double()
-            rows.append([float((error**2).mean().sqrt()), float(error.abs().mean())])
-        return np.array(rows)
+        return rating_errors(tests, self.user_vectors, self.item_vectors)
 
-    def place_held_out(self, tests: HeldOut, splits: Sequence[int]) -> "PlacedHeldOut":
-        """Held-out ratings on the device; run b is measured on row `splits[b]`."""
-        return PlacedHeldOut(
-            torch.as_tensor(tests.users, device=self.device),
-            torch.as_tensor(tests.items, device=self.device),
-            torch.as_tensor(tests.values, dtype=self._dtype, device=self.device),
-            torch.tensor(splits, device=self.device),
+    def held_out_ranks(self, tests: PlacedHeldOut) -> IntArray:
+        """Of every run's held-out items: unrated ones above, tied, and besides; `(n_runs, 3, n_tests)`."""
+        splits = tests.splits.tolist()
+        return np.stack(
+            [
+                held_out_ranks(tests.users[split], tests.items[split], self._is_rated(run), *self._vectors(run))
+                for run, split in enumerate(splits)
+            ]
         )
 
     def state(self) -> State:
@@ -164,6 +160,35 @@ class GpuBatch:
         fakes = law.errors(self._uniform(run, Purpose.FAKE_ERRORS)).to(self._dtype)
         return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
 
+    def _pair_sums(self) -> tuple[torch.Tensor, dense.ItemSums]:
+        """Σ s (v_j − v_j') of every user, and the sums of what the server receives; run by run."""
+        both = [self._pair_sums_of(run) for run in self._runs]
+        columns = zip(*(vars(items).values() for _, items in both), strict=True)
+        return torch.stack([pull for pull, _ in both]), dense.ItemSums(*(torch.stack(rows) for rows in columns))
+
+    def _pair_sums_of(self, run: int) -> tuple[torch.Tensor, dense.ItemSums]:
+        profiles, vectors = self._profiles[self._set_numbers[run]], self._vectors(run)
+        partners = profiles.unrated_items(profiles.users, self._pair_draws(run, Purpose.USER_PAIRS, profiles.users))
+        errors, pull = pairs.own_pairs(profiles, partners, *vectors)
+        if self.problems[run].protocols[0].selects:
+            reports = self._selected_reports(run, profiles)
+        else:
+            reports = pairs.both_ends(profiles, partners, errors)
+        return pull, pairs.item_sums(reports, vectors[0], self.n_items)
+
+    def _selected_reports(self, run: int, profiles: pairs.Profiles) -> pairs.Reports:
+        assert self._bits is not None
+        uniform = self._uniform(run, Purpose.SELECTION)
+        selected = dense.select_cells(self._bits[run], self._zero[run], self._one[run], uniform)
+        users, items = selected.nonzero(as_tuple=True)
+        is_rated = self._is_rated(run)[users, items]
+        draws = self._pair_draws(run, Purpose.SELECTED_PAIRS, users)
+        partners = pairs.selected_partners(profiles, users, is_rated, draws)
+        return pairs.selected_reports(users, items, partners, is_rated, *self._vectors(run))
+
+    def _is_rated(self, run: int) -> torch.Tensor:
+        return ~self._values[self._set_numbers[run]].isnan()
+
     def _vectors(self, run: int) -> tuple[torch.Tensor, torch.Tensor]:
         return self.user_vectors[run], self.item_vectors[run]
 
@@ -175,15 +200,15 @@ class GpuBatch:
         return users, items
 
     def _apply(
-        self, users: dense.UserSums, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
+        self, user_gradients: torch.Tensor, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
     ) -> None:
-        """Moves all users and items by their sums; who rated nothing and what nobody reported stays."""
+        """Moves all users and items by their sums; who takes no part and what nobody reported stays."""
         eta, weight = self._step_sizes(), self._weights
         h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
         squared_norms = (self.user_vectors**2).sum(-1)
         self._value_rho += (eta * weight**2)[..., 0] / 2 * items.squares * squared_norms  # Σ ‖η N e u‖² / 2η
         self._reports += items.counts.sum(-1)
-        user_step = weight * users.gradients / h.clamp_min(1) - self.user_vectors * self._user_prior
+        user_step = weight * user_gradients / h.clamp_min(1) - self.user_vectors * self._user_prior
         item_step = weight * items.gradients / c.clamp_min(1) - self.item_vectors * self._item_prior
         self.user_vectors = self.user_vectors + torch.where(h > 0, eta * user_step + user_noise, 0.0)
         self.item_vectors = self.item_vectors + torch.where(c > 0, eta * item_step + item_noise, 0.0)
@@ -202,6 +227,11 @@ class GpuBatch:
     def _uniform(self, run: int, purpose: Purpose, round_number: int | None = None) -> torch.Tensor:
         self._generator.manual_seed(self._key(run, purpose, round_number))
         return torch.rand((self.n_users, self.n_items), generator=self._generator, device=self.device)
+
+    def _pair_draws(self, run: int, purpose: Purpose, like: torch.Tensor) -> torch.Tensor:
+        """A uniform number for each of a list, in float64: a partner is one of thousands, and none may be likelier."""
+        self._generator.manual_seed(self._key(run, purpose))
+        return torch.rand(len(like), generator=self._generator, dtype=torch.float64, device=self.device)
 
     def _normal(self, purpose: Purpose, rows: int) -> torch.Tensor:
         noise = torch.empty(
@@ -257,12 +287,14 @@ class GpuBatch:
         """Training values of each *distinct* training set; a run names its set by number."""
         keys = [training_key(problem) for problem in self.problems]
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        self._sets = torch.tensor([distinct[key] for key in keys], device=self.device)
+        self._set_numbers = [distinct[key] for key in keys]
+        self._sets = torch.tensor(self._set_numbers, device=self.device)
         self._values = torch.full(
             (len(distinct), self.n_users, self.n_items), torch.nan, dtype=self._dtype, device=self.device
         )
-        for key, number in distinct.items():
-            problem = self.problems[keys.index(key)]
+        firsts = [self.problems[keys.index(key)] for key in distinct]
+        self._profiles = [pairs.place_profiles(problem, self.device) for problem in firsts] if self.one_class else []
+        for number, problem in enumerate(firsts):
             users = torch.as_tensor(np.repeat(np.arange(problem.n_users), problem.rated_counts), device=self.device)
             items = torch.as_tensor(problem.items, device=self.device)
             self._values[number, users, items] = self._tensor(training_values(problem))
@@ -280,19 +312,9 @@ class GpuBatch:
         self._weights = self._tensor([entry.data_weight for entry in terms])[:, None, None]
         self._user_prior = self._tensor([entry.user_regularization for entry in terms])[:, None, :]
         self._item_prior = self._tensor([entry.item_regularization for entry in terms])[:, None, :]
-        self._counts = self._tensor([problem.rated_counts for problem in self.problems])  # h, (b, n)
+        self._counts = self._tensor([_active_counts(problem) for problem in self.problems])  # (b, n)
         choices = [selection_choices(problem) for problem in self.problems]
         self._flip, self._zero, self._one, self._epsilon_g = (self._tensor(rows) for rows in zip(*choices, strict=True))
-
-
-@dataclass(frozen=True, eq=False)
-class PlacedHeldOut:
-    """A `HeldOut` on the device, and which row of it each run is measured on."""
-
-    users: torch.Tensor
-    items: torch.Tensor
-    values: torch.Tensor
-    splits: torch.Tensor
 
 
 class GpuEngine:
@@ -339,29 +361,40 @@ def default_device() -> str:
 
 def check_supported(problem: Problem, first: Problem) -> None:
     """Refuses what this engine cannot run, or cannot run in one batch."""
-    if problem.model.name != "mf":
-        raise ParameterError(f"engine gpu runs model mf, got {problem.model.name}. Use engine cpu.")
-    shapes = [(entry.n_users, entry.n_items, entry.model.n_factors) for entry in (problem, first)]
+    if problem.model.name not in ("mf", "bpr"):
+        raise ParameterError(f"engine gpu runs models mf and bpr, got {problem.model.name}. Use engine cpu.")
+    shapes = [(entry.model.name, entry.n_users, entry.n_items, entry.model.n_factors) for entry in (problem, first)]
     if shapes[0] != shapes[1]:
         raise ParameterError(
-            f"runs of one batch must have the same users, items and factors, got {shapes[0]} and {shapes[1]}."
+            f"runs of one batch must have the same model, users, items and factors, got {shapes[0]} and {shapes[1]}."
         )
 
 
-def runs_at_once(n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1) -> int:
+def runs_at_once(
+    n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1, n_pairs: int = 0
+) -> int:
     """How many runs fit: training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
 
-    The plain version works on one run at a time, with about eight numbers per cell.
+    The plain version works on one run at a time, with about eight numbers per cell, and per pair with eight vectors
+    and sixteen numbers of 8 bytes.
     """
     cells = n_users * n_items
     one_run = cells * (1 + 4 / runs_per_set) + 4 * 8 * n_factors * (n_users + n_items)
-    fitting = int((RESERVE * free_bytes - 8 * 4 * cells) / one_run)
+    temporary = 8 * 4 * cells + (8 * 4 * n_factors + 16 * 8) * n_pairs
+    fitting = int((RESERVE * free_bytes - temporary) / one_run)
     if fitting < 1:
         raise ParameterError(
-            f"a run of {n_users} users and {n_items} items needs {(one_run + 32 * cells) / RESERVE / 1e9:.3g} GB of"
+            f"a run of {n_users} users and {n_items} items needs {(one_run + temporary) / RESERVE / 1e9:.3g} GB of"
             f" device memory, and {free_bytes / 1e9:.3g} GB are free. Use engine cpu."
         )
     return fitting
+
+
+def _active_counts(problem: Problem) -> IntArray:
+    """The h of every user who takes part, 0 of the others, `(n_users,)`."""
+    counts = np.zeros(problem.n_users, dtype=np.int64)
+    counts[problem.active_users] = problem.rated_counts[problem.active_users]
+    return counts
 
 
 def _mixed_key(seed: int, purpose: Purpose, round_number: int) -> int:

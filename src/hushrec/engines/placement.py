@@ -22,7 +22,7 @@ def selection_choices(problem: Problem) -> tuple[FloatArray, FloatArray, FloatAr
             h, problem.n_items, problem.terms.reports_per_client, protocol.epsilon_i, protocol.epsilon_p
         )
         flip[users], zero[users], one[users] = found.prob_randomize / 2, found.prob_send_zero, found.prob_send_one
-        epsilon_g[users] = protocol.epsilon_g
+        epsilon_g[users] = protocol.epsilon_g or 0.0  # `bpr` has no fakes
     return flip, zero, one, epsilon_g
 
 

@@ -8,6 +8,7 @@
     set = "ml-100k"                     # a named set, or a path
     [splits]
     count = 30                          # seeds 0 to 29; a run's own seed is that of its split
+    validation = false                  # true: train and measure inside the training part, never on test
     [run]                               # shared by all curves: the settings of `hushrec train`
     factors = 50
     [[curves]]                          # one curve each; lists are multiplied out
@@ -23,7 +24,7 @@ Beyond the settings of `train`, a curve may give `data_weight` (N, instead of th
 import itertools
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,11 @@ class DataTable(_Table):
 
 
 class SplitTable(_Table):
-    """Seeds of the splits: `count` of them from `first` on."""
+    """Seeds of the splits: `count` of them from `first` on; `validation` measures inside their training parts."""
 
     count: int = Field(ge=1)
     first: int = Field(default=0, ge=0)
+    validation: bool = False
 
 
 class GroupTable(_Table):
@@ -89,6 +91,7 @@ class Plan:
     data_weight: float | None = None
     measure_every: int = 1
     groups: tuple[GroupTable, ...] = ()
+    validation: bool = False  # measured on a validation part of the training data; the test part is not looked at
 
 
 def read_experiment(path: str | Path) -> Experiment:
@@ -129,7 +132,8 @@ def make_plans(experiment: Experiment, *, n_splits: int | None = None, step: flo
         for number, curve in enumerate(experiment.curves)
         for chosen in _multiplied({**experiment.run, **curve} | ({} if step is None else {"step": step}))
     ]
-    return [_plan(number, chosen, seed) for seed in seeds for number, chosen in curves]
+    plans = [_plan(number, chosen, seed) for seed in seeds for number, chosen in curves]
+    return [replace(plan, validation=experiment.splits.validation) for plan in plans]
 
 
 def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -4,10 +4,10 @@ Needs numpy, scipy and torch alone, so that a bare machine with a GPU can run it
 
     PYTHONPATH=src python3 -m hushrec.experiments.grid [--seconds 150] OUT GRID.npz [GRID.npz ...]
 
-A grid file holds the ratings on the scale 1 to 5, a bit per rating and split (1 = held out), and the settings of every
-run. OUT receives one result file per grid: the curve of every run, and what it cost. It is written anew after every
-batch of splits; with `--seconds` a grid stops before the batch that would pass that time, and what is whole is kept.
-A grid that fails does not stop the others.
+A grid file holds the ratings on the scale 1 to 5 (ones, where only who met what counts), a bit per rating and split
+(1 = held out), and the settings of every run. OUT receives one result file per grid: the curve of every run, and what
+it cost. It is written anew after every batch of splits; with `--seconds` a grid stops before the batch that would pass
+that time, and what is whole is kept. A grid that fails does not stop the others.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.errors import ParameterError
+from hushrec.evaluate import metrics_of_ranks
 from hushrec.models import make_model
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
@@ -33,6 +35,7 @@ from hushrec.randomness import FloatArray, IntArray
 
 RunSettings = dict[str, Any]
 CPU_MEMORY = 4 * 10**9  # bytes that a batch may take where there is no GPU
+METRICS = {"mf": ["rmse", "mae"], "bpr": ["auc", "hr_at_10", "ndcg_at_10", "recall_at_10"]}  # the first makes the curve
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +82,10 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class GridResult:
-    """What a grid of runs brought, row by row in the order of `Grid.runs`."""
+    """What a grid of runs brought, row by row in the order of `Grid.runs`; errors are on the scale 1 to 5."""
 
-    curve: FloatArray  # (n_runs, rounds): RMSE on the scale 1 to 5
-    mae: FloatArray  # (n_runs,), on the scale 1 to 5
+    curve: FloatArray  # (n_runs, rounds): RMSE or AUC; NaN where it was not measured
+    metrics: FloatArray  # (n_runs, n_metrics), of the last round; named in `about["metrics"]`
     value_rho: FloatArray  # (n_runs, 2): median and largest over active users
     bytes_per_client_round: FloatArray  # (n_runs,)
     about: dict[str, Any]  # machine, versions, seconds, and the settings of every row as `run_settings`
@@ -179,9 +182,11 @@ def run_grid(
     device = device or default_device()
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else CPU_MEMORY
     sets = len({(run["split"], run.get("epsilon"), run.get("clamp")) for run in grid.runs})
-    fitting = runs_at_once(grid.n_users, grid.n_items, grid.runs[0]["factors"], free, len(grid.runs) / sets)
+    n_pairs = len(grid.users) if grid.runs[0]["model"] == "bpr" else 0
+    shape = (grid.n_users, grid.n_items, grid.runs[0]["factors"])
+    fitting = runs_at_once(*shape, free, len(grid.runs) / sets, n_pairs)
     waiting = list(_batches(grid, fitting, splits_at_once))
-    about = {"device": _device_name(device), "torch": torch.__version__, "python": platform.python_version()}
+    about = {"device": _device_name(device), "versions": _versions()}
     result = _empty_result(grid, {**about, "seconds": 0.0, "seconds_in_rounds": 0.0, "runs": 0, "batches": 0})
     longest = 0.0
     while waiting and result.about["seconds"] + longest <= seconds:
@@ -199,6 +204,7 @@ def run_grid(
         result.about["seconds"] += time.perf_counter() - started
         result.about["runs"] += len(numbers)
         result.about["batches"] += 1
+        result.about["peak_bytes"] = torch.cuda.max_memory_allocated() if device == "cuda" else 0
         result.about["bytes_needed"] = bytes_needed(grid, result.about["runs"])
         if after_batch is not None:
             after_batch(result)
@@ -206,13 +212,14 @@ def run_grid(
 
 
 def _empty_result(grid: Grid, about: dict[str, Any]) -> GridResult:
-    n_runs, rounds = len(grid.runs), grid.runs[0]["rounds"]
+    n_runs, first = len(grid.runs), grid.runs[0]
+    names = METRICS[first["model"]]
     return GridResult(
-        np.full((n_runs, rounds), np.nan),
-        np.full(n_runs, np.nan),
+        np.full((n_runs, first["rounds"]), np.nan),
+        np.full((n_runs, len(names)), np.nan),
         np.full((n_runs, 2), np.nan),
         np.full(n_runs, np.nan),
-        {**about, "run_settings": grid.runs},
+        {**about, "metrics": names, "run_settings": grid.runs},
     )
 
 
@@ -225,7 +232,7 @@ def _batches(grid: Grid, fitting: int, splits_at_once: int | None) -> Iterator[S
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """What the fused kernels must read of training values (twice) and bits (once) in that many runs.
+    """What the rounds of `mf` must read of training values (twice) and bits (once) in that many runs.
 
     Divided by the seconds this is a memory bandwidth; runs that share a training set may find it in the cache.
     """
@@ -243,22 +250,35 @@ def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: s
     placed = batch.place_held_out(held_out_ratings(grid, splits), [splits.index(run["split"]) for run in runs])
     rows = np.array(numbers)
     started = time.perf_counter()
-    for round_number in range(runs[0]["rounds"]):
+    for round_number in range(1, runs[0]["rounds"] + 1):
         batch.run_round()
-        errors = batch.held_out_errors(placed)
-        result.curve[rows, round_number] = errors[:, 0]
+        if is_measured(round_number, runs[0]["rounds"], runs[0].get("measure_every", 1)):
+            metrics = _measure(batch, placed)
+            result.curve[rows, round_number - 1] = metrics[:, 0]
     seconds = time.perf_counter() - started
-    result.mae[rows] = errors[:, 1]
-    active = problems[0].rated_counts > 0
-    rho = batch.value_rho()[:, active]
+    result.metrics[rows] = metrics
+    rho = batch.value_rho()[:, problems[0].active_users]
     result.value_rho[rows] = np.stack([np.median(rho, axis=1), rho.max(axis=1)], axis=1)
     result.bytes_per_client_round[rows] = 4 * batch.mean_reports() * (1 + runs[0]["factors"])
     return seconds
 
 
+def is_measured(round_number: int, rounds: int, every: int) -> bool:
+    """Whether a curve has a point at this round: every so many, and always the first and the last."""
+    return round_number % every == 0 or round_number in (1, rounds)
+
+
+def _measure(batch: Any, placed: Any) -> FloatArray:
+    """The metrics of every run on its own split, `(n_runs, n_metrics)`."""
+    if not batch.one_class:
+        return np.asarray(batch.held_out_errors(placed))
+    found = [metrics_of_ranks(*ranks) for ranks in batch.held_out_ranks(placed)]
+    return np.array([[metrics[name] for name in METRICS["bpr"]] for metrics in found])
+
+
 def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
     """The held-out ratings of these splits, one row each."""
-    from hushrec.engines.gpu import HeldOut
+    from hushrec.engines.held_out import HeldOut
 
     rows = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
     return HeldOut(grid.users[rows], grid.items[rows], grid.values[rows])
@@ -267,6 +287,17 @@ def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
 def _pieces(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
     for start in range(0, len(order), size):
         yield order[start : start + size]
+
+
+def _versions() -> dict[str, str]:
+    """Of what computes, where it is installed."""
+    found = {"python": platform.python_version()}
+    for name in ("torch", "triton", "numpy", "scipy"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
 
 
 def _device_name(device: str) -> str:
@@ -314,8 +345,9 @@ def summary(result: GridResult) -> str:
     about, last = result.about, result.curve[:, -1]
     return (
         f"{about['runs']} of {len(last)} runs in {about['seconds']:.1f} s, {about['seconds_in_rounds']:.1f} s of it in"
-        f" rounds, {about['bytes_needed'] / about['seconds_in_rounds'] / 1e12:.2f} TB/s needed;"
-        f" last RMSE {np.nanmin(last):.4f} to {np.nanmax(last):.4f}"
+        f" rounds, {about['bytes_needed'] / about['seconds_in_rounds'] / 1e12:.2f} TB/s needed, at most"
+        f" {about['peak_bytes'] / 1e9:.1f} GB taken; last {about['metrics'][0].upper()} {np.nanmin(last):.4f} to"
+        f" {np.nanmax(last):.4f}"
     )
 
 

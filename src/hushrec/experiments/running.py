@@ -20,7 +20,7 @@ from hushrec.data.sources import load as load_ratings
 from hushrec.engines import make_engine
 from hushrec.errors import HushrecError, ParameterError, RunError
 from hushrec.experiments.config import Experiment, Plan, make_plans, read_experiment
-from hushrec.experiments.grid import Grid, GridResult, RunSettings, run_grid
+from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, validation_task
 from hushrec.records import Record, Shared, is_experiment, write_records
 from hushrec.report.records import setting_label
@@ -84,10 +84,11 @@ _TASKS: dict[tuple[Any, ...], Task] = {}
 def _make_task(ratings: Ratings, plan: Plan) -> Task:
     """The task of a split; the last one is kept, because runs come split by split."""
     settings = plan.settings
-    key = (id(ratings), settings.model, settings.split_seed, settings.at_least)
+    key = (id(ratings), settings.model, settings.split_seed, settings.at_least, plan.validation)
     if key not in _TASKS:
         _TASKS.clear()
-        _TASKS[key] = settings.make_task(ratings)
+        task = settings.make_task(ratings)
+        _TASKS[key] = task.validation(settings.split_seed) if plan.validation else task
     return _TASKS[key]
 
 
@@ -104,10 +105,9 @@ def run_experiment(
         raise RunError(f"{folder} already holds records. Remove it, choose another --out, or --resume unfinished ones.")
     parts.mkdir(parents=True, exist_ok=True)
     if prepared.plans[0].settings.chosen_engine == "gpu":
-        rows = grid_rows(prepared, run_grid(make_grid(prepared)))
+        collect(prepared, run_grid(make_grid(prepared)), folder)
     else:
-        rows = _run_on_cores(prepared, parts, jobs, progress)
-    store(prepared, rows, folder)
+        store(prepared, _run_on_cores(prepared, parts, jobs, progress), folder)
     shutil.rmtree(parts)
     return folder
 
@@ -167,21 +167,34 @@ def _plan_key(prepared: Prepared, plan: Plan) -> str:
 
 def make_grid(prepared: Prepared) -> Grid:
     """All plans as one grid file for engine `gpu`."""
-    ratings, plans = prepared.ratings, prepared.plans
-    if any(plan.settings.model != "mf" or plan.groups or plan.data_weight for plan in plans):
-        raise ParameterError("a grid for engine gpu must hold runs of model mf without groups or data_weight.")
-    assert ratings.values is not None
-    assert ratings.scale is not None
-    order = np.lexsort((ratings.items, ratings.users))
+    plans = prepared.plans
+    _refuse_what_no_grid_holds(plans)
     seeds = sorted({plan.settings.split_seed for plan in plans})
-    held_out = np.zeros((len(seeds), len(order)), dtype=np.bool_)
+    task = prepared.task(plans[0])
+    rows = np.concatenate([task.split.train, task.split.test])
+    rows = rows[np.lexsort((task.ratings.items[rows], task.ratings.users[rows]))]
+    held_out = np.zeros((len(seeds), task.ratings.n_ratings), dtype=np.bool_)
     for plan in {plan.settings.split_seed: plan for plan in plans}.values():
         held_out[seeds.index(plan.settings.split_seed), prepared.task(plan).split.test] = True
-    values = ratings.scale.to_unit(ratings.values[order])
+    values = task.scale.to_unit(task.values[rows]) if isinstance(task, RatingTask) else np.ones(len(rows))
     runs = [_grid_run(plan, seeds) for plan in plans]
-    return Grid(
-        ratings.n_users, ratings.n_items, ratings.users[order], ratings.items[order], values, held_out[:, order], runs
-    )
+    users, items = task.ratings.users[rows], task.ratings.items[rows]
+    return Grid(task.ratings.n_users, task.ratings.n_items, users, items, values, held_out[:, rows], runs)
+
+
+def _refuse_what_no_grid_holds(plans: Sequence[Plan]) -> None:
+    if any(plan.settings.model not in METRICS or plan.groups or plan.data_weight for plan in plans):
+        raise ParameterError("a grid for engine gpu must hold runs of model mf or bpr without groups or data_weight.")
+    shared = {
+        (plan.settings.model, plan.settings.chosen_factors, plan.settings.rounds, plan.settings.at_least)
+        for plan in plans
+    }
+    if len(shared) > 1 or len({plan.measure_every for plan in plans}) > 1:
+        raise ParameterError(
+            "runs of a grid for engine gpu must share model, factors, rounds, at_least and measure_every."
+        )
+    if plans[0].validation and len({plan.settings.split_seed for plan in plans}) > 1:
+        raise ParameterError("a grid for engine gpu with splits.validation must hold one split. Use --splits 1.")
 
 
 def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
@@ -193,19 +206,27 @@ def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
         "factors": settings.chosen_factors,
         "step": settings.chosen_step,
         "split": seeds.index(settings.split_seed),
+        "measure_every": plan.measure_every,
     }
     return chosen | budgets | shape
 
 
+def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
+    """Makes the records from a grid's result; machine and versions are those that ran it."""
+    about = result.about
+    versions = {"hushrec": _version("hushrec"), **about["versions"]}
+    store(prepared, grid_rows(prepared, result), folder, "gpu", about["device"], versions)
+
+
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
     """The rows of a grid's result, found by their settings; a run's seconds are its share of the batch."""
-    assert prepared.ratings.scale is not None
-    stretch = (prepared.ratings.scale.high - prepared.ratings.scale.low) / 4
+    scale = prepared.task(prepared.plans[0]).scale
+    stretch = 1.0 if scale is None else (scale.high - scale.low) / 4
     places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}
     rows = []
     for number, plan in enumerate(prepared.plans):
         place = places.get(_grid_key(_grid_run(plan, [plan.settings.split_seed])))
-        if place is None or np.isnan(result.curve[place]).any():
+        if place is None or np.isnan(result.curve[place, -1]):
             raise RunError(
                 f"the result lacks run {number + 1} of {len(prepared.plans)}: it is another's, or not whole."
                 " Collect fewer --splits."
@@ -219,28 +240,42 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
 
 
 def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
-    curve = [{"round": number + 1, "rmse": float(value)} for number, value in enumerate(stretch * result.curve[place])]
+    names = result.about["metrics"]
+    values = stretch * result.curve[place]
+    measured = np.flatnonzero(np.isfinite(values)).tolist()
     return {
-        "metrics": {"rmse": curve[-1]["rmse"], "mae": stretch * float(result.mae[place])},
-        "curve": curve,
-        "seconds": result.about["seconds"] / len(result.curve),
+        "metrics": dict(zip(names, map(float, stretch * result.metrics[place]), strict=True)),
+        "curve": [{"round": number + 1, names[0]: float(values[number])} for number in measured],
+        "seconds": result.about["seconds"] / result.about["runs"],
         "bytes_per_client_round": float(result.bytes_per_client_round[place]),
         "value_rho": dict(zip(("median", "max"), map(float, result.value_rho[place]), strict=True)),
     }
 
 
 def _grid_key(run: RunSettings) -> tuple[Any, ...]:
-    names = ("protocol", "epsilon", "epsilon_i", "epsilon_g", "profile_cap", "split_seed", "seed", "step", "rounds")
+    names = (
+        *("model", "protocol", "epsilon", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap", "reports_per_client"),
+        *("epoch_rounds", "at_least", "split_seed", "seed", "step", "rounds"),
+    )
     return (*(run.get(name) for name in names), run["factors"], bool(run.get("clamp")))
 
 
 # Records ---------------------------------------------------------------------------------------------------------
 
 
-def store(prepared: Prepared, rows: list[Record], folder: Path, machine: str | None = None) -> None:
-    """Joins rows with what they share and writes the records."""
+def store(
+    prepared: Prepared,
+    rows: list[Record],
+    folder: Path,
+    engine: str | None = None,
+    machine: str | None = None,
+    versions: dict[str, str] | None = None,
+) -> None:
+    """Joins rows with what they share and writes the records; engine, machine and versions are ours unless given."""
     plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
-    settings = [_setting_record(prepared, number, rows) for number in range(_n_settings(prepared))]
+    settings = [
+        _setting_record(prepared.plans[number], rows[number], engine) for number in range(_n_settings(prepared))
+    ]
     splits = {
         plan.settings.split_seed: split_record(prepared.task(plan))
         for plan in {plan.settings.split_seed: plan for plan in plans}.values()
@@ -258,7 +293,7 @@ def store(prepared: Prepared, rows: list[Record], folder: Path, machine: str | N
             "scale": None if scale is None else [scale.low, scale.high],
             "checksum": ratings.checksum,
         },
-        "versions": {name: _version(name) for name in ("hushrec", "numpy", "scipy", "numba")},
+        "versions": versions or {name: _version(name) for name in ("hushrec", "numpy", "scipy", "numba")},
         "machine": machine or f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}",
     }
     stored = []
@@ -275,14 +310,13 @@ def _version(name: str) -> str:
         return "not installed"
 
 
-def _setting_record(prepared: Prepared, number: int, rows: list[Record]) -> Record:
-    plan = prepared.plans[number]
-    settings, budget = plan.settings, rows[number]["budget"]
+def _setting_record(plan: Plan, row: Record, engine: str | None) -> Record:
+    settings, budget = plan.settings, row["budget"]
     return {
         "label": _label(plan, budget),
         "model": settings.model,
         "protocol": settings.protocol,
-        "engine": settings.chosen_engine,
+        "engine": engine or settings.chosen_engine,
         "rounds": settings.rounds,
         "factors": settings.chosen_factors,
         "step": settings.chosen_step,
@@ -303,6 +337,7 @@ def _plain_plan(plan: Plan) -> Record:
     """Everything that defines a run but its seeds."""
     settings = {name: value for name, value in dataclasses.asdict(plan.settings).items() if name not in SEEDS}
     special = {"data_weight": plan.data_weight, "measure_every": plan.measure_every}
+    special |= {"validation": True if plan.validation else None}
     groups = [group.model_dump() for group in plan.groups]
     return {name: value for name, value in {**settings, **special, "groups": groups}.items() if value not in (None, [])}
 

@@ -12,6 +12,7 @@ from hushrec.data.splits import cold_counts, validation_split
 from hushrec.engines import Engine, make_engine
 from hushrec.errors import ImpossibleBudget, ParameterError
 from hushrec.experiments.config import Plan
+from hushrec.experiments.grid import is_measured
 from hushrec.problem import Problem
 from hushrec.protocols import DeviceProtocol, Sdcf
 from hushrec.records import Record
@@ -73,7 +74,7 @@ def run_plan(task: Task, plan: Plan) -> Record:
         started = time.perf_counter()
         engine.run_round()
         seconds += time.perf_counter() - started
-        if round_number % plan.measure_every == 0 or round_number in (1, plan.settings.rounds):
+        if is_measured(round_number, plan.settings.rounds, plan.measure_every):
             metrics = _metrics(task, engine)
             curve.append({"round": round_number, task.headline: metrics[task.headline]})
     budget = budget_statement(engine.problem, engine.round_number, engine.value_rho())

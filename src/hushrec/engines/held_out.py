@@ -1,0 +1,68 @@
+"""What a batch of runs is measured on, placed on its device: held-out ratings by their error, items by their rank."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from hushrec.randomness import FloatArray, IntArray
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """Held-out ratings on the scale 1 to 5, one row per split; all splits hold out the same number."""
+
+    users: IntArray  # (n_splits, n_tests)
+    items: IntArray
+    values: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedHeldOut:
+    """A `HeldOut` on the device; run b is measured on row `splits[b]`."""
+
+    users: torch.Tensor
+    items: torch.Tensor
+    values: torch.Tensor
+    splits: torch.Tensor
+
+
+def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, dtype: torch.dtype) -> PlacedHeldOut:
+    """Copies the rows to the device once."""
+    return PlacedHeldOut(
+        torch.as_tensor(tests.users, device=device),
+        torch.as_tensor(tests.items, device=device),
+        torch.as_tensor(tests.values, dtype=dtype, device=device),
+        torch.tensor(splits, device=device),
+    )
+
+
+def rating_errors(tests: PlacedHeldOut, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> FloatArray:
+    """Root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
+    rows = []
+    for run, split in enumerate(tests.splits.tolist()):
+        u, v = user_vectors[run][tests.users[split]], item_vectors[run][tests.items[split]]
+        error = (tests.values[split] - (u * v).sum(-1)).double()
+        rows.append([float((error**2).mean().sqrt()), float(error.abs().mean())])
+    return np.array(rows)
+
+
+def held_out_ranks(
+    users: torch.Tensor,
+    items: torch.Tensor,
+    is_rated: torch.Tensor,
+    user_vectors: torch.Tensor,
+    item_vectors: torch.Tensor,
+) -> IntArray:
+    """How one held-out item per user ranks among all that the user did not rate in training, `(3, n_tests)`.
+
+    Rows: unrated items that score above it, that tie with it, and that there are besides it. One run.
+    """
+    scores = user_vectors[users] @ item_vectors.T
+    own = scores.gather(1, items[:, None])
+    rated = is_rated[users]
+    scores.masked_fill_(rated, -torch.inf)
+    above, tied = (scores > own).sum(1), (scores == own).sum(1) - 1
+    others = item_vectors.shape[0] - rated.sum(1) - 1
+    return np.asarray(torch.stack([above, tied, others]).cpu().numpy())
