@@ -4,13 +4,12 @@
 
 `--peer` is a Python that has `implicit` (the extra `bench`), if not this one. Both learn 10 factors from every rating
 as an action, with two threads. An epoch is the difference between fits of three epochs and of one, halved, so that the
-peer's preparations do not count; a round is the mean of two. Prints medians and the machine.
+peer's preparations do not count; a round is the mean of two. Prints medians and the machine, and keeps both.
 """
 
 import argparse
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -18,6 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from measure import write_record
+
+CLOCKS = ("wall", "processor")
 THREADS = 2
 FACTORS = 10
 
@@ -90,13 +92,21 @@ def main() -> None:
                 peer.stdin.flush()
                 theirs.append(json.loads(peer.stdout.readline()))
             peer.stdin.close()
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
-    print(
-        f"{options.data}: {len(users)} actions, {FACTORS} factors, {THREADS} threads, median of {options.turns} turns"
+    found = {
+        name: {clock: statistics.median(turn[place] for turn in turns) for place, clock in enumerate(CLOCKS)}
+        for name, turns in (("sdcf", ours), ("implicit", theirs))
+    }
+    write_record(
+        f"bpr-{options.data}",
+        {
+            "actions": len(users),
+            "factors": FACTORS,
+            "threads": THREADS,
+            "turns": options.turns,
+            "median seconds": found,
+            "ratio": {clock: found["implicit"][clock] / found["sdcf"][clock] for clock in CLOCKS},
+        },
     )
-    for place, what in enumerate(("wall", "processor")):
-        own, other = (statistics.median(turn[place] for turn in turns) for turns in (ours, theirs))
-        print(f"{what:>9} seconds: sdcf round {own:.4f}, implicit epoch {other:.4f}, ratio {other / own:.1f}")
 
 
 if __name__ == "__main__":

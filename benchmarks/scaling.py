@@ -98,6 +98,8 @@ def draw(series: dict[str, list[dict[str, Any]]], slopes: dict[str, float], path
         panel.loglog([point[what] for point in points], [point["processor"] for point in points], "o-")
         panel.set_title(f"slope {slopes[what]:.2f}", fontsize=10)
         panel.set_xlabel(what)
+        panel.set_xticks([point[what] for point in points], [f"{point[what]:g}" for point in points], fontsize=8)
+        panel.tick_params(axis="both", which="minor", labelleft=False, labelbottom=False)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("processor seconds per round")
     figure.savefig(path, metadata={"Date": None})

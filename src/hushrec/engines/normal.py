@@ -137,12 +137,22 @@ def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
     sign and a place in the layer; where that is surely under the density, in 99 of 100 draws, it is done.
     """
     fill_words(stream, user, 0, words[: (len(out) + 1) // 2 * 2])
+    _place_in_layers(words, out)
     for k in range(len(out)):
         word = words[k]
         layer = word & _LAYER
-        x = open_uniform(word) * _EDGES[layer]
-        if x >= _EDGES[layer + _ONE]:
-            x = _outside_core(stream, user, (k + 1) << _OWN_BLOCKS, layer, x)
+        if abs(out[k]) >= _EDGES[layer + _ONE]:
+            x = _outside_core(stream, user, (k + 1) << _OWN_BLOCKS, layer, abs(out[k]))
+            out[k] = -x if word & _SIGN else x
+
+
+@njit(cache=True)
+def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
+    """The place in its layer that each word chooses, with its sign."""
+    wide_vectors()
+    for k in range(len(out)):
+        word = words[k]
+        x = open_uniform(word) * _EDGES[word & _LAYER]
         out[k] = -x if word & _SIGN else x
 
 
@@ -170,12 +180,13 @@ def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def
 def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
     """The s with P(|center + Z| < s) = exp(−epsilon_g), Z standard normal, rounded up by 1e-11.
 
-    Newton's method on the logarithm climbs to the root from below, as in `budget.calibrate.fake_error_bound`;
-    steps shrink quadratically, so that after one of 1e-7 nothing is left to gain.
+    Newton's method on the logarithm climbs to the root from below, as in `budget.calibrate.fake_error_bound`, from
+    2 s φ(c) for c < 1, which is never below the probability, because cosh(c s) ≤ exp(s²/2). Steps shrink
+    quadratically, so that after one of 1e-7 nothing is left to gain.
     """
-    s = math.exp(-epsilon_g) * math.sqrt(math.pi / 2)
+    density = math.exp(-0.5 * center**2) if center < 1.0 else 1.0
     quantile = ndtri(math.exp(-epsilon_g)) if epsilon_g < 600.0 else ndtri_exp_deep(-epsilon_g)
-    s = max(s, center + quantile, 1e-300)
+    s = max(math.exp(-epsilon_g) * math.sqrt(math.pi / 2) / density, center + quantile, 1e-300)
     step = s
     while step > 1e-7 * s:
         log_mass = _log_mass(center, s)

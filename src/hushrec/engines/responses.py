@@ -2,7 +2,7 @@
 
 An item is drawn where a uniform number of 53 bits lies below its probability. Dense choices compare the two bit by
 bit, highest first, for the 64 items of a word at once: a comparison is settled at the first bit that differs, so
-that eight random words decide 64 items on average. Sparse choices take geometric gaps at the larger of the two
+that ten random words decide almost all of 64 items. Sparse choices take geometric gaps at the larger of the two
 probabilities and thin what they hit.
 """
 
@@ -22,7 +22,7 @@ _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _WORD = np.uint64(64)
 _CHUNK = 64  # random words drawn at a time; even
-_JOINT = 8  # highest bits that are compared for all items together; even
+_JOINT = 10  # highest bits that are compared for all items together; even
 _REST_BLOCK, _SUBSET_BLOCK = 2**30, 2**31  # far behind the blocks that come first
 
 

@@ -1,0 +1,47 @@
+"""docs/performance.md says what the records of the benchmarks say."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "performance.md").read_text("utf-8")
+
+
+def record(name: str) -> dict:
+    """One record of benchmarks/records."""
+    return json.loads((ROOT / "benchmarks" / "records" / f"{name}.json").read_text())
+
+
+def test_the_ratios_of_the_page_are_those_of_the_records():
+    """Against Surprise in both orders, implicit, and the reference engine."""
+    expected = [
+        f"{ratios[clock]:.1f}×"
+        for ratios in record("surprise-ml-1m")["ratios"].values()
+        for clock in ("wall", "processor")
+    ]
+    expected.append(f"{record('bpr-ml-1m')['ratio']['wall']:.1f}× faster")
+    expected += [f"{ratio:.0f}×" for ratio in record("engines-ml-100k")["ratio"].values()]
+    expected += [f"{size:.0f} MB" for size in record("memory-ml-1m")["resident megabytes"].values()]
+    expected += [f"{slope:.2f}" for slope in record("scaling")["slopes"].values()]
+    assert not [number for number in expected if number not in PAGE]
+
+
+def test_the_targets_are_met():
+    """Ten times Surprise in random order, thirty times the reference, a gigabyte, linear cost, the same bits."""
+    ratios = record("surprise-ml-1m")["ratios"]
+    assert ratios["sdcf against surprise, random order"]["wall"] >= 10
+    engines = record("engines-ml-100k")
+    assert min(engines["ratio"].values()) >= 30
+    assert engines["same bits with each number of threads"]
+    assert max(record("memory-ml-1m")["resident megabytes"].values()) < 1000
+    assert record("scaling")["slopes"]["ratings"] == pytest.approx(1, abs=0.1)
+
+
+def test_every_script_of_the_page_exists():
+    """And so does the one that runs them all."""
+    scripts = set(re.findall(r"benchmarks/\w+\.py", PAGE)) | {"benchmarks/run.py"}
+    assert len(scripts) > 5
+    assert all((ROOT / script).is_file() for script in scripts)
