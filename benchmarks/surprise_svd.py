@@ -1,6 +1,6 @@
 """One private `sdcf` round against one epoch of Surprise's SVD, which is not private, in alternation.
 
-    python benchmarks/surprise_svd.py [--peer PYTHON] [--turns 7] [--data ml-1m]
+    python benchmarks/surprise_svd.py [--peer PYTHON] [--turns 20] [--data ml-1m]
 
 `--peer` is a Python that has `scikit-surprise` (the extra `bench`), if not this one. Same 50 factors, same training
 part. Surprise visits ratings user by user, but its ratings lie in memory in the order in which they were
@@ -49,7 +49,7 @@ def main() -> None:
     """Alternates rounds of `sdcf` and `plain` with epochs in both orders."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", default=sys.executable)
-    parser.add_argument("--turns", type=int, default=7)
+    parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--data", default="ml-1m")
     parser.add_argument("--worker")
     options = parser.parse_args()

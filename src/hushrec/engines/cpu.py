@@ -8,8 +8,8 @@ The kernels know products of rows, ratings or pairs. A factorization machine is 
 (1, e_1, e_2, base), so that its rows are made before a round, and its public columns move after.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -97,6 +97,7 @@ class CpuEngine:
         shape = (len(self._borders) - 1, problem.n_items, start.items.shape[1])
         self._sums = np.empty(shape, self._dtype)
         self._counts = np.empty(shape[:2], np.int64)
+        self._threads = ThreadPoolExecutor(numba.get_num_threads())  # kept: starting some takes milliseconds
 
     @property
     def round_number(self) -> int:
@@ -185,7 +186,7 @@ class CpuEngine:
         def answer(block: int, first: int, stop: int) -> float:
             return float(kernel(first, stop, *common, self._sums[block], self._counts[block]))
 
-        largest = max(_in_threads(answer, _parts(self._borders)))
+        largest = max(self._in_threads(answer, self._borders))
         if isinstance(self.problem.model, FactorizationMachine):
             self._with_constant(outcome.users)  # which is not learned
             squares = np.square(vectors.users, dtype=np.float64)
@@ -201,7 +202,7 @@ class CpuEngine:
         def move(_: int, first: int, stop: int) -> int:
             return int(cpu_kernels.move_items(first, stop, *common))
 
-        return moved, sum(_in_threads(move, _parts(_even_borders(len(moved)))))
+        return moved, sum(self._in_threads(move, _even_borders(len(moved))))
 
     def _derive_moves(self, step: Step, streams: Streams, known: _Known) -> tuple[Rows, int]:
         """The new public table of a factorization machine, from the sum of each item's reports as a server has it."""
@@ -315,8 +316,22 @@ class CpuEngine:
         def fill(_: int, first: int, stop: int) -> None:
             fill_permanent(first, stop, starts, items, caps, flip, stream, bits)
 
-        _in_threads(fill, _parts(self._borders))
+        self._in_threads(fill, self._borders)
         self._epoch = epoch
+
+    def _in_threads(self, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:
+        """The results of `work` on each part that the borders cut, in order.
+
+        Kernels release the interpreter, so that parts run side by side; none is left at work, even by an exception.
+        """
+        parts = enumerate(pairwise(map(int, borders)))
+        running = [self._threads.submit(work, part, first, stop) for part, (first, stop) in parts]
+        try:
+            return [part.result() for part in running]
+        finally:
+            for part in running:
+                part.cancel()
+            wait(running)
 
     # Recording -------------------------------------------------------------------------------------------------
 
@@ -500,14 +515,3 @@ def _given(problem: Problem, draws: Mapping[int, Draws] | None) -> Given:
 
 def _even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
     return np.arange(n_parts + 1) * count // n_parts
-
-
-def _parts(borders: IntArray) -> Iterable[tuple[int, int, int]]:
-    """The number, the first and the stop of each part that the borders cut."""
-    return ((part, int(first), int(stop)) for part, (first, stop) in enumerate(pairwise(borders)))
-
-
-def _in_threads(work: Callable[[int, int, int], Value], parts: Iterable[tuple[int, int, int]]) -> list[Value]:
-    """The results of `work` on each part, in order; kernels release the interpreter, so that parts run side by side."""
-    with ThreadPoolExecutor(numba.get_num_threads()) as pool:
-        return list(pool.map(lambda part: work(*part), parts))
