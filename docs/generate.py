@@ -1,6 +1,8 @@
-"""Makes what is made: `docs/cli.md`, the outputs and plots in README, the dashboard's words in `docs/privacy.md`.
+"""Makes what is made in the docs.
 
-Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo` and `knowledge`.
+That is `docs/cli.md`, README's outputs and plots, the dashboard's words in `docs/privacy.md`, and the pictures of
+`docs/reproduction.md`, from the records. Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do
+`example`, `demo`, `knowledge` and `paper`.
 """
 
 import contextlib
@@ -18,6 +20,9 @@ import typer
 
 from hushrec.cli import app
 from hushrec.knowledge import as_markdown
+from hushrec.records import read_records
+from hushrec.report.figures import paper_figures
+from hushrec.report.records import make_study
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
@@ -116,7 +121,22 @@ def write_cli() -> None:
     (DOCS / "cli.md").write_text(cli_page(), "utf-8")
 
 
+def write_paper() -> None:
+    """Draws the pictures of docs/reproduction.md anew from the records, by the names that it gives them."""
+    page = (DOCS / "reproduction.md").read_text("utf-8")
+    records = DOCS.parent / "experiments" / "records"
+    for folder in sorted(path.parent for path in records.glob("*/experiment.json")):
+        drawn = paper_figures(make_study(read_records(folder)))
+        for name, (_, svg) in drawn.items():
+            picture = f"pictures/{folder.name}-{name.removeprefix('task1-')}.svg"
+            if picture in page:
+                (DOCS / picture).write_text(svg, "utf-8")
+
+
 if __name__ == "__main__":
-    made = {"cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge}
+    made = {
+        "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
+        "paper": write_paper,
+    }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()

@@ -1,15 +1,19 @@
 """Other libraries' personal models on the splits of an experiment; written beside its records as `peers.json`.
 
-    python experiments/peers.py experiments/task1-ml-100k.toml --splits 3 [--data-dir DIR]
+    python experiments/peers.py experiments/task1-ml-100k.toml --splits 3 [--only "Surprise SVD"] [--data-dir DIR]
 
+What the file holds already is kept, and results are added one by one, so that slow ones can be left for another time.
 Needs the extra `bench`: Surprise (SVD, SVD++), myFM, implicit (BPR, ALS). None of them is private: all see all ratings
 in one place. Default settings throughout, but for the factors of myFM (10, as in its documentation).
 """
 
 import argparse
 import json
+import time
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -17,7 +21,7 @@ from scipy import sparse
 from hushrec.data.sources import load
 from hushrec.evaluate import ranking_metrics, rating_metrics
 from hushrec.experiments.config import make_plans, read_experiment
-from hushrec.tasks import RankingTask, RatingTask
+from hushrec.tasks import Metrics, RankingTask, RatingTask
 
 
 def surprise_model(name: str, task: RatingTask) -> np.ndarray:
@@ -52,34 +56,38 @@ def bayesian_fm(task: RatingTask) -> np.ndarray:
     return model.predict(one_hot(test))
 
 
-def rating_peers(task: RatingTask) -> dict[str, dict[str, float]]:
+def rating_peers(task: RatingTask) -> dict[str, Callable[[], Metrics]]:
     """Error of each on the test part."""
     actual = task.values[task.split.test]
-    found = {f"Surprise {name}": surprise_model(name, task) for name in ("SVD", "SVDpp")}
-    found["myFM"] = bayesian_fm(task)
-    return {name: rating_metrics(predicted, actual) for name, predicted in found.items()}
+    return {
+        "Surprise SVD": lambda: rating_metrics(surprise_model("SVD", task), actual),
+        "Surprise SVDpp": lambda: rating_metrics(surprise_model("SVDpp", task), actual),
+        "myFM": lambda: rating_metrics(bayesian_fm(task), actual),
+    }
 
 
-def ranking_peers(task: RankingTask) -> dict[str, dict[str, float]]:
+def ranking_peers(task: RankingTask) -> dict[str, Callable[[], Metrics]]:
     """Ranking of the held-out item by implicit's BPR and ALS."""
     from implicit.als import AlternatingLeastSquares
     from implicit.bpr import BayesianPersonalizedRanking
 
+    return {
+        "implicit BPR": lambda: implicit_ranking(BayesianPersonalizedRanking(random_state=0), task),
+        "implicit ALS": lambda: implicit_ranking(AlternatingLeastSquares(random_state=0), task),
+    }
+
+
+def implicit_ranking(model: Any, task: RankingTask) -> Metrics:
+    """Trains one of implicit's models and ranks all unrated items by its scores."""
     ratings, rows = task.ratings, task.split.train
     met = sparse.csr_matrix(
         (np.ones(len(rows), np.float32), (ratings.users[rows], ratings.items[rows])),
         shape=(ratings.n_users, ratings.n_items),
     )
-    found = {}
-    for name, kind in (("implicit BPR", BayesianPersonalizedRanking), ("implicit ALS", AlternatingLeastSquares)):
-        model = kind(random_state=0)
-        model.fit(met, show_progress=False)
-        users, items = np.asarray(model.user_factors, np.float64), np.asarray(model.item_factors, np.float64)
-        held_out = ratings.users[task.split.test], ratings.items[task.split.test]
-        found[name] = ranking_metrics(
-            lambda who, users=users, items=items: users[who] @ items.T, *held_out, task.starts, task.items
-        )
-    return found
+    model.fit(met, show_progress=False)
+    users, items = np.asarray(model.user_factors, np.float64), np.asarray(model.item_factors, np.float64)
+    held_out = ratings.users[task.split.test], ratings.items[task.split.test]
+    return ranking_metrics(lambda who: users[who] @ items.T, *held_out, task.starts, task.items)
 
 
 def main() -> None:
@@ -87,21 +95,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--splits", type=int, default=3)
+    parser.add_argument("--only", action="append", help="a peer's name; may repeat")
     parser.add_argument("--data-dir")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "records")
     chosen = parser.parse_args()
     experiment = read_experiment(chosen.file)
     ratings = load(experiment.data.set, data_dir=chosen.data_dir)
     plans = {plan.settings.split_seed: plan for plan in make_plans(experiment, n_splits=chosen.splits)}
-    versions = {name: version(name) for name in ("scikit-surprise", "implicit", "myfm")}
-    splits = {}
+    path = chosen.out / experiment.name / "peers.json"
+    content = json.loads(path.read_text()) if path.is_file() else {"splits": {}}
+    content["versions"] = {name: version(name) for name in ("scikit-surprise", "implicit", "myfm")}
     for seed, plan in plans.items():
         task = plan.settings.make_task(ratings)
-        splits[str(seed)] = rating_peers(task) if isinstance(task, RatingTask) else ranking_peers(task)
-        content = {"versions": versions, "splits": splits}
-        path = chosen.out / experiment.name / "peers.json"
-        path.write_text(json.dumps(content, indent=1) + "\n")
-        print(f"split {seed}: {splits[str(seed)]}", flush=True)
+        found = content["splits"].setdefault(str(seed), {})
+        for name, run in (rating_peers(task) if isinstance(task, RatingTask) else ranking_peers(task)).items():
+            if name in found or (chosen.only and name not in chosen.only):
+                continue
+            started = time.perf_counter()
+            found[name] = run()
+            seconds = time.perf_counter() - started
+            content.setdefault("seconds", {}).setdefault(str(seed), {})[name] = round(seconds, 1)
+            path.write_text(json.dumps(content, indent=1) + "\n")
+            print(f"split {seed}, {name}: {found[name]} in {seconds:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

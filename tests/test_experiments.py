@@ -41,6 +41,9 @@ epsilon_g = 1.0
 """
 
 
+BUDGETS = "epsilon_i = [4.0, 1.0]\nepsilon_g = 1.0"
+
+
 def write(tmp_path, text):
     """An experiment file with that text."""
     path = tmp_path / "experiment.toml"
@@ -76,14 +79,32 @@ def test_lists_are_multiplied_out(tmp_path):
         (("rounds = 3", "rounds = 0"), "rounds must be at least 1"),
         (('name = "small"', 'name = "../small"'), "name: "),
         (("[data]", "[data"), "must be TOML"),
-        (("epsilon_g = 1.0", "groups = [{share = 0.5, epsilon_i = 1.0, epsilon_g = 1.0}]"), "shares must add up to 1"),
-        (("epsilon_g = 1.0", "groups = [{epsilon_i = 1.0}]"), r"curves\[2\]\.groups: key share is missing"),
+        ((BUDGETS, "groups = [{share = 0.5, epsilon_i = 1.0, epsilon_g = 1.0}]"), "shares must add up to 1"),
+        ((BUDGETS, "groups = [{epsilon_i = 1.0, epsilon_g = 1.0}]"), r"curves\[2\]\.groups: key share is missing"),
+        (
+            (BUDGETS, "groups = [{share = 1.0, epsilon_i = 1.0}]"),
+            r"curves\[2\]\.groups is for model mf, and each",
+        ),
+        (("epsilon_g = 1.0", "groups = [{share = 1.0}]"), r"curves\[2\]\.groups is for protocol sdcf, and budgets"),
+        ((BUDGETS, "groups = 3"), r"curves\[2\]\.groups must be a list of tables"),
+        (("rounds = 3", 'rounds = "three"'), r"run\.rounds must be a whole number, got 'three'"),
+        (("rounds = 3", "rounds = 3.0"), r"run\.rounds must be a whole number, got 3\.0"),
+        (("rounds = 3", "rounds = true"), r"run\.rounds must be a whole number, got True"),
+        (("rounds = 3", "rounds = 3\nstep = nan"), r"run\.step must be a number, got nan"),
+        (("rounds = 3", "rounds = 3\nengine = 1"), r"run\.engine must be a text, got 1"),
+        (("rounds = 3", "rounds = 3\nmeasure_every = 0"), r"curves\[0\]\.measure_every must be at least 1, got 0"),
+        (("rounds = 3", "rounds = 3\ndata_weight = -1"), r"curves\[0\]\.data_weight must be positive and finite"),
+        (("rounds = 3", "rounds = 3\npatience = 5"), r"unknown key run\.patience"),
+        (("epsilon_g = 1.0", "epsilon_g = 1.0\nepoch_rounds = 0"), r"curves\[2\]\.epoch_rounds must be at least 1"),
+        (("clamp = [false, true]", "clamp = 1"), r"curves\[1\]\.clamp must be true or false, got 1"),
+        (("epsilon = [4.0, 2.0]", "epsilon = []"), r"curves\[1\]\.epsilon must not be an empty list"),
+        (("[[curves]]", "[tuning]\nstep = [0.1, -1.0]\n[[curves]]"), r"tuning\.step\.1: .*greater than 0"),
     ],
 )
 def test_a_wrong_file_is_refused_by_its_key_before_the_first_run(tmp_path, monkeypatch, change, message):
     """Unknown keys, impossible budgets, missing data, contradictions: nothing has run and nothing was written."""
     monkeypatch.setattr(running, "run_plan", lambda *arguments: pytest.fail("a run started"))
-    path = write(tmp_path, FILE.replace(*change))
+    path = write(tmp_path, FILE.replace(*change, 1))
     with pytest.raises(ParameterError, match=message):
         run_experiment(prepare(path), tmp_path / "records")
     assert not (tmp_path / "records").exists()
@@ -316,3 +337,54 @@ def test_what_no_grid_can_hold_is_refused(tmp_path, change, message):
     """Runs of different lengths, validation parts that differ, and what only engine cpu does."""
     with pytest.raises(ParameterError, match=message):
         running.make_grid(prepare(write(tmp_path, RANKING.replace(*change))))
+
+
+def test_a_budget_is_refused_before_tuning_starts(tmp_path, monkeypatch):
+    """Tuning trains too: an impossible budget of the last curve is found first."""
+    monkeypatch.setattr(running, "run_plan", lambda *arguments: pytest.fail("a run started"))
+    text = FILE.replace("epsilon_g = 1.0", "epsilon_g = 1.0\nepsilon_p = 1.5") + "[tuning]\nstep = [0.1, 0.4]\n"
+    with pytest.raises(ParameterError, match=r"experiment\.toml: curves\[2\]\.epsilon_p"):
+        prepare(write(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (('protocol = "plain"', 'protocol = "plain"\nengine = "cpu"'), "engine must be gpu for all curves"),
+        (('protocol = "plain"', 'protocol = "plain"\ndata_weight = 2.0'), "without groups or data_weight"),
+        (("factors = 3", 'factors = 3\nmodel = "fm"'), "a grid for engine gpu must hold runs of model mf or bpr"),
+    ],
+)
+def test_what_engine_gpu_cannot_do_is_refused_before_the_first_run(tmp_path, change, message):
+    """One engine for all curves, no data_weight, no fm."""
+    pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
+    text = FILE.replace("rounds = 3", 'rounds = 3\nengine = "gpu"').replace(*change, 1)
+    with pytest.raises(ParameterError, match=message):
+        prepare(write(tmp_path, text))
+
+
+def test_an_interrupted_batch_resumes(tmp_path, monkeypatch):
+    """On engine gpu what was whole is not run again, and the records are those of a run without a break."""
+    pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
+    from hushrec.experiments import grid
+
+    text = RANKING.replace("rounds = 4", 'rounds = 4\nengine = "gpu"').replace("count = 2", "count = 7")
+    prepared = prepare(write(tmp_path, text))
+    whole = read_records(run_experiment(prepared, tmp_path / "whole"))
+    real, calls = grid._run_batch, []
+
+    def interrupted(grid_file, numbers, *rest):
+        calls.append(len(numbers))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(grid_file, numbers, *rest)
+
+    monkeypatch.setattr(grid, "_run_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(prepared, tmp_path / "broken")
+    shown = []
+    folder = run_experiment(prepared, tmp_path / "broken", resume=True, progress=lambda *counts: shown.append(counts))
+    assert calls == [15, 6, 6]
+    assert shown == [(21, 21)]
+    for ours, theirs in zip(read_records(folder), whole, strict=True):
+        assert ours["metrics"]["auc"] == pytest.approx(theirs["metrics"]["auc"], abs=1e-4)

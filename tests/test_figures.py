@@ -6,7 +6,7 @@ import re
 import pytest
 
 from hushrec.records import Shared, write_records
-from hushrec.report import read_studies, study_rows, write_report
+from hushrec.report import plots, read_studies, study_rows, write_report
 from hushrec.report.figures import paper_figures
 
 LEVELS = (4.0, 1.0, 0.25, 0.0625)
@@ -31,7 +31,7 @@ def setting(protocol, statement, model="mf"):
     return {"label": protocol, "model": model, "protocol": protocol, "budget": statement, **shared}
 
 
-def write_experiment(folder, settings, ends, *, measure="rmse", baselines=None):
+def write_experiment(folder, settings, ends, *, measure="rmse", baselines=None, metrics=None):
     """Records of two splits whose curves fall to the given ends."""
     about = {
         "name": folder.name,
@@ -49,7 +49,7 @@ def write_experiment(folder, settings, ends, *, measure="rmse", baselines=None):
             "setting": number,
             "split_seed": seed,
             "seed": seed,
-            "metrics": {measure: end + 0.01 * seed},
+            "metrics": {measure: end + 0.01 * seed} | (metrics[number] if metrics else {}),
             "curve": [{"round": place + 1, measure: end + 0.01 * seed + 0.1 * (2 - place)} for place in range(3)],
             "seconds": 1.0,
             "bytes_per_client_round": 10.0,
@@ -104,6 +104,50 @@ def test_task_2_is_one_panel(tmp_path):
     (study,) = read_studies([tmp_path / "task2"])
     shown = texts(paper_figures(study)["task2"][1])
     assert {"non-private", "sdcf ε_I = 4", "sdcf ε_I = 0.0625", "most popular"} <= set(shown)
+
+
+def test_budget_groups_are_shown_apart(tmp_path):
+    """One training with two budgets: a dot and a row of the table for the people of each, under the run's own name."""
+    mixed = setting("sdcf", budget(epsilon_i=4.0, epsilon_g=4.0))
+    mixed["label"] = "sdcf, 2 budget groups"
+    mixed["config"] = {"groups": [{"epsilon_i": 4.0, "epsilon_g": 4.0}, {"epsilon_i": 0.25, "epsilon_g": 1.0}]}
+    folder = tmp_path / "mixed"
+    groups = {"rmse_at_epsilon_4_4": 0.96, "rmse_at_epsilon_0.25_1": 0.98}
+    write_experiment(folder, [mixed, setting("plain", budget())], [0.97, 0.95], metrics=[groups, {}])
+    (study,) = read_studies([folder])
+    shown = texts(paper_figures(study)["groups"][1])
+    assert {"people at ε_I=4, ε_g=4", "people at ε_I=0.25, ε_g=1", "everybody", "non-private", "bias model"} <= set(
+        shown
+    )
+    assert {"0.960", "0.980", "0.975", "0.955"} <= set(shown)
+    rows = {row.name: row for row in study_rows(study)}
+    assert rows["sdcf, 2 budget groups: people at ε_I=0.25, ε_g=1"].values == ["0.980"]
+    assert rows["sdcf, 2 budget groups"].protects == "which items: each their own ε, at most 8, profile-level"
+
+
+def test_settings_that_differ_in_their_step_say_so(tmp_path):
+    """Two steps of one budget are two rows with two names; the literal run keeps the name of its records."""
+    slow, fast = setting("plain", budget()), {**setting("plain", budget()), "step": 0.8}
+    literal = {**setting("plain", budget()), "step": 1e-6, "label": "plain, N=1", "config": {"data_weight": 1.0}}
+    for entry in (slow, fast):
+        entry["config"] = {"validation": True}
+    write_experiment(tmp_path / "steps", [slow, fast, literal], [0.95, 0.96, 2.0])
+    (study,) = read_studies([tmp_path / "steps"])
+    assert "RMSE on the validation part (smaller is better)" in texts(plots.curves(study))
+    assert [entry.label for entry in study.settings] == [
+        "plain, not private, step 0.4",
+        "plain, not private, step 0.8",
+        "plain, N=1",
+    ]
+
+
+def test_curves_that_all_end_far_away_are_shown(tmp_path):
+    """The literal algorithm learns nothing: its curve is on the plot all the same."""
+    write_experiment(tmp_path / "far", [setting("plain", budget())], [2.7])
+    (study,) = read_studies([tmp_path / "far"])
+    shown = texts(plots.curves(study))
+    assert "plain, not private" in shown
+    assert not any("off the plot" in text for text in shown)
 
 
 def test_another_experiment_has_plain_plots(tmp_path):

@@ -123,7 +123,7 @@ def _deep(row: Record) -> Record:
 def _full(row: Record, shared: Shared, about: Record) -> Record:
     setting, split = shared.settings[row["setting"]], shared.splits[row["split_seed"]]
     parts = {name: split[name] for name in ("train", "test", "cold_users", "cold_items")}
-    rho = {**setting["budget"]["value_rho"], **row["value_rho"]}
+    rho = {"unit": setting["budget"]["value_rho"]["unit"], **row["value_rho"]}
     own = {name: value for name, value in row.items() if name != "value_rho"}
     return {
         **about,

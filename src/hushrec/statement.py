@@ -39,15 +39,15 @@ def budget_statement(problem: Problem, rounds: int, value_rho: FloatArray) -> di
             "unit": "none: gradients of the rated items are sent as they are",
             "not_covered": ["anything a person rated"],
         }
-    return statement | {"value_rho": _value_statement(value_rho[problem.active_users])}
+    rho = value_rho[problem.active_users]
+    return statement | {"value_rho": value_statement(float(np.median(rho)), float(rho.max()))}
 
 
-def _value_statement(rho: FloatArray) -> dict[str, Any]:
+def value_statement(median: float, largest: float) -> dict[str, Any]:
     """The realized loss of the values: of a person in the middle, and of the worst off."""
-    median = float(np.median(rho))
     return {
         "median": median,
-        "max": float(rho.max()),
+        "max": largest,
         "unit": "zCDP, realized, per person",
         "median_epsilon": gaussian_epsilon(median, VALUE_DELTA),
         "delta": VALUE_DELTA,

@@ -65,7 +65,8 @@ def print_study(study: "Study") -> None:
     console = Console(highlight=False)
     console.print(
         f"{harmless(study.title or study.dataset)}: {study.users:,} people, {study.items:,} items,"
-        f" {study.n_train:,} ratings to train, {study.n_test:,} to test, {harmless(study.model)}"
+        f" {study.n_train:,} ratings to train, {study.n_test:,} to {'test' if study.part == 'test' else 'validate'},"
+        f" {harmless(study.model)}"
     )
     table = Table("", *(name.upper() for name in measures(study)), "gap", "protects", box=None, pad_edge=False)
     for row in study_rows(study):

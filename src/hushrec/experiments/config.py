@@ -22,19 +22,21 @@ Beyond the settings of `train`, a curve may give `data_weight` (N, instead of th
 """
 
 import itertools
+import math
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hushrec.errors import ParameterError
 from hushrec.training import Settings
 
-OF_A_PLAN = ("data_weight", "measure_every", "groups")
-OF_A_RUN = tuple(entry.name for entry in fields(Settings) if entry.name not in ("split_seed", "seed"))
+OF_A_PLAN = {"data_weight": float, "measure_every": int}
+NOT_IN_A_FILE = ("split_seed", "seed", "patience")  # splits give the seeds, and a curve has all of its rounds
+KINDS: dict[type, str] = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
 class _Table(BaseModel):
@@ -59,14 +61,14 @@ class GroupTable(_Table):
     """A share of the people with budgets of their own."""
 
     share: float = Field(gt=0, le=1)
-    epsilon_i: float
-    epsilon_g: float | None = None
+    epsilon_i: float = Field(gt=0, allow_inf_nan=False)
+    epsilon_g: float = Field(ge=0)
 
 
 class TuningTable(_Table):
     """Steps to choose from, by the error on a validation part of the first split's training data."""
 
-    step: list[float] = Field(min_length=2)
+    step: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(min_length=2)
     share: float = Field(default=0.2, gt=0, lt=1)
 
 
@@ -107,10 +109,33 @@ def read_experiment(path: str | Path) -> Experiment:
     except ValidationError as error:
         raise ParameterError(f"{path}: {_first_problem(error)}") from None
     for place, table in [("run", experiment.run), *((f"curves[{n}]", c) for n, c in enumerate(experiment.curves))]:
-        for key in table:
-            if key not in OF_A_RUN + OF_A_PLAN:
-                raise ParameterError(f"{path}: unknown key {place}.{key}.")
+        for key, value in table.items():
+            _check_value(f"{path}: ", f"{place}.{key}", key, value)
     return experiment
+
+
+def _kinds() -> dict[str, type]:
+    """What each key of a run holds: the type of the setting of that name, or of what only experiments may change."""
+    hints = get_type_hints(Settings)
+    settings = {name: hints[name] for name in hints if name not in NOT_IN_A_FILE}
+    return {name: (set(get_args(hint)) - {type(None)} or {hint}).pop() for name, hint in settings.items()} | OF_A_PLAN
+
+
+def _check_value(file: str, place: str, key: str, value: Any) -> None:
+    """One value of the right kind, or a list of such; `groups` is checked where it is built."""
+    kinds = _kinds()
+    if key == "groups":
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value) or not value:
+            raise ParameterError(f"{file}{place} must be a list of tables, one for each group.")
+        return
+    if key not in kinds:
+        raise ParameterError(f"{file}unknown key {place}.")
+    if value == []:
+        raise ParameterError(f"{file}{place} must not be an empty list.")
+    for entry in value if isinstance(value, list) else [value]:
+        number = kinds[key] is float and isinstance(entry, int | float) and not isinstance(entry, bool)
+        if not (type(entry) is kinds[key] or number) or entry != entry:  # only NaN differs from itself
+            raise ParameterError(f"{file}{place} must be {KINDS[kinds[key]]}, got {entry!r}.")
 
 
 def _first_problem(error: ValidationError) -> str:
@@ -147,11 +172,28 @@ def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _plan(number: int, chosen: dict[str, Any], seed: int) -> Plan:
     special = {name: chosen[name] for name in ("data_weight", "measure_every") if name in chosen}
     unset = {name for name, value in chosen.items() if name == "clamp" and value is False}
-    own = {name: value for name, value in chosen.items() if name not in (*OF_A_PLAN, *unset)}
+    own = {name: value for name, value in chosen.items() if name not in (*OF_A_PLAN, "groups", *unset)}
+    _check_plan(f"curves[{number}]", chosen)
     try:
         groups = tuple(GroupTable(**group) for group in chosen.get("groups", []))
         return Plan(Settings(**own, split_seed=seed, seed=seed), number, groups=groups, **special)
     except ValidationError as error:
         raise ParameterError(f"curves[{number}].groups: {_first_problem(error)}") from None
-    except (ParameterError, TypeError) as error:
+    except ParameterError as error:
         raise ParameterError(f"curves[{number}]: {error}") from None
+
+
+def _check_plan(place: str, chosen: dict[str, Any]) -> None:
+    """What only an experiment may change, and what goes with it."""
+    if chosen.get("measure_every", 1) < 1:
+        raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
+    if not 0 < chosen.get("data_weight", 1) < math.inf:
+        raise ParameterError(f"{place}.data_weight must be positive and finite, got {chosen['data_weight']}.")
+    if chosen.get("epoch_rounds", 1) < 1:
+        raise ParameterError(f"{place}.epoch_rounds must be at least 1, got {chosen['epoch_rounds']}.")
+    if "groups" not in chosen:
+        return
+    if chosen.get("protocol", "sdcf") != "sdcf" or {"epsilon_i", "epsilon_g", "epsilon_p", "profile_cap"} & set(chosen):
+        raise ParameterError(f"{place}.groups is for protocol sdcf, and budgets are given in the groups alone.")
+    if chosen.get("model", "mf") != "mf" or any("epsilon_g" not in group for group in chosen["groups"]):
+        raise ParameterError(f"{place}.groups is for model mf, and each group needs epsilon_g.")

@@ -170,10 +170,12 @@ def run_grid(
     seconds: float = np.inf,
     splits_at_once: int | None = None,
     after_batch: Callable[[GridResult], None] | None = None,
+    done: GridResult | None = None,
 ) -> GridResult:
     """Runs the whole grid in batches of `splits_at_once` splits that fit into memory.
 
-    Stops before a batch that would pass `seconds`, if it takes as long as the one before; its rows stay NaN.
+    Stops before a batch that would pass `seconds`, if it takes as long as the one before; its rows stay NaN. `done` is
+    the result of a call that stopped: its whole rows are not run again.
     """
     import torch
 
@@ -185,9 +187,10 @@ def run_grid(
     n_pairs = len(grid.users) if grid.runs[0]["model"] == "bpr" else 0
     shape = (grid.n_users, grid.n_items, grid.runs[0]["factors"])
     fitting = runs_at_once(*shape, free, len(grid.runs) / sets, n_pairs)
-    waiting = list(_batches(grid, fitting, splits_at_once))
     about = {"device": _device_name(device), "versions": _versions()}
-    result = _empty_result(grid, {**about, "seconds": 0.0, "seconds_in_rounds": 0.0, "runs": 0, "batches": 0})
+    counts = {"seconds": 0.0, "seconds_in_rounds": 0.0, "runs": 0, "batches": 0}
+    result = done or _empty_result(grid, {**about, **counts})
+    waiting = list(_batches(grid, np.flatnonzero(np.isnan(result.curve[:, -1])).tolist(), fitting, splits_at_once))
     longest = 0.0
     while waiting and result.about["seconds"] + longest <= seconds:
         numbers = waiting.pop(0)
@@ -223,11 +226,11 @@ def _empty_result(grid: Grid, about: dict[str, Any]) -> GridResult:
     )
 
 
-def _batches(grid: Grid, fitting: int, splits_at_once: int | None) -> Iterator[Sequence[int]]:
-    """Numbers of runs, a few splits at a time, never more runs than fit."""
-    splits = sorted({run["split"] for run in grid.runs})
+def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: int | None) -> Iterator[Sequence[int]]:
+    """Numbers of the missing runs, a few splits at a time, never more runs than fit."""
+    splits = sorted({grid.runs[number]["split"] for number in missing})
     for some in _pieces(splits, splits_at_once or len(splits)):
-        numbers = [number for number, run in enumerate(grid.runs) if run["split"] in set(some)]
+        numbers = [number for number in missing if grid.runs[number]["split"] in set(some)]
         yield from _pieces(sorted(numbers, key=lambda number: grid.runs[number]["split"]), fitting)
 
 

@@ -1,4 +1,4 @@
-"""Runs an experiment: on all cores, a process per job, or as one batch on a GPU; what is done is kept and resumed."""
+"""Runs an experiment: on all cores, a process per job, or in batches on a GPU; what is done is kept and resumed."""
 
 import dataclasses
 import hashlib
@@ -25,7 +25,7 @@ from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, 
 from hushrec.records import Record, Shared, is_experiment, write_records
 from hushrec.report.records import setting_label
 from hushrec.runs import to_json
-from hushrec.statement import budget_statement
+from hushrec.statement import budget_statement, value_statement
 from hushrec.tasks import RatingTask, Task
 
 Progress = Callable[[int, int], None]  # runs done, runs in all
@@ -49,21 +49,36 @@ class Prepared:
 def prepare(path: str | Path, *, data_dir: str | Path | None = None, n_splits: int | None = None) -> Prepared:
     """Reads the file, finds the data, tunes what is to be tuned, and checks every run."""
     experiment = read_experiment(path)
-    make_plans(experiment)  # settings that contradict each other are refused before the data is read
     try:
-        ratings = load_ratings(experiment.data.set, data_dir=data_dir)
-    except HushrecError as error:
-        raise ParameterError(f"{path}: data.set: {error}") from None
-    try:
-        step = tuned_step(experiment, ratings)
-        plans = make_plans(experiment, n_splits=n_splits, step=step)
+        plans = make_plans(experiment, n_splits=n_splits)  # contradictions are refused before the data is read
+        ratings = _load(experiment.data.set, data_dir)
         for plan in plans:
             check_plan(_make_task(ratings, plan), plan)
-        for plan in {plan.settings.chosen_engine: plan for plan in plans}.values():
-            make_engine(plan.settings.chosen_engine, make_plan_problem(_make_task(ratings, plan), plan))
-    except ParameterError as error:
+        _check_engines(ratings, plans)
+        step = tuned_step(experiment, ratings)
+        if step is not None:
+            plans = make_plans(experiment, n_splits=n_splits, step=step)
+    except HushrecError as error:
         raise ParameterError(f"{path}: {error}") from None
     return Prepared(experiment, ratings, plans, step, None if data_dir is None else str(data_dir))
+
+
+def _load(name: str, data_dir: str | Path | None) -> Ratings:
+    try:
+        return load_ratings(name, data_dir=data_dir)
+    except HushrecError as error:
+        raise ParameterError(f"data.set: {error}") from None
+
+
+def _check_engines(ratings: Ratings, plans: Sequence[Plan]) -> None:
+    """Makes one engine of each kind, so that what it cannot do is refused; on engine gpu all runs are one batch."""
+    engines = {plan.settings.chosen_engine: plan for plan in plans}
+    if "gpu" in engines:
+        if len(engines) > 1:
+            raise ParameterError("engine must be gpu for all curves of an experiment, or for none.")
+        _refuse_what_no_grid_holds(plans)
+    for name, plan in engines.items():
+        make_engine(name, make_plan_problem(_make_task(ratings, plan), plan))
 
 
 def tuned_step(experiment: Experiment, ratings: Ratings) -> float | None:
@@ -105,7 +120,7 @@ def run_experiment(
         raise RunError(f"{folder} already holds records. Remove it, choose another --out, or --resume unfinished ones.")
     parts.mkdir(parents=True, exist_ok=True)
     if prepared.plans[0].settings.chosen_engine == "gpu":
-        collect(prepared, run_grid(make_grid(prepared)), folder)
+        collect(prepared, _run_batches(prepared, parts, progress), folder)
     else:
         store(prepared, _run_on_cores(prepared, parts, jobs, progress), folder)
     shutil.rmtree(parts)
@@ -211,6 +226,22 @@ def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
     return chosen | budgets | shape
 
 
+def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> GridResult:
+    """Split by split on engine `gpu`; what an earlier call left is not run again."""
+    keys = "".join(_plan_key(prepared, plan) for plan in prepared.plans)
+    file = parts / f"{hashlib.sha256(keys.encode()).hexdigest()[:16]}.npz"
+
+    def keep(result: GridResult) -> None:
+        temporary = file.with_suffix(".part.npz")
+        result.save(temporary)
+        os.replace(temporary, file)
+        if progress is not None:
+            progress(result.about["runs"], len(prepared.plans))
+
+    done = GridResult.load(file) if file.is_file() else None
+    return run_grid(make_grid(prepared), splits_at_once=5, after_batch=keep, done=done)
+
+
 def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
     """Makes the records from a grid's result; machine and versions are those that ran it."""
     about = result.about
@@ -234,7 +265,8 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
         row = _grid_row(result, place, stretch)
         if number < _n_settings(prepared):  # a setting's budget is stored once
             problem = make_plan_problem(prepared.task(plan), plan)
-            row["budget"] = to_json(budget_statement(problem, plan.settings.rounds, np.zeros(problem.n_users)))
+            statement = budget_statement(problem, plan.settings.rounds, np.zeros(problem.n_users))
+            row["budget"] = to_json(statement | {"value_rho": value_statement(*result.value_rho[place].tolist())})
         rows.append(row)
     return rows
 

@@ -15,6 +15,8 @@ from hushrec.report.tables import baseline_name
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+LINE = 1.6
+NESTED = (5.2, 3.8, 2.4, 1.0)  # widths of curves that may coincide: each shows below the next
 LEVEL_COLOURS = ("#0b62a4", "#00795a", "#8a6500", "#a8407f")  # from the weakest privacy to the strongest
 MARKS = {"plain": (plots.INK, "-"), "isgld": (plots.MUTED, "--"), "unbounded": ("#7d3ac1", "-.")}
 
@@ -26,6 +28,9 @@ def paper_figures(study: Study) -> dict[str, tuple[str, str]]:
     if study.measure == "auc":
         levels = {setting.levels["epsilon_i"] for setting in study.settings if "epsilon_i" in setting.levels}
         return {"task2": ("Task 2: ε_I varies", _ranking_panel(study))} if len(levels) > 1 else {}
+    mixed = [setting for setting in study.settings if setting.groups]
+    if mixed:
+        return {"groups": ("The error of each budget's people", _group_panel(study, mixed[0]))}
     fixed = {name: _levels(grid, name) for name in ("epsilon_i", "epsilon_g")}
     if len(grid) < 4 or len(grid) != len(fixed["epsilon_i"]) * len(fixed["epsilon_g"]):
         return {}
@@ -59,11 +64,13 @@ def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fi
     with plots.new_axes(2 * plots.WIDTH, 3.2 * rows + 0.9, columns=2, rows=rows) as (figure, axes):
         for panel, level in zip(axes.flat, levels, strict=False):
             _baselines(study, panel, low, high)
+            for setting in (setting for setting in grid if setting.levels[fixed] == level):
+                place = _levels(grid, varied).index(setting.levels[varied]) % len(LEVEL_COLOURS)
+                name = f"sdcf {NAMES[varied]} = {setting.levels[varied]:g}"
+                width = LINE if varied == "epsilon_g" else NESTED[place]
+                _curve(panel, setting, LEVEL_COLOURS[place], "-", name, width)
             for setting in shared:
                 _curve(panel, setting, *_mark(setting), _shared_name(setting))
-            for setting in (setting for setting in grid if setting.levels[fixed] == level):
-                colour = LEVEL_COLOURS[_levels(grid, varied).index(setting.levels[varied]) % len(LEVEL_COLOURS)]
-                _curve(panel, setting, colour, "-", f"sdcf {NAMES[varied]} = {setting.levels[varied]:g}")
             panel.set_title(f"{NAMES[fixed]} = {level:g}", loc="left", fontsize=10)
             panel.set_ylim(low, high)
             _name_those_outside(panel, shared, high)
@@ -77,29 +84,67 @@ def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fi
 
 
 def _ranking_panel(study: Study) -> str:
-    with plots.new_axes(plots.WIDTH, plots.HEIGHT) as (figure, axes):
+    with plots.new_axes(1.3 * plots.WIDTH, plots.HEIGHT) as (figure, axes):
         private = [setting for setting in study.settings if "epsilon_i" in setting.levels]
-        ends = [setting.mean("auc") for setting in study.settings] + [study.baseline("popularity")]
-        low = min(min(ends) - 0.05, 0.6)
-        _baselines(study, axes, low, 1.0)
+        low, high = _ranking_limits(study)
         for setting in study.settings:
             if setting in private:
-                place = _levels(private, "epsilon_i").index(setting.levels["epsilon_i"])
-                _curve(axes, setting, LEVEL_COLOURS[place % 4], "-", f"sdcf ε_I = {setting.levels['epsilon_i']:g}")
+                place = _levels(private, "epsilon_i").index(setting.levels["epsilon_i"]) % len(LEVEL_COLOURS)
+                name = f"sdcf ε_I = {setting.levels['epsilon_i']:g}"
+                _curve(axes, setting, LEVEL_COLOURS[place], "-", name, NESTED[place])
             else:
                 _curve(axes, setting, plots.INK, "-", "non-private")
-        axes.set_ylim(low, max(ends) + 0.02)
+        _baselines(study, axes, low, high)
+        axes.set_ylim(low, high)
         axes.set_xlabel("round")
         axes.set_ylabel("test AUC")
         figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=9, handlelength=2.8)
         return plots.to_svg(figure)
 
 
-def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str) -> None:
+def _ranking_limits(study: Study) -> tuple[float, float]:
+    """From where the lowest curve is after a tenth of its rounds to above all ends and the most popular items."""
+    curves = [setting.curve for setting in study.settings if setting.curve]
+    popular = study.baseline("popularity")
+    ends = [curve.mean[-1] for curve in curves]
+    low = min([popular, *ends, *(curve.mean[len(curve.mean) // 10] for curve in curves)])
+    high = max([popular, *ends])
+    margin = 0.1 * (high - low or 0.1)
+    return low - margin, high + margin
+
+
+def _group_panel(study: Study, setting: Setting) -> str:
+    """A dot per budget group with one standard deviation to each side; everybody and non-private beside them."""
+    shown = [(f"people at {group.name}", group.measure, setting) for group in setting.groups]
+    shown += [("everybody", "rmse", setting)]
+    shown += [(_shared_name(other), "rmse", other) for other in study.settings if other.protocol == "plain"]
+    with plots.new_axes(1.3 * plots.WIDTH, 1.4 + 0.4 * len(shown)) as (figure, axes):
+        for place, (name, measure, own) in enumerate(reversed(shown)):
+            colour = plots.INK if name in ("everybody", "non-private") else LEVEL_COLOURS[(len(shown) - 1 - place) % 4]
+            mean, spread = own.mean(measure), own.spread(measure)
+            axes.errorbar(mean, place, xerr=spread, fmt="o", color=colour, markersize=6, linewidth=2)
+            axes.annotate(
+                f"{mean:.3f}", (mean, place), xytext=(0, 5), textcoords="offset points", ha="center", fontsize=8
+            )
+        for name in study.baselines:
+            if study.baseline(name) < setting.mean("rmse") + 0.05:
+                axes.axvline(study.baseline(name), color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+                axes.annotate(
+                    baseline_name(name), (study.baseline(name), 1), xycoords=("data", "axes fraction"),
+                    xytext=(0, 2), textcoords="offset points", ha="center", va="bottom", fontsize=8, color=plots.MUTED,
+                )  # fmt: skip
+        axes.set_yticks(range(len(shown)), [name for name, _, _ in reversed(shown)])
+        axes.set_ylim(-0.6, len(shown) - 0.3)
+        axes.grid(axis="y", visible=False)
+        axes.set_xlabel("test RMSE, mean and standard deviation over the splits")
+        return plots.to_svg(figure)
+
+
+def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str, width: float = LINE) -> None:
     """Mean over the splits, and a band of one standard deviation to each side, with fewer corners."""
     curve = setting.curve
     assert curve is not None
-    axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=1.6, label=label)
+    axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=width, label=label)
     places = [
         place for place in range(len(curve.rounds)) if place < 10 or place % 5 == 0 or place + 1 == len(curve.mean)
     ]
@@ -139,16 +184,14 @@ def _name_those_outside(axes: "Axes", settings: Sequence[Setting], high: float) 
 
 
 def _baselines(study: Study, axes: "Axes", low: float, high: float) -> None:
-    """A thin line with its name for each non-personal model within the range; of two close ones, one name above."""
-    below = -1.0
+    """A thin line for each non-personal model within the range, its name to the right; close names are moved apart."""
+    taken = -float("inf")
     for name in sorted(study.baselines, key=study.baseline):
         at = study.baseline(name)
         if low < at < high:
-            close = at - below < 0.04 * (high - low)
             axes.axhline(at, color=plots.MUTED, linewidth=0.9, linestyle=(0, (1, 2)), zorder=1)
+            taken = max(at, taken + 0.05 * (high - low))
             axes.annotate(
-                baseline_name(name), (1, at), xycoords=("axes fraction", "data"), xytext=(0, 1.5 if close else -1.5),
-                textcoords="offset points", ha="right", va="bottom" if close else "top", fontsize=7.5,
-                color=plots.MUTED,
+                baseline_name(name), (1, taken), xycoords=("axes fraction", "data"), xytext=(3, 0),
+                textcoords="offset points", ha="left", va="center", fontsize=8, color=plots.MUTED,
             )  # fmt: skip
-            below = at

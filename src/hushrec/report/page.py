@@ -114,8 +114,8 @@ def _series(colours: Sequence[str]) -> str:
 
 def _study(study: Study, figures: Figures) -> str:
     facts = (
-        f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train, {study.n_test:,} to test, "
-        f"model {study.model}."
+        f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train, {study.n_test:,} to "
+        f"{'test' if study.part == 'test' else 'validate'}, model {study.model}."
     )
     return (
         f'<section>\n<h2>{escape(study.title or study.dataset)}</h2>\n<p class="muted">{escape(facts)}</p>\n'

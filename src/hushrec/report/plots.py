@@ -33,7 +33,8 @@ def curves(study: Study) -> str:
         axes.set_ylim(*_window(study))
         axes.set_xlabel("round")
         axes.set_ylabel(_axis_name(study))
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
+        columns = 1 if max(len(setting.label) for setting in study.settings) > 28 else 2
+        figure.legend(loc="outside lower center", ncols=columns, frameon=False, fontsize=8, handlelength=2.4)
         return to_svg(figure)
 
 
@@ -107,27 +108,30 @@ def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
 
 
 def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> list[float]:
-    """One muted line with its name on it for each baseline; returns where they lie."""
-    for name in study.baselines:
+    """One muted line with its name on it for each baseline, close names moved apart; returns where they lie."""
+    low, high = _window(study)
+    taken = low
+    for name in sorted(study.baselines, key=study.baseline):
         at, label = study.baseline(name), baseline_name(name)
+        taken = max(at, taken + 0.045 * (high - low))
         where: dict[str, Any]
         if upright:
             axes.axvline(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
             where = {"xy": (at, 1), "xycoords": ("data", "axes fraction"), "rotation": 40, "ha": "left", "va": "bottom"}
         else:
             axes.axhline(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
-            where = {"xy": (1, at), "xycoords": ("axes fraction", "data"), "ha": "left", "va": "center"}
+            where = {"xy": (1, taken), "xycoords": ("axes fraction", "data"), "ha": "left", "va": "center"}
         axes.annotate(label, xytext=(2, 1), textcoords="offset points", fontsize=7.5, color=MUTED, **where)
     return [study.baseline(name) for name in study.baselines]
 
 
 def _window(study: Study) -> tuple[float, float]:
-    """The stretch to show: all baselines, and every setting that is not far worse than the worst of them."""
+    """The stretch to show: all baselines, and every setting not far worse than the worst of them, if there is any."""
     lines = [study.baseline(name) for name in study.baselines]
     ends = [setting.mean(study.measure) for setting in study.settings]
     worst, best = (min(lines), max(lines + ends)) if study.larger_is_better else (max(lines), min(lines + ends))
     reach = abs(worst - best) or 0.1
-    near = [end for end in ends if abs(end - best) <= 1.5 * reach]
+    near = [end for end in ends if abs(end - best) <= 1.5 * reach] or ends
     low, high = min([*near, *lines]), max([*near, *lines])
     margin = 0.1 * (high - low or 0.1)
     return low - margin, high + margin
@@ -135,7 +139,7 @@ def _window(study: Study) -> tuple[float, float]:
 
 def _axis_name(study: Study) -> str:
     better = "larger" if study.larger_is_better else "smaller"
-    return f"{study.measure.upper()} on the test part ({better} is better)"
+    return f"{study.measure.upper()} on the {study.part} part ({better} is better)"
 
 
 def _legend(axes: "Axes") -> None:

@@ -2,7 +2,7 @@
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,14 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class BudgetGroup:
+    """The people of one budget among several in one training; `measure` names their own error in the metrics."""
+
+    name: str
+    measure: str
+
+
+@dataclass(frozen=True)
 class Setting:
     """All runs of one protocol with one budget; `curve` is None for what was only compared with."""
 
@@ -40,6 +48,7 @@ class Setting:
     n_rounds: int
     levels: dict[str, float]  # the budget's ε by name: epsilon, epsilon_i, epsilon_g
     clamped: bool = False
+    groups: tuple[BudgetGroup, ...] = ()  # where budgets differ between people
 
     def mean(self, measure: str) -> float:
         return statistics.fmean(self.metrics[measure])
@@ -65,6 +74,7 @@ class Study:
     baselines: dict[str, dict[str, list[float]]]
     peers: dict[str, dict[str, list[float]]]  # other libraries' personal models, not private, on the same splits
     title: str | None = None  # of an experiment
+    part: str = "test"  # what was measured on: "validation" where the test part was not looked at
 
     @property
     def larger_is_better(self) -> bool:
@@ -125,7 +135,7 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
     by_setting: dict[str, list[dict[str, Any]]] = {}
     for record in records:
         by_setting.setdefault(_setting_key(record), []).append(record)
-    settings = [_make_setting(group) for group in by_setting.values()]
+    settings = _told_apart([(_make_setting(group), group[0]) for group in by_setting.values()])
     settings += _compared(records, {setting.label for setting in settings})
     names = list(first["baselines"])
     measures = list(first["baselines"][names[0]])
@@ -146,6 +156,7 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
         },
         peers=_peers(records),
         title=first.get("title"),
+        part="validation" if (first.get("config") or {}).get("validation") else "test",
     )
 
 
@@ -169,7 +180,31 @@ def _setting_key(record: dict[str, Any]) -> str:
 def _make_setting(group: list[dict[str, Any]]) -> Setting:
     first = group[0]
     metrics = {name: [float(record["metrics"][name]) for record in group] for name in first["metrics"]}
-    return _setting(first["protocol"], first["budget"], metrics, _make_curve(group), int(first["rounds"]))
+    setting = _setting(first["protocol"], first["budget"], metrics, _make_curve(group), int(first["rounds"]))
+    config = first.get("config") or {}
+    if "data_weight" in config:
+        return replace(setting, label=str(first["label"]))
+    if "groups" in config:
+        groups = tuple(_budget_group(entry) for entry in config["groups"])
+        protects = f"which items: each their own ε, at most {float(first['budget']['epsilon']):g}, profile-level"
+        return replace(setting, label=str(first["label"]), levels={}, groups=groups, protects=protects)
+    return setting
+
+
+def _budget_group(entry: dict[str, Any]) -> BudgetGroup:
+    epsilon_i, epsilon_g = float(entry["epsilon_i"]), float(entry["epsilon_g"])
+    return BudgetGroup(f"ε_I={epsilon_i:g}, ε_g={epsilon_g:g}", f"rmse_at_epsilon_{epsilon_i:g}_{epsilon_g:g}")
+
+
+def _told_apart(settings: list[tuple[Setting, dict[str, Any]]]) -> list[Setting]:
+    """Settings of the same label that differ in their step say so."""
+    labels = [setting.label for setting, _ in settings]
+    return [
+        replace(setting, label=f"{setting.label}, step {float(first['step']):g}")
+        if labels.count(setting.label) > 1 and first.get("step") is not None
+        else setting
+        for setting, first in settings
+    ]
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[Setting]:

@@ -37,6 +37,7 @@ def study_rows(study: Study) -> list[Row]:
     """Settings and baselines together, best first: where the bias model lies is for everyone to see."""
     shown = measures(study)
     rows = [(setting.mean(study.measure), _setting_row(study, setting, shown)) for setting in study.settings]
+    rows += [row for setting in study.settings for row in _group_rows(study, setting, shown)]
     rows += [(study.baseline(name), _baseline_row(study, name, shown)) for name in study.baselines]
     rows += [(fmean(numbers[study.measure]), _peer_row(study, name, shown)) for name, numbers in study.peers.items()]
     return [row for _, row in sorted(rows, key=lambda pair: -pair[0] if study.larger_is_better else pair[0])]
@@ -50,17 +51,36 @@ def _setting_row(study: Study, setting: Setting, shown: list[str]) -> Row:
 
 def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
     numbers = study.baselines[name]
-    values = [f"{sum(numbers[measure]) / len(numbers[measure]):.3f}" for measure in shown]
+    values = [with_spread(fmean(numbers[measure]), _spread(numbers[measure])) for measure in shown]
     gap = study.baseline(name) - study.baseline(study.best_baseline)
     return Row(baseline_name(name), values, signed(gap), "not a personal model", baseline=True, better=False)
 
 
 def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
     numbers = study.peers[name]
-    spread = {measure: stdev(values) if len(values) > 1 else 0.0 for measure, values in numbers.items()}
-    values = [with_spread(fmean(numbers[measure]), spread[measure]) if measure in numbers else "" for measure in shown]
+    values = [
+        with_spread(fmean(numbers[measure]), _spread(numbers[measure])) if measure in numbers else ""
+        for measure in shown
+    ]
     gap = fmean(numbers[study.measure]) - study.baseline(study.best_baseline)
     return Row(name, values, f"{gap:+.3f}", "nothing: all ratings in one place", baseline=True, better=False)
+
+
+def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
+    """The people of each budget, where budgets differ within one training: their own error."""
+    rows = []
+    for group in setting.groups:
+        mean = setting.mean(group.measure)
+        own = with_spread(mean, setting.spread(group.measure))
+        values = [own if measure == study.measure else "" for measure in shown]
+        gap = signed(mean - study.baseline(study.best_baseline))
+        name = f"{setting.label}: people at {group.name}"
+        rows.append((mean, Row(name, values, gap, setting.protects, baseline=False, better=False)))
+    return rows
+
+
+def _spread(values: list[float]) -> float:
+    return stdev(values) if len(values) > 1 else 0.0
 
 
 def baseline_name(name: str) -> str:
