@@ -36,9 +36,13 @@ bench: $(TEST)
 	$(BIN)/python -m pip install --quiet --no-build-isolation -e '.[bench]'
 	$(BIN)/python benchmarks/run.py
 
-# Task 1 on ML-100K, all 22 curves and 30 splits, on two cores; records and page in $(VENV)/reproduced.
+# Everything on ML-100K (Task 1 with 22 curves and 30 splits, Task 2, mixed budgets, the literal algorithm) on two cores;
+# records and page in $(VENV)/reproduced. Interrupted, it goes on where it was.
 reproduce: $(CORE)
-	$(BIN)/hushrec experiment experiments/task1-ml-100k.toml --jobs 2 --resume --out $(VENV)/reproduced
+	for name in task1-ml-100k task2-ml-100k mixed-budgets literal; do \
+	    test -f $(VENV)/reproduced/$$name/experiment.json || \
+	    $(BIN)/hushrec experiment experiments/$$name.toml --jobs 2 --resume --out $(VENV)/reproduced || exit 1; \
+	done
 	$(BIN)/hushrec report $(VENV)/reproduced --out $(VENV)/reproduced/report.html
 
 soak: $(TEST)

@@ -141,12 +141,13 @@ def _group_panel(study: Study, setting: Setting) -> str:
 
 
 def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str, width: float = LINE) -> None:
-    """Mean over the splits, and a band of one standard deviation to each side, with fewer corners."""
+    """Mean over the splits, and a band of one standard deviation to each side, of long curves with fewer corners."""
     curve = setting.curve
     assert curve is not None
     axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=width, label=label)
+    every = 5 if len(curve.rounds) > 40 else 1
     places = [
-        place for place in range(len(curve.rounds)) if place < 10 or place % 5 == 0 or place + 1 == len(curve.mean)
+        place for place in range(len(curve.rounds)) if place < 10 or place % every == 0 or place + 1 == len(curve.mean)
     ]
     lower = [curve.mean[place] - curve.deviation[place] for place in places]
     upper = [curve.mean[place] + curve.deviation[place] for place in places]
