@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hushrec.experiments.config import make_plans, read_experiment
-from hushrec.records import read_records, read_stored
+from hushrec.records import Record, read_records, read_stored
 from hushrec.report.figures import paper_figures
 from hushrec.report.records import Study, make_study
 
@@ -27,6 +27,8 @@ TASK2 = {"most popular": None, "non-private": "plain, not private"} | {
     f"ε_I = {level}": f"sdcf ε_I={level}" for level in ("4", "1", "0.25", "0.0625")
 }
 
+PEERS = ("Surprise SVD", "Surprise SVDpp", "myFM")
+
 
 def table_below(heading: str) -> dict[str, dict[str, str]]:
     """Rows of the first table below a heading, by their first cell."""
@@ -42,9 +44,15 @@ def table_below(heading: str) -> dict[str, dict[str, str]]:
 
 
 @cache
-def study_named(name: str) -> Study:
+def records_named(name: str) -> list[Record]:
     """The records of one experiment."""
-    return make_study(read_records(RECORDS / name))
+    return read_records(RECORDS / name)
+
+
+@cache
+def study_named(name: str) -> Study:
+    """The same as a study."""
+    return make_study(records_named(name))
 
 
 def study_of(task: str, data: str) -> Study:
@@ -78,7 +86,7 @@ def test_the_tables_of_task_2_are_those_of_the_records(heading, task, data):
 @pytest.mark.parametrize("name", FILES.values())
 def test_tuned_steps_are_those_that_validation_chose(name):
     """Of the steps compared inside the training part, the best of each protocol is the one that Task 2 is run with."""
-    records = read_records(RECORDS / f"tuning-bpr-{name}")
+    records = records_named(f"tuning-bpr-{name}")
     assert all(record["config"]["validation"] for record in records)
     experiment = read_experiment(ROOT / "experiments" / f"task2-tuned-{name}.toml")
     for curve in experiment.curves:
@@ -92,7 +100,7 @@ def test_tuned_steps_are_those_that_validation_chose(name):
 def test_the_table_of_steps_is_that_of_the_records(data):
     """AUC on the validation part at every step, with and without privacy, and of the most popular items."""
     page = (ROOT / "docs" / "one-class-and-fm.md").read_text("utf-8")
-    records = read_records(RECORDS / f"tuning-bpr-{FILES[data]}")
+    records = records_named(f"tuning-bpr-{FILES[data]}")
     for protocol, name in (("plain", "`plain`"), ("sdcf", "`sdcf`, ε_I = 4")):
         own = [record for record in records if record["protocol"] == protocol]
         cells = [f"{record['metrics']['auc']:.3f}" for record in own]
@@ -106,6 +114,26 @@ def test_the_errors_of_budget_groups_are_those_of_the_records():
     (mixed,) = [setting for setting in study_named("mixed-budgets").settings if setting.groups]
     means = [f"{mixed.mean(group.measure):.3f}" for group in mixed.groups]
     assert f"{means[0]}, {means[1]}, {means[2]} and {means[3]}" in PAGE.replace("\n  ", " ")
+
+
+@pytest.mark.parametrize("data", FILES)
+def test_the_tables_of_peers_are_those_of_the_records(data):
+    """On the first split: the baseline, ours and each other library's model; "not run" where there is no number."""
+    plain = "plain, not private"
+    of_ratings = [first_split(f"task1-{FILES[data]}", name, "rmse") for name in ("bias", plain)]
+    of_ratings += [first_split(f"task1-{FILES[data]}", name, "rmse") for name in PEERS]
+    of_ranks = [first_split(f"task2-{FILES[data]}", name, "auc") for name in ("popularity", plain)]
+    of_ranks += [first_split(f"task2-tuned-{FILES[data]}", plain, "auc")]
+    of_ranks += [first_split(f"task2-{FILES[data]}", name, "auc") for name in ("implicit BPR", "implicit ALS")]
+    for cells in (of_ratings, of_ranks):
+        assert f"| {data} | {' | '.join(cells)} |" in PAGE
+
+
+def first_split(name: str, model: str, measure: str) -> str:
+    """A baseline's, a setting's or a peer's number on the first split, as the page shows it."""
+    records = [record for record in records_named(name) if record["split_seed"] == 0]
+    found = {record["label"]: record["metrics"] for record in records} | records[0]["baselines"] | records[0]["peers"]
+    return f"{found[model][measure]:.3f}" if model in found else "not run"
 
 
 def test_records_say_what_ran_them():
