@@ -13,11 +13,11 @@ from hushrec.audit.error_laws import ErrorLaw, fit_law, growing_blocks
 from hushrec.audit.rating_grid import weighted_median
 from hushrec.audit.selection import log_ratio
 from hushrec.audit.statistics import (
+    KernelRidge,
     auc,
     auc_interval,
     ceiling_auc,
     epsilon_ruled_out,
-    fit_ridge,
     folds,
     mean_interval,
     rate_at,
@@ -139,13 +139,14 @@ def test_weighted_median_by_hand():
     assert weighted_median(rows, np.ones(3)).tolist() == [2.0, 5.0]
 
 
-def test_ridge_finds_a_plane_and_gives_up_on_noise(rng):
-    """A linear label is recovered; an unrelated one is predicted by its mean, nearly."""
-    features = rng.standard_normal((300, 5))
+def test_kernel_ridge_finds_a_plane_and_gives_up_on_noise(rng):
+    """A linear label is recovered for rows it never saw; an unrelated one is predicted by its mean, nearly."""
+    features = rng.standard_normal((400, 5))
+    kernel, known, asked = features @ features.T, np.arange(300), np.arange(300, 400)
     plane = (features @ np.arange(5.0))[:, None]
-    assert fit_ridge(features, plane).scores(features) == pytest.approx(plane, rel=0.05, abs=0.3)
+    assert KernelRidge(kernel, known).scores(plane[known], asked) == pytest.approx(plane[asked], rel=0.05, abs=0.3)
     coin = rng.integers(0, 2, (300, 1)).astype(float)
-    assert fit_ridge(features, coin).scores(features).std() < 0.1
+    assert KernelRidge(kernel, known).scores(coin, asked).std() < 0.1
 
 
 def test_folds_deal_every_row_once(rng):

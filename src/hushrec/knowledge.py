@@ -26,10 +26,18 @@ KNOWLEDGE = {
                 "they would like."
             ),
             (
-                "Which of the reported items are really rated, and whether they were rated higher or lower than "
-                "expected: real and made-up numbers differ in size."
+                "Which of the reported items are really rated, and how: real and made-up numbers differ in size, and a "
+                "real one leads to the same rating in every round."
             ),
-            "A rating it is after, if it cheats: crafted item vectors make a device's numbers reveal it.",
+            "About how many items a person rated: as many as there are real numbers among those sent, and some more.",
+            (
+                "Something of the items that were never reported: a device learns from them too, and people who rated "
+                "the same things rated them as well."
+            ),
+            (
+                "Every rating it asks for, if it cheats: crafted item vectors make a person's vector show which items "
+                "are rated, and how, reported or not."
+            ),
         ),
         cannot=(
             (
@@ -37,7 +45,7 @@ KNOWLEDGE = {
                 "most e^ε times more likely under one profile than under another, with the ε that the person chose."
             ),
             "How many items a person rated, from how many are reported: devices act as if it were the public cap.",
-            "The rating of an item that was never reported, other than by guessing from taste.",
+            "For certain, as long as it follows the protocol: which of the items that were never reported are rated.",
             "A person's name, ratings, budget or ledger: no message has a place for them.",
             (
                 "The reports of past rounds, if it runs this program as it is: they are erased when their sum is "

@@ -6,13 +6,14 @@ rating replaced by another: the claim for selections is ε_P / h.
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from hushrec.audit.attacks import Attack
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
-from hushrec.audit.statistics import BoolArray, auc, epsilon_ruled_out
+from hushrec.audit.statistics import BoolArray, auc, epsilon_ruled_out, rate_at, share_interval
 from hushrec.problem import Problem
 from hushrec.protocols import DeviceProtocol, Isgld, Sdcf
 from hushrec.randomness import IntArray
@@ -63,19 +64,30 @@ def judge_canaries(attack: Attack, observation: Observation, canaries: Canaries,
     scores = attack.guess(observation)
     lead = scores[canaries.rows, canaries.heads] - scores[canaries.rows, canaries.tails]
     told = lead != 0  # a coin of which nothing is seen is left alone, which the theorem allows
-    correct = int(((lead > 0) == canaries.coins)[told].sum())
+    correct, guesses = int(((lead > 0) == canaries.coins)[told].sum()), int(told.sum())
     smallest = int(problem.rated_counts[canaries.users].min())
+    common: dict[str, Any] = {
+        "protocol": observation.protocol.name,
+        "name": f"canaries, {attack.name}",
+        "target": "epsilon",
+        "claim": claimed(observation.protocol, smallest, observation.n_rounds),
+    }
     return [
         Finding(
-            protocol=observation.protocol.name,
-            name=f"canaries, {attack.name} ({correct} of {int(told.sum())} coins)",
-            target="epsilon",
             metric="epsilon_ruled_out",
-            value=epsilon_ruled_out(correct, int(told.sum())),
+            value=epsilon_ruled_out(correct, guesses),
             auc=auc(lead, canaries.coins),
+            tpr_at_1pct_fpr=rate_at(lead, canaries.coins),
             chance=0.0,
-            claim=claimed(observation.protocol, smallest, observation.n_rounds),
-        )
+            **common,
+        ),
+        Finding(
+            metric="share_of_coins_right",
+            value=correct / max(guesses, 1),
+            interval=share_interval(correct, guesses) if guesses else None,
+            chance=0.5,
+            **common,
+        ),
     ]
 
 

@@ -15,7 +15,7 @@ from hushrec.audit.statistics import BoolArray, auc, auc_interval, folds, mean_i
 from hushrec.protocols import HIGHEST, LOWEST
 from hushrec.randomness import FloatArray, IntArray
 
-FALSE_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 1, 120)])  # where ROC curves are kept
+FALSE_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 1, 61).round(6)])  # where ROC curves are kept
 TOP = 10
 
 
@@ -32,9 +32,12 @@ def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.ran
 def _existence(
     attack: Attack, protocol: str, scores: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """AUC of rated against unrated items, person by person; the interval is over people."""
-    areas = np.array([auc(row, labels) for row, labels in zip(scores, truth.rated, strict=True)])
-    rates = np.array([rate_at(row, labels) for row, labels in zip(scores, truth.rated, strict=True)])
+    """AUC of rated against unrated items, person by person; the interval is over people. NaN: not asked."""
+    asked = [(row[~np.isnan(row)], labels[~np.isnan(row)]) for row, labels in zip(scores, truth.rated, strict=True)]
+    areas = np.array([auc(row, labels) for row, labels in asked])
+    rates = np.array([rate_at(row, labels) if labels.any() else np.nan for row, labels in asked])
+    if not np.isfinite(areas).any():
+        return []
     area = float(np.nanmean(areas))
     return [
         Finding(
@@ -44,7 +47,7 @@ def _existence(
             metric="auc",
             value=area,
             auc=area,
-            tpr_at_1pct_fpr=float(rates.mean()),
+            tpr_at_1pct_fpr=float(np.nanmean(rates)),
             interval=mean_interval(areas, rng=rng),
             chance=0.5,
             claim=attack.claim,
@@ -55,7 +58,7 @@ def _existence(
 def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
     """True rates at `FALSE_RATES`, averaged over people."""
     curves = [np.interp(FALSE_RATES, *roc(row, labels)) for row, labels in zip(scores, rated, strict=True)]
-    return np.asarray(np.mean(curves, axis=0))
+    return np.asarray(np.mean(curves, axis=0).round(4))
 
 
 def _value(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
@@ -81,9 +84,18 @@ def _value(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: 
             **common,
         )
     ]
-    if reported.any():
-        of_reported = float((whole == truth.ratings)[reported].mean())
-        findings.append(Finding(name=attack.name, metric="share_exact_of_reported", value=of_reported, **common))
+    if reported.any() and not reported[truth.rated].all():
+        of_reported = np.where(reported, whole == truth.ratings, np.nan)[reported.any(axis=1)]
+        shares = np.nanmean(of_reported, axis=1)
+        findings.append(
+            Finding(
+                name=attack.name,
+                metric="share_exact_of_reported",
+                value=float(shares.mean()),
+                interval=mean_interval(shares, rng=rng),
+                **common,
+            )
+        )
     return findings
 
 
@@ -165,6 +177,7 @@ def judge_linkage(attack: LinkRounds, observation: Observation) -> list[Finding]
     if not attack.applies_to(observation):
         return []
     right = int((attack.guess(observation) == np.arange(observation.n_victims)).sum())
+    scores, same = attack.scores(observation), np.eye(observation.n_victims, dtype=bool)
     return [
         Finding(
             protocol=observation.protocol.name,
@@ -172,6 +185,8 @@ def judge_linkage(attack: LinkRounds, observation: Observation) -> list[Finding]
             target=attack.target,
             metric="share_linked",
             value=right / observation.n_victims,
+            auc=auc(scores.ravel(), same.ravel()),
+            tpr_at_1pct_fpr=rate_at(scores.ravel(), same.ravel()),
             interval=share_interval(right, observation.n_victims),
             chance=1 / observation.n_victims,
             claim=attack.claim,
@@ -179,39 +194,63 @@ def judge_linkage(attack: LinkRounds, observation: Observation) -> list[Finding]
     ]
 
 
-def judge_person(
+def judge_people(
     attack: PersonFromUploads,
     protocol: str,
-    features: list[FloatArray],
-    attribute: str,
-    labels: IntArray,
+    kernel: FloatArray,
+    attributes: dict[str, IntArray],
     *,
     rng: np.random.Generator,
-) -> Finding:
-    """Ten-fold: the attacker knows nine tenths of the crowd's attributes and guesses the last tenth.
+) -> list[Finding]:
+    """Ten-fold: the attacker knows nine tenths of the crowd's attributes and guesses the last tenth."""
+    n_people = len(kernel)
+    targets = {name: (labels[:, None] == np.unique(labels)).astype(np.float64) for name, labels in attributes.items()}
+    scores = {name: np.zeros_like(target) for name, target in targets.items()}
+    right = dict.fromkeys(attributes, 0)
+    for asked in folds(n_people, 10, rng=rng):
+        known = np.setdiff1d(np.arange(n_people), asked)
+        learned = attack.learn(kernel, known)
+        for name, target in targets.items():
+            found = learned.scores(target[known], asked)
+            right[name] += int((np.argmax(found, axis=1) == np.argmax(target[asked], axis=1)).sum())
+            # A fold's own shares would tell folds apart, not people.
+            scores[name][asked] = found - target[known].mean(axis=0)
+    common: dict[str, Any] = {"protocol": protocol, "target": attack.target, "claim": attack.claim}
+    return [
+        finding
+        for name in attributes
+        for finding in _attribute(
+            scores[name], targets[name], right[name], rng, name=f"{name} from {attack.name}", **common
+        )
+    ]
 
-    With two classes the AUC is of the second; with more it is the mean over the classes that have at least 20 people.
+
+def _attribute(
+    scores: FloatArray, targets: FloatArray, right: int, rng: np.random.Generator, **common: Any
+) -> list[Finding]:
+    """The AUC of the second of two classes, or the mean over all with at least 20 people; and the share guessed right.
+
+    The latter stands beside that of always guessing the commonest class.
     """
-    classes = np.unique(labels)
-    targets = (labels[:, None] == classes).astype(np.float64)
-    scores, accuracy = np.zeros_like(targets), 0.0
-    for asked in folds(len(labels), 10, rng=rng):
-        known = np.setdiff1d(np.arange(len(labels)), asked)
-        found = attack.guess(features, known, targets[known], asked)
-        accuracy += float((classes[np.argmax(found, axis=1)] == labels[asked]).sum()) / len(labels)
-        scores[asked] = found - targets[known].mean(axis=0)  # a fold's own shares would tell folds apart, not people
-    judged = range(1, 2) if len(classes) == 2 else [k for k in range(len(classes)) if targets[:, k].sum() >= 20]
+    n_people, n_classes = targets.shape
+    judged = range(1, 2) if n_classes == 2 else [k for k in range(n_classes) if targets[:, k].sum() >= 20]
     areas = [auc(scores[:, k], targets[:, k] > 0) for k in judged]
     intervals = [auc_interval(scores[:, k], targets[:, k] > 0, rng=rng) for k in judged]
-    return Finding(
-        protocol=protocol,
-        name=f"{attribute} from {attack.name} (accuracy {accuracy:.3f}, majority {targets.mean(axis=0).max():.3f})",
-        target=attack.target,
-        metric="auc",
-        value=float(np.mean(areas)),
-        auc=float(np.mean(areas)),
-        tpr_at_1pct_fpr=float(np.mean([rate_at(scores[:, k], targets[:, k] > 0) for k in judged])),
-        interval=(float(np.mean([low for low, _ in intervals])), float(np.mean([high for _, high in intervals]))),
-        chance=0.5,
-        claim=attack.claim,
-    )
+    return [
+        Finding(
+            metric="auc",
+            value=float(np.mean(areas)),
+            auc=float(np.mean(areas)),
+            tpr_at_1pct_fpr=float(np.mean([rate_at(scores[:, k], targets[:, k] > 0) for k in judged])),
+            interval=(float(np.mean([low for low, _ in intervals])), float(np.mean([high for _, high in intervals]))),
+            chance=0.5,
+            **common,
+        ),
+        Finding(
+            metric="accuracy",
+            value=right / n_people,
+            interval=share_interval(right, n_people),
+            chance=float(targets.mean(axis=0).max()),
+            **common,
+        ),
+    ]

@@ -5,18 +5,19 @@ V = 0 and absurd norms; what else passes is tried here.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from hushrec.audit.attacks.marking import MarkingServer
 from hushrec.audit.attacks.value import likeliest_ratings
 from hushrec.audit.devices import make_device, profile, upload_of
 from hushrec.audit.findings import Finding
 from hushrec.audit.judge import most_common
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
-from hushrec.audit.rating_grid import GRID, RATING_SHARES, recover_ratings
-from hushrec.audit.statistics import mean_interval
+from hushrec.audit.rating_grid import GRID, RATING_SHARES, recover_ratings, whole_ratings
+from hushrec.audit.statistics import auc, mean_interval, rate_at
 from hushrec.client import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import ItemVectors, Terms
@@ -24,6 +25,7 @@ from hushrec.problem import Problem
 from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Isgld, Sdcf
 from hushrec.randomness import FloatArray, IntArray
 
+MARKED = 400
 CLAIM = "none: a malicious server is not covered; devices refuse tables of absurd norm"
 
 
@@ -96,6 +98,65 @@ def attack_devices(
     return [_attack(table, problem, observation.protocol, victims, rounds, rng) for table in CRAFTED]
 
 
+def attack_by_marks(
+    problem: Problem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
+) -> list[Finding]:
+    """A server that marks random items, against fresh devices: which were rated, and how."""
+    areas, rates, shares, blind = [], [], [], []
+    commonest = most_common(problem.values)
+    for user in victims:
+        server = _mark(problem, int(user), rng)
+        asked = ~np.isnan(server.scores)
+        items, ratings = profile(problem, int(user))
+        rated = np.zeros(problem.n_items, dtype=bool)
+        rated[items] = True
+        areas.append(auc(server.scores[asked], rated[asked]))
+        rates.append(rate_at(server.scores[asked], rated[asked]))
+        if asked[items].any() and not problem.model.one_class:
+            shares.append(float(np.mean(np.rint(server.ratings()[items]) == ratings, where=asked[items])))
+            blind.append(float(np.mean(ratings == commonest, where=asked[items])))
+    common: dict[str, Any] = {
+        "protocol": observation.protocol.name,
+        "name": "malicious V, marked rows",
+        "claim": CLAIM,
+    }
+    found = [
+        Finding(
+            target="existence",
+            metric="auc",
+            value=float(np.nanmean(areas)),
+            auc=float(np.nanmean(areas)),
+            tpr_at_1pct_fpr=float(np.mean(rates)),
+            interval=mean_interval(np.array(areas), rng=rng),
+            chance=0.5,
+            **common,
+        )
+    ]
+    if shares:
+        found.append(
+            Finding(
+                target="value",
+                metric="share_of_ratings_exact",
+                value=float(np.mean(shares)),
+                interval=mean_interval(np.array(shares), rng=rng),
+                chance=float(np.mean(blind)),
+                **common,
+            )
+        )
+    return found
+
+
+def _mark(problem: Problem, user: int, rng: np.random.Generator) -> MarkingServer:
+    """A fresh device answers until every block of marks is read, or the rounds are over."""
+    items = np.sort(rng.choice(problem.n_items, min(MARKED, problem.n_items), replace=False))
+    server = MarkingServer(problem.terms, items, rng=rng)
+    device = make_device(problem, user, seed=problem.seed + 4)
+    for round_number in range(1, min(server.n_rounds, problem.terms.max_rounds) + 1):
+        announcement = server.announce(round_number)
+        server.receive(announcement, upload_of(device, announcement))
+    return server
+
+
 def _attack(
     table: CraftedTable,
     problem: Problem,
@@ -115,7 +176,7 @@ def _attack(
         blind.append(float(np.mean(ratings == commonest)))
     return Finding(
         protocol=protocol.name,
-        name=f"{table.name}, {rounds} rounds" if rounds > 1 else table.name,
+        name=table.name,
         target="value",
         metric="share_of_ratings_exact",
         value=float(np.mean(shares)),
@@ -149,12 +210,9 @@ def _read_unhidden(seen: Trace, protocol: DeviceProtocol, terms: Terms) -> Float
     """All reported items are rated, and a = c r: c brings them onto whole numbers, or onto people's mean rating."""
     guess = np.full(terms.n_items, np.nan)
     part = seen.parts[-1]
-    middle = float(part.amplitudes.mean()) / (GRID @ RATING_SHARES)
     if isinstance(protocol, Isgld):
+        middle = float(part.amplitudes.mean()) / (GRID @ RATING_SHARES)
         guess[part.items] = likeliest_ratings(part.amplitudes / middle + middle * part.scores, protocol.epsilon)
-        return guess
-    candidates = middle * np.exp(np.arange(-0.6, 0.6, 0.001))[:, None]
-    ratings = part.amplitudes / candidates + candidates * part.scores
-    misses = np.abs(ratings - np.clip(np.rint(ratings), LOWEST, HIGHEST)).mean(axis=1)
-    guess[part.items] = ratings[np.argmin(misses)]
+    else:
+        guess[part.items] = whole_ratings(part)
     return guess

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
+from scipy.special import logit
 
+from hushrec.audit.crowd import Crowd, watch_crowd
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
-from hushrec.audit.rank_one import Trace, trace
+from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols import DeviceProtocol, Sdcf
+from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Sdcf
 from hushrec.randomness import FloatArray, IntArray
 
 Upload = GradientReport | None  # None: nothing but "finished" came in that round
@@ -57,6 +59,29 @@ class Observation:
         return counts
 
     @cached_property
+    def popularity_odds(self) -> FloatArray:
+        """Ln odds that somebody rated each item, from other people; never infinite."""
+        return np.asarray(logit(np.clip(self.popularity, 1e-4, 1 - 1e-4)))
+
+    @cached_property
+    def public_direction(self) -> FloatArray:
+        """What everybody likes: scores nearest to the middle of the scale; one-class, to the items' popularity."""
+        table = self.announcements[-1].item_vectors.astype(np.float64)
+        known = self.popularity_odds if self.terms.model == "bpr" else np.full(len(table), (LOWEST + HIGHEST) / 2)
+        return likely_direction(table, known)
+
+    @cached_property
+    def pooled_directions(self) -> FloatArray:
+        """Every victim's direction in the later half of the rounds, `(n_victims, width)`."""
+        start = self.n_rounds // 2
+        return np.array(
+            [
+                pooled_direction(self.announcements[start:], uploads[start:], self.public_direction)
+                for uploads in self.uploads
+            ]
+        )
+
+    @cached_property
     def traces(self) -> tuple[Trace, ...]:
         """Every victim's uploads taken apart into direction and amplitudes."""
         return tuple(trace(self.announcements, uploads) for uploads in self.uploads)
@@ -73,6 +98,11 @@ class Observation:
         """Every victim's ratings as far as the traces show them; the most expensive step, done once."""
         found = zip(self.traces, self.laws, strict=True)
         return tuple(recover_ratings(one, self.protocol, self.terms, laws) for one, laws in found)
+
+    @cached_property
+    def glance(self) -> Crowd:
+        """What the uploads of the crowd show at a glance."""
+        return watch_crowd(self.announcements, self.crowd, self.protocol)
 
     def first_rounds(self, n_rounds: int) -> "Observation":
         """The same run, stopped earlier."""

@@ -17,7 +17,7 @@ from hushrec.randomness import FloatArray, IntArray
 from hushrec.server import LARGEST_GRADIENT, Server
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
-ROUNDS = 5
+ROUNDS, PATIENT_ROUNDS = 5, 20  # what promoters have time for, with the default bound and with a tight one
 PEOPLE = 100
 TOP = 10
 GOAL = 3.0  # times the longest item vector
@@ -25,21 +25,21 @@ GOAL = 3.0  # times the longest item vector
 
 @dataclass(frozen=True, eq=False)
 class Promoter:
-    """A device that reports one item only: it pulls it along its own vector, to where nothing else is as good.
+    """A device that reports one item only: it pulls it along a vector of people, to where nothing else is as good.
 
     The pull stays within the server's bound and, so that no device refuses the table, within a few times the
     longest item vector.
     """
 
     target: int
-    user_vector: FloatArray
+    direction: FloatArray
     bound: float
 
     def answer(self, announcement: ItemVectors) -> Iterator[GradientReport | Finished]:
         """One round's messages."""
         vectors = announcement.item_vectors
         longest = float(np.linalg.norm(vectors, axis=1).max())
-        goal = self.user_vector / np.linalg.norm(self.user_vector) * min(GOAL * longest, LARGEST_ITEM_NORM / 2)
+        goal = self.direction / np.linalg.norm(self.direction) * min(GOAL * longest, LARGEST_ITEM_NORM / 2)
         gradient = goal - vectors[self.target]
         gradient *= min(1.0, 0.999 * self.bound / (float(np.linalg.norm(gradient)) + 1e-12))
         yield GradientReport(announcement.round_number, np.array([self.target]), gradient[None])
@@ -55,81 +55,85 @@ class Stage:
     item_vectors: FloatArray
     people: IntArray
     target: int
+    last_round: int
 
 
 def attack_integrity(problem: Problem, engine: Engine, *, rng: np.random.Generator) -> list[Finding]:
     """Exposure at 10 of the item that people like least, by share of promoters, with a loose and a tight bound."""
     people = np.sort(rng.choice(problem.active_users, min(PEOPLE, len(problem.active_users)), replace=False))
-    more = replace(problem, terms=replace(problem.terms, max_rounds=problem.terms.max_rounds + ROUNDS))
+    last = problem.terms.max_rounds
+    more = replace(problem, terms=replace(problem.terms, max_rounds=last + PATIENT_ROUNDS))
     target = int(np.argmin(engine.item_vectors @ engine.user_vectors[people].mean(axis=0)))
-    stage = Stage(more, engine.user_vectors, engine.item_vectors, people, target)
+    stage = Stage(more, engine.user_vectors, engine.item_vectors, people, target, last)
     loose = LARGEST_GRADIENT * more.terms.step_size(more.terms.max_rounds) * more.terms.data_weight
-    tight = honest_norm(stage)
-    findings = []
-    alone = exposure(stage, 0.0, loose)
-    for bound, label in ((loose, "the default norm bound"), (tight, "a norm bound at the honest 99th percentile")):
-        exposures = [exposure(stage, share, bound) for share in SHARES]
-        findings += [
-            Finding(
-                protocol=problem.protocol(0).name,
-                name=f"promotion by {share:.0%} of devices, {label}",
-                target="integrity",
-                metric="exposure_at_10",
-                value=shown / n_honest,
-                interval=share_interval(shown, n_honest),
-                chance=alone[0] / alone[1],
-                claim="none: poisoning is not covered",
+    shown, n_honest = exposure(stage, 0.0, loose, ROUNDS)
+    alone, findings = shown / n_honest, []
+    for bound, rounds, label in (
+        (loose, ROUNDS, "the default norm bound"),
+        (honest_norm(stage), PATIENT_ROUNDS, "a norm bound at the honest 99th percentile"),
+    ):
+        for share in SHARES:
+            shown, n_honest = exposure(stage, share, bound, rounds)
+            findings.append(
+                Finding(
+                    protocol=problem.protocol(0).name,
+                    name=f"promotion by {share:.0%} of devices in {rounds} rounds, {label}",
+                    target="integrity",
+                    metric="exposure_at_10",
+                    value=shown / n_honest,
+                    interval=share_interval(shown, n_honest),
+                    chance=alone,
+                    claim="none: poisoning is not covered",
+                )
             )
-            for share, (shown, n_honest) in zip(SHARES, exposures, strict=True)
-        ]
     return findings
 
 
-def exposure(stage: Stage, share: float, bound: float) -> tuple[int, int]:
+def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
     """To how many honest people the item is recommended after the rounds with promoters, and of how many."""
     n_promoters = round(share * len(stage.people))
-    devices: dict[int, Client | Promoter] = {}
-    for index, user in enumerate(int(user) for user in stage.people):
-        if index < n_promoters:
-            devices[user] = Promoter(stage.target, stage.user_vectors[user], bound)
-        else:
-            devices[user] = trained_device(stage, user)
+    liars, honest = np.split(stage.people, [n_promoters])
+    devices: dict[int, Client | Promoter] = {int(user): trained_device(stage, int(user)) for user in honest}
+    if n_promoters:
+        shared = stage.user_vectors[liars].mean(axis=0)  # they agree on one direction
+        devices |= {int(user): Promoter(stage.target, shared, bound) for user in liars}
     server = Server(
         stage.problem.terms,
         stage.problem.model,
         stage.item_vectors,
         devices,
-        round_number=stage.problem.terms.max_rounds - ROUNDS,
+        round_number=stage.last_round,
         max_gradient_norm=bound,
     )
-    for _ in range(ROUNDS):
-        announcement = server.start_round()
-        for user, device in devices.items():
-            for message in device.answer(announcement):
-                try:
-                    server.receive(user, message)
-                except RemoteProtocolError:  # an honest report may exceed a tight bound; it is lost
-                    continue
-        server.publish()
-    honest = [device for device in devices.values() if isinstance(device, Client)]
-    shown = sum(stage.target in device.recommend(server.item_vectors, TOP) for device in honest)
-    return int(shown), len(honest)
+    for _ in range(rounds):
+        _play_round(server, devices)
+    clients = [device for device in devices.values() if isinstance(device, Client)]
+    shown = sum(stage.target in device.recommend(server.item_vectors, TOP) for device in clients)
+    return int(shown), len(clients)
+
+
+def _play_round(server: Server, devices: dict[int, Client | Promoter]) -> None:
+    announcement = server.start_round()
+    for user, device in devices.items():
+        for message in device.answer(announcement):
+            try:
+                server.receive(user, message)
+            except RemoteProtocolError:  # an honest report may exceed a tight bound; it is lost
+                continue
+    server.publish()
 
 
 def trained_device(stage: Stage, user: int) -> Client:
     """A device that comes out of training: its vector learned, its bits to be drawn."""
     device = make_device(stage.problem, user, seed=stage.problem.seed + 3)
-    rounds = np.array(stage.problem.terms.max_rounds - ROUNDS)
-    device.restore_private_state(
-        {**device.private_state(), "user_vector": stage.user_vectors[user], "last_round": rounds}
-    )
+    state = {"user_vector": stage.user_vectors[user], "last_round": np.array(stage.last_round)}
+    device.restore_private_state({**device.private_state(), **state})
     return device
 
 
 def honest_norm(stage: Stage) -> float:
     """99th percentile, over honest devices, of the longest gradient in a report: one refused row loses it all."""
-    terms = stage.problem.terms
-    announcement = ItemVectors(terms, terms.max_rounds - ROUNDS + 1, stage.item_vectors)
+    announcement = ItemVectors(stage.problem.terms, stage.last_round + 1, stage.item_vectors)
     uploads = [upload_of(trained_device(stage, int(user)), announcement) for user in stage.people]
     longest = [np.linalg.norm(upload.gradients, axis=1).max() for upload in uploads if upload is not None]
     return float(np.quantile(longest, 0.99))

@@ -15,6 +15,9 @@ import numpy as np
 from hushrec.messages import GradientReport, ItemVectors
 from hushrec.randomness import FloatArray, IntArray
 
+RECENT = 5
+ALIKE = 0.85  # mean squared cosine of people's vectors with the public direction
+
 
 @dataclass(frozen=True, eq=False)
 class UploadParts:
@@ -43,21 +46,27 @@ class Trace:
 
     @property
     def direction(self) -> FloatArray | None:
-        """û of the last upload."""
-        return self.parts[-1].direction if self.parts else None
+        """û after the last upload: the mean of the last few, each counting by how well it is known.
+
+        An upload without a real error has no direction; alone, it would turn the sign of all that follow by a coin.
+        """
+        if not self.parts:
+            return None
+        mean = sum(part.direction * (part.strength / part.noise) ** 2 for part in self.parts[-RECENT:])
+        return np.asarray(mean / np.linalg.norm(mean))
 
 
 def trace(announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None]) -> Trace:
     """Takes the uploads of one person apart, in order of rounds.
 
     A singular vector has no sign. Start vectors are positive, so the first direction has a positive sum; from then
-    on a direction makes an acute angle with the one before.
+    on a direction makes an acute angle with those before.
     """
-    parts: list[UploadParts] = []
+    seen = Trace(())
     for announcement, upload in zip(announcements, uploads, strict=True):
         if upload is not None:
-            parts.append(take_apart(announcement, upload, parts[-1].direction if parts else None))
-    return Trace(tuple(parts))
+            seen = Trace((*seen.parts, take_apart(announcement, upload, seen.direction)))
+    return seen
 
 
 def take_apart(announcement: ItemVectors, upload: GradientReport, towards: FloatArray | None) -> UploadParts:
@@ -109,3 +118,34 @@ def stacked_direction(parts: Sequence[UploadParts]) -> FloatArray:
     rows = np.array([part.direction * part.strength / part.noise for part in parts])
     direction = first_direction(rows, parts[-1].direction)
     return direction if direction @ parts[-1].direction >= 0 else -direction
+
+
+def likely_direction(table: FloatArray, known: FloatArray) -> FloatArray:
+    """The unit vector whose scores of the items are nearest to what is known of them, in least squares."""
+    found = np.linalg.lstsq(table, known, rcond=None)[0]
+    return np.asarray(found / (np.linalg.norm(found) + 1e-300))
+
+
+def pooled_direction(
+    announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None], public: FloatArray
+) -> FloatArray:
+    """One direction for the gradients of many uploads, each weighed by its noise: for noise that drowns one.
+
+    Gradients X = a ûᵀ + τ noise of rounds in which the vector moves little are all nearly parallel. With amplitudes of
+    variance A² and û near the public direction w, the likeliest û is the first eigenvector of
+
+        Σ XᵀX / τ² · A² / (A² + τ²) / 2 + κ w wᵀ.
+
+    A² is what the uploads hold beyond their noise.
+    """
+    sent = zip(announcements, uploads, strict=True)
+    seen = [without_prior(announcement, upload) for announcement, upload in sent if upload is not None]
+    width = len(public)
+    excess = sum(float((rows**2).sum()) - rows.size * noise**2 for rows, noise in seen)
+    power = max(excess / max(sum(len(rows) for rows, _ in seen), 1), 0.0)  # A²
+    concentration = (width - 1) / (2 * (1 - ALIKE))  # κ
+    evidence = concentration * np.outer(public, public)
+    for rows, noise in seen:
+        evidence += rows.T @ rows / noise**2 * (power / (power + noise**2) / 2)
+    direction = np.linalg.eigh(evidence)[1][:, -1]
+    return np.asarray(direction if direction @ public >= 0 else -direction)

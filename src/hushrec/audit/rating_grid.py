@@ -67,9 +67,13 @@ def recover_ratings(
 
 
 def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw]) -> float:
-    """Where to search: predictions lie near the mean rating. With V chosen so that they vanish, errors do."""
+    """Where to search: predictions lie near the mean rating. With V chosen so that they vanish, errors do.
+
+    Uploads count by their strength: one without a real error has no direction, and scores of nothing.
+    """
     mean_rating = float(GRID @ RATING_SHARES)
-    mean_score = abs(float(np.mean(np.concatenate([part.scores for part in parts]))))
+    sure = [(part.strength / part.noise) ** 2 for part in parts]
+    mean_score = abs(float(np.average([part.scores.mean() for part in parts], weights=sure)))
     if mean_score > 0.05:
         return mean_rating / mean_score
     return abs(float(np.median([law.mean for law in laws]))) / mean_rating + 1e-3
@@ -204,6 +208,22 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
         rows = [part.amplitudes / c + c * part.scores for part, c in zip(trace.parts, norms, strict=False)]
         ratings[trace.parts[0].items] = weighted_median(np.array(rows), weights)
     return RecoveredRatings(log_odds, ratings, norms)
+
+
+def whole_ratings(part: UploadParts) -> FloatArray:
+    """Ratings from one upload whose items are all rated: the c that brings them nearest to whole numbers.
+
+    It lies within a factor of 1.8 of the one under which their mean is that of people's ratings, as
+    mean(a) / c + c mean(û·v) = r̄ has it.
+    """
+    mean_rating = float(GRID @ RATING_SHARES)
+    mean_amplitude, mean_score = float(part.amplitudes.mean()), float(part.scores.mean())
+    root = math.sqrt(max(mean_rating**2 - 4 * mean_amplitude * mean_score, 0.0))
+    middle = (mean_rating + root) / (2 * mean_score) if abs(mean_score) > 1e-3 else mean_amplitude / mean_rating
+    candidates = middle * np.exp(np.arange(-0.6, 0.6, 0.0005))[:, None]
+    ratings = part.amplitudes / candidates + candidates * part.scores
+    misses = np.minimum(np.abs(ratings - np.clip(np.rint(ratings), LOWEST, HIGHEST)), 1).mean(axis=1)
+    return np.asarray(ratings[np.argmin(misses)])
 
 
 def weighted_median(rows: FloatArray, weights: FloatArray) -> FloatArray:

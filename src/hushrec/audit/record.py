@@ -30,7 +30,7 @@ class Truth:
         return np.asarray(self.rated.sum(axis=1))
 
 
-CROWD_ROUNDS = 10
+CROWD_ROUNDS = 20
 Round = tuple[ItemVectors, dict[int, Upload]]  # what was announced, and who sent what
 
 

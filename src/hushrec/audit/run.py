@@ -8,7 +8,7 @@ import numpy as np
 
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.existence import EXISTENCE, ConsistentRatings, OppositeDirections, SelectionAverage
-from hushrec.audit.attacks.metadata import METADATA, LinkRounds
+from hushrec.audit.attacks.metadata import METADATA, FinishTiming, LinkRounds
 from hushrec.audit.attacks.person import PersonFromUploads
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
@@ -16,8 +16,8 @@ from hushrec.audit.canaries import judge_canaries, plant
 from hushrec.audit.devices import Clock, profile, replay
 from hushrec.audit.difference import attack_difference
 from hushrec.audit.findings import TARGETS, Finding, worst
-from hushrec.audit.judge import FALSE_RATES, judge, judge_linkage, judge_person, mean_roc
-from hushrec.audit.malicious import attack_devices
+from hushrec.audit.judge import FALSE_RATES, judge, judge_linkage, judge_people, mean_roc
+from hushrec.audit.malicious import attack_by_marks, attack_devices
 from hushrec.audit.observation import Observation
 from hushrec.audit.poisoning import attack_integrity
 from hushrec.audit.record import Truth, record
@@ -32,11 +32,23 @@ from hushrec.training import PROTOCOLS_OF, USED_BY, Settings, task_problem
 
 Progress = Callable[[str, str, int, int], None]  # protocol, what is done, step, steps
 People = dict[str, IntArray]
+Task = tuple[Ratings, Settings, int, People | None, Clock | None]
+Outcome = tuple[list[Finding], dict[str, Any]]
 
+STEPS = 6
 MALICIOUS_ROUNDS = {"sdcf": 30}
 CROWD = 1000
+TIMED_ROUNDS = 20
 AUDITED = ("mf", "bpr")
-ROC_OF = ("popularity", "selection average", "error likelihood", "consistent ratings", "opposite directions")
+ROC_OF = (
+    "popularity",
+    "selection average",
+    "error likelihood",
+    "consistent ratings",
+    "consistent ratings and steps + like-minded people",
+    "opposite directions",
+    "opposite directions + like-minded people",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,17 +89,21 @@ def audit(
     people: People | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
+    run_all: Callable[[list[Task]], list[Outcome]] | None = None,
 ) -> Audit:
-    """Attacks every protocol of `settings` (one entry each) on the same people."""
+    """Attacks every protocol of `settings` (one entry each) on the same people.
+
+    One after the other, telling `progress`; or as `run_all` sees fit, which has `run_task` do each.
+    """
     if n_victims < 4:
         raise ParameterError(f"users must be at least 4, got {n_victims}.")
-    findings: list[Finding] = []
-    curves: dict[str, Any] = {}
-    for chosen in settings:
-        bench = Bench(ratings, chosen, n_victims, people, clock, progress or (lambda *_: None))
-        found, drawn = bench.run()
-        findings += found
-        curves[chosen.protocol] = drawn
+    tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
+    if run_all is None:
+        results = [Bench(*task, progress or (lambda *_: None)).run() for task in tasks]
+    else:
+        results = run_all(tasks)
+    findings = [finding for found, _ in results for finding in found]
+    curves = {chosen.protocol: drawn for chosen, (_, drawn) in zip(settings, results, strict=True)}
     first = settings[0]
     about = {
         "dataset": ratings.name,
@@ -99,6 +115,11 @@ def audit(
         "protocols": {chosen.protocol: _public(chosen) for chosen in settings},
     }
     return Audit(findings, curves, about)
+
+
+def run_task(task: Task) -> Outcome:
+    """One protocol, without a word on the way: what a process of its own can do."""
+    return Bench(*task, lambda *_: None).run()
 
 
 def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> list[Settings]:
@@ -153,7 +174,7 @@ class Bench:
         others = np.setdiff1d(problem.active_users, self.victims)
         self.popularity = item_popularity(problem, others)
 
-    def run(self) -> tuple[list[Finding], dict[str, Any]]:
+    def run(self) -> Outcome:
         """Findings of all attacks, and curves."""
         watched = np.concatenate([self.victims, self.canaries.users])
         self._say("training", 0)
@@ -176,34 +197,33 @@ class Bench:
         return findings, self._curves(observation, truth)
 
     def _say(self, what: str, step: int) -> None:
-        self.progress(self.settings.protocol, what, step, 6)
+        self.progress(self.settings.protocol, what, step, STEPS)
 
     def _metadata(self, observation: Observation, truth: Truth) -> list[Finding]:
-        if self.clock is not None:
-            rounds = min(observation.n_rounds, 20)
-            timed = replay(
-                self.problem, observation.first_rounds(rounds), self.victims, seed=self.problem.seed, clock=self.clock
-            )
-            observation = replace(observation, finish_seconds=timed.finish_seconds)
         found = [one for attack in METADATA for one in judge(attack, observation, truth, rng=self.rng)]
+        if self.clock is not None:
+            few = observation.first_rounds(TIMED_ROUNDS)
+            timed = replay(self.problem, few, self.victims, seed=self.problem.seed, clock=self.clock)
+            found += judge(FinishTiming(), timed, truth, rng=self.rng)
         return found + judge_linkage(LinkRounds(), observation)
 
     def _people(self, observation: Observation) -> list[Finding]:
         if self.people is None:
             return []
         attack = PersonFromUploads()
-        features = attack.features(observation)
-        return [
-            judge_person(attack, observation.protocol.name, features, attribute, labels[self.crowd], rng=self.rng)
-            for attribute, labels in self.people.items()
-        ]
+        attributes = {name: labels[self.crowd] for name, labels in self.people.items()}
+        kernel = attack.kernel(observation)
+        return judge_people(attack, observation.protocol.name, kernel, attributes, rng=self.rng)
 
     def _active(self, observation: Observation) -> list[Finding]:
-        if self.problem.model.one_class:
-            return []
-        rounds = MALICIOUS_ROUNDS.get(self.settings.protocol, 2)
         few = self.victims[:20]
-        findings = attack_devices(self.problem, observation, few, rounds=rounds, rng=self.rng)
+        findings: list[Finding] = []
+        if isinstance(observation.protocol, Sdcf):
+            findings += attack_by_marks(self.problem, observation, few, rng=self.rng)
+        if self.problem.model.one_class:
+            return findings
+        rounds = MALICIOUS_ROUNDS.get(self.settings.protocol, 2)
+        findings += attack_devices(self.problem, observation, few, rounds=rounds, rng=self.rng)
         return [*findings, attack_difference(self.problem, observation, few, rng=self.rng)]
 
     def _canaries(self, observation: Observation) -> list[Finding]:

@@ -1,7 +1,6 @@
 """How attacks are scored: areas under curves, rates, intervals, and the least that an observed success rules out."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -99,36 +98,32 @@ def ceiling_auc(epsilon: float | FloatArray) -> FloatArray:
     return np.asarray(expit(epsilon))
 
 
-@dataclass(frozen=True, eq=False)
-class Ridge:
-    """Linear scores for one or several labels, the penalty chosen by leave-one-out on the training rows."""
+class KernelRidge:
+    """Ridge regression by the similarities of rows alone, for any labels of the same known rows.
 
-    center: FloatArray
-    scale: FloatArray
-    weights: FloatArray  # (n_features, n_labels)
-    offset: FloatArray
-    left_out_error: float
+    The penalty is the one with the least leave-one-out error among the known, which one decomposition gives for all
+    penalties and labels.
+    """
 
-    def scores(self, features: FloatArray) -> FloatArray:
-        return np.asarray((features - self.center) / self.scale @ self.weights + self.offset)
+    def __init__(self, kernel: FloatArray, known: IntArray) -> None:
+        from_known = kernel[:, known].mean(axis=1)
+        centered = kernel - from_known[:, None] - from_known + from_known[known].mean()  # as if the known were
+        self._known, self._kernel = known, centered
+        values, self._vectors = np.linalg.eigh(centered[np.ix_(known, known)])
+        self._values = np.maximum(values, 0)
 
-
-def fit_ridge(features: FloatArray, targets: FloatArray) -> Ridge:
-    """Least squares with a penalty; leave-one-out errors come from one decomposition for all penalties."""
-    center, scale = features.mean(axis=0), features.std(axis=0) + 1e-12
-    offset = targets.mean(axis=0)
-    left, values, right = np.linalg.svd((features - center) / scale, full_matrices=False)
-    projected = left.T @ (targets - offset)
-    best = None
-    for penalty in len(features) * np.logspace(-2, 2, 9):
-        shrink = values**2 / (values**2 + penalty)
-        leverage = (left**2 @ shrink + 1 / len(features))[:, None]
-        residual = (targets - offset - left @ (shrink[:, None] * projected)) / (1 - leverage)
-        error = float((residual**2).sum())
-        if best is None or error < best[0]:
-            best = error, right.T @ ((values / (values**2 + penalty))[:, None] * projected)
-    assert best is not None
-    return Ridge(center, scale, best[1], offset, best[0])
+    def scores(self, targets: FloatArray, asked: IntArray) -> FloatArray:
+        """Of the rows `asked`, one per label, from the labels `targets` of the known rows."""
+        offset = targets.mean(axis=0)
+        projected = self._vectors.T @ (targets - offset)
+        best, weights = math.inf, np.zeros_like(targets)
+        for penalty in max(float(self._values.mean()), 1e-12) * np.logspace(-3, 2, 11):
+            shrink = 1 / (self._values + penalty)
+            candidate = self._vectors @ (shrink[:, None] * projected)
+            left_out = float(((candidate / (self._vectors**2 @ shrink)[:, None]) ** 2).sum())
+            if left_out < best:
+                best, weights = left_out, candidate
+        return np.asarray(self._kernel[np.ix_(asked, self._known)] @ weights + offset)
 
 
 def folds(n_rows: int, n_folds: int, *, rng: np.random.Generator) -> list[IntArray]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from hushrec.audit.attacks import Attack
-from hushrec.audit.attacks.existence import ConsistentRatings, ErrorLikelihood, SelectionAverage
+from hushrec.audit.attacks.existence import AveragedErrors, ConsistentRatings, ErrorLikelihood, SelectionAverage
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.judge import abs_cosines
 from hushrec.audit.observation import Observation
@@ -20,19 +20,22 @@ from hushrec.problem import Problem
 from hushrec.training import Settings, task_problem
 
 NOISE_FACTORS = (1.0, 1e2, 1e3, 1e4, 1e5, 1e6)
-BUDGETS_G = (4.0, 1.0, 0.25, 0.0625)
+BUDGETS_G = (4.0, 1.0, 0.25, 0.0625, 0.0)
+BASELINES = {"bias": "the bias model", "item_mean": "item means"}
 PEOPLE = 30
 
 
 def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
     """The audit with the curves of each kind of sweep, of the last protocol."""
-    curves = dict(found.curves)
+    curves, about = dict(found.curves), dict(found.about)
     for kind in kinds:
         if kind not in SWEEPS:
             raise ParameterError(f"sweep must be {' or '.join(SWEEPS)}, got {kind}.")
         last = settings[-1]
         curves[last.protocol] = curves[last.protocol] | {kind: SWEEPS[kind](ratings, last)}
-    return replace(found, curves=curves)
+        errors = last.make_task(ratings).baselines()
+        about["baselines"] = {words: errors[name]["rmse"] for name, words in BASELINES.items()}
+    return replace(found, curves=curves, about=about)
 
 
 def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] = NOISE_FACTORS) -> list[dict[str, Any]]:
@@ -56,7 +59,7 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
             continue
         for attack in MODEL:
             point[f"cosine, {attack.name}"] = float(abs_cosines(attack.guess(observation), truth.user_vectors).mean())
-        for existence in (ErrorLikelihood(), ConsistentRatings()):
+        for existence in (ErrorLikelihood(), AveragedErrors(), ConsistentRatings()):
             if existence.applies_to(observation):
                 point[f"AUC, {existence.name}"] = _mean_auc(existence, observation, truth)
         strangers = np.roll(truth.user_vectors, 1, axis=0)
@@ -70,7 +73,7 @@ def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] 
     """AUC of the attacks on existence, and test error, against ε_g of `sdcf`."""
     if settings.protocol != "sdcf" or settings.model != "mf":
         raise ParameterError("epsilon_g is swept for protocol sdcf of model mf alone. Add --protocol sdcf.")
-    attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), ConsistentRatings())
+    attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), AveragedErrors(), ConsistentRatings())
     points = []
     for epsilon_g in budgets:
         chosen = replace(settings, epsilon_g=epsilon_g)

@@ -1,19 +1,18 @@
 """`hushrec audit`."""
 
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
+from rich.table import Column, Table
 
 from hushrec.cli.app import DataDir, JsonFlag, app, print_json, say
-
-if TYPE_CHECKING:
-    from hushrec.audit.run import Audit
 
 
 @app.command(epilog="Example: hushrec audit ml-100k --protocol plain --protocol sdcf --epsilon-g 0 --plots audit-plots")
@@ -53,6 +52,7 @@ def audit(
     from hushrec.data.people import load_people
     from hushrec.data.sources import load as load_ratings
 
+    started = time.perf_counter()
     ratings = load_ratings(data, data_dir=data_dir)
     settings = settings_for(
         protocol,
@@ -68,17 +68,46 @@ def audit(
     )
     people = load_people(data, ratings.user_ids, data_dir)
     with _audit_bar() as progress:
-        found = run_audit(ratings, settings, n_victims=users, people=people, clock=time.perf_counter, progress=progress)
+        found = run_audit(
+            ratings,
+            settings,
+            n_victims=users,
+            people=people,
+            clock=time.perf_counter,
+            progress=progress,
+            run_all=partial(side_by_side, progress=progress) if len(settings) > 1 else None,
+        )
         found = swept(found, ratings, settings, sweep or [])
+    record = {**found.record(), "seconds": round(time.perf_counter() - started, 1)}
     if plots is not None:
         from hushrec.report.audits import write_audit
         from hushrec.runs import to_json
 
-        say(f"page, plots and record: {write_audit(to_json(found.record()), plots)}")
+        say(f"page, plots and record: {write_audit(to_json(record), plots)}")
     if as_json:
-        print_json(found.record())
+        print_json(record)
     else:
-        print_audit(found)
+        print_audit(record)
+
+
+def side_by_side(tasks: list[Any], progress: Callable[[str, str, int, int], None]) -> list[Any]:
+    """Every protocol in a process of its own, as many at a time as there are cores; the last, the slowest, is first.
+
+    `progress` hears of whole protocols alone.
+    """
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    from hushrec.audit.run import STEPS, run_task
+
+    jobs = min(os.cpu_count() or 1, len(tasks))
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        running = {pool.submit(run_task, task): task[1].protocol for task in reversed(tasks)}
+        for name in running.values():
+            progress(name, "attacks", 0, STEPS)
+        for done in as_completed(running):
+            progress(running[done], "done", STEPS, STEPS)
+        return [done.result() for done in reversed(running)]
 
 
 @contextmanager
@@ -97,23 +126,24 @@ def _audit_bar() -> Iterator[Any]:
         yield advance
 
 
-def print_audit(found: "Audit") -> None:
-    """Protocol by target with the worst attack, then every attack."""
-    from hushrec.audit.findings import TARGETS
+def print_audit(record: dict[str, Any]) -> None:
+    """Protocol by target with the worst attack, then every attack, then the claims they test."""
+    from hushrec.report.audits import TARGETS, attack_rows, worst_cell
 
     console = Console(width=None if Console().is_terminal else 160)
-    summary = Table("target", *found.protocols, box=None, title="most successful attack")
-    for target in TARGETS:
-        cells = []
-        for protocol in found.protocols:
-            one = found.worst(protocol, target)
-            cells.append("" if one is None else f"{one.metric} {one.value:.3f}\n{one.name}")
-        summary.add_row(target, *cells)
-    console.print(summary)
-    table = Table("protocol", "target", "attack", "metric", "value", "95 %", "TPR at 1 %", "chance", box=None)
-    for one in found.findings:
-        interval = "" if one.interval is None else f"{one.interval[0]:.3f}–{one.interval[1]:.3f}"
-        rate = "" if one.tpr_at_1pct_fpr is None else f"{one.tpr_at_1pct_fpr:.3f}"
-        chance = "" if one.chance is None else f"{one.chance:.3f}"
-        table.add_row(one.protocol, one.target, one.name, one.metric, f"{one.value:.3f}", interval, rate, chance)
-    console.print(table)
+    protocols = list(record["worst"])
+    summary = Table("most successful attack on", *protocols, box=None, title_justify="left")
+    for target, words in TARGETS.items():
+        summary.add_row(words, *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols))
+    console.print(summary, "")
+    rows = attack_rows(record)
+    cells = (Column(protocol, no_wrap=True) for protocol in protocols)
+    table = Table("target", Column("attack", min_width=28), "measure", "chance", *cells, box=None)
+    for number, row in enumerate(rows):
+        first = number == 0 or rows[number - 1].target != row.target
+        table.add_row(row.target if first else "", row.name, row.measure, row.chance, *row.cells)
+    console.print(table, "")
+    claims = Table("attack", "claim that it tests", box=None)
+    for row in {row.name: row for row in rows}.values():
+        claims.add_row(row.name, row.claim)
+    console.print(claims)

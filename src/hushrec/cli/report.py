@@ -27,14 +27,14 @@ def report(
 ) -> None:
     """Tables, plots and one self-contained HTML page from finished runs; nothing is computed anew."""
     from hushrec.report import write_report
-    from hushrec.report.audits import audit_figures, audit_section, read_audits
+    from hushrec.report.audits import audit_figures, audit_sections, read_audits
 
     audits = read_audits(audit or [])
     written = write_report(
         folders,
         out,
         plots_folder=plots,
-        sections=[audit_section(record) for record in audits],
+        sections=[section for record in audits for section in audit_sections(record)],
         more_figures={
             f"{number}-{name}": figure
             for number, record in enumerate(audits, start=1)

@@ -2,8 +2,11 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hushrec.report.plots import HEIGHT, INK, MUTED, SERIES, WIDTH, new_axes, to_svg
+
+Points = Sequence[Mapping[str, float | None]]
 
 
 def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]) -> str:
@@ -12,44 +15,94 @@ def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]
         axes.plot(false_rates, false_rates, color=MUTED, linewidth=1, label="chance")
         for number, (name, true_rates) in enumerate(curves.items()):
             axes.plot(false_rates, true_rates, color=SERIES[number % len(SERIES)], linewidth=1.8, label=name)
-        axes.set_xscale("log")
+        _logarithmic(axes, [1e-4, 1e-3, 1e-2, 0.1, 1.0])
         axes.set_xlim(1e-4, 1)
         axes.set_ylim(0, 1.02)
-        axes.set_xlabel("unrated items accused")
-        axes.set_ylabel("rated items found")
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
-        return to_svg(figure)
+        axes.set_xlabel("share of unrated items accused")
+        axes.set_ylabel("share of rated items found")
+        return _with_legend(figure)
 
 
-def sweep_plot(points: Sequence[Mapping[str, float | None]], across: str) -> str:
-    """Success of attacks above, test error below, against what was swept; a run that diverged leaves a gap."""
-    with new_axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
-        names = [name for name in points[0] if name not in (across, "rmse")]
-        places = [point[across] for point in points]
-        for number, name in enumerate(names):
-            values = [point.get(name, math.nan) for point in points]
-            left.plot(places, values, "o-", color=SERIES[number % len(SERIES)], label=name)
-        errors = [math.nan if point["rmse"] is None else point["rmse"] for point in points]
-        right.plot(places, errors, "o-", color=INK)
-        for axes, label in ((left, "success"), (right, "test RMSE")):
-            axes.set_xscale("log")
-            axes.set_xlabel("variance of the noise, times its own" if across == "noise" else across)
+def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> str:
+    """Success of attacks and test error against what was swept; a run that diverged leaves a gap.
+
+    One panel for cosines where there are any, one for AUCs, one for the error beside that of models without taste. An
+    error far beyond them is off the plot and written at its upper end.
+    """
+    names = [name for name in points[0] if name not in (across, "rmse")]
+    cosines = [name for name in names if name.startswith("cosine")]
+    panels = [("cosine with the person's vector", cosines)] if cosines else []
+    panels.append(("AUC, rated against unrated items", [name for name in names if name not in cosines]))
+    with new_axes((1 + len(panels)) * 3.6, HEIGHT, columns=1 + len(panels)) as (figure, every):
+        colours = iter(SERIES * 2)
+        for axes, (label, shown) in zip(every, panels, strict=False):
+            for name in shown:
+                short = name.removeprefix("cosine, ").removeprefix("AUC, ")
+                axes.plot(*_line(points, across, name), "o-", color=next(colours), markersize=4, label=short)
+            axes.axhline(0.5 if shown is not cosines else 0.0, color=MUTED, linewidth=1)
+            axes.set_ylim(0 if shown is cosines else 0.45, 1.03)
             axes.set_ylabel(label)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
-        return to_svg(figure)
+        _error_panel(every[-1], points, across, baselines)
+        for axes in every:
+            _logarithmic(axes, *_places(points, across))
+            axes.set_xlabel("variance of the noise, times its own" if across == "noise" else "ε_g")
+        return _with_legend(figure)
 
 
-def lines_plot(points: Sequence[Mapping[str, float]], across: str, along: str = "AUC") -> str:
+def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str, float]) -> None:
+    places, errors = _line(points, across, "rmse")
+    known = [error for error in errors if not math.isnan(error)]
+    top = max(min(max(known), 1.3), min(known) + 0.05, *(1.02 * value for value in baselines.values()))
+    axes.plot(places, errors, "o-", color=INK, markersize=4, label="test RMSE")
+    for number, (name, value) in enumerate(baselines.items()):
+        axes.axhline(value, color=MUTED, linewidth=1, linestyle=(":", "--")[number % 2], label=f"RMSE of {name}")
+    axes.set_ylim(min(*known, *baselines.values()) - 0.01, top)
+    for place, error in zip(places, errors, strict=True):
+        if error > top:
+            axes.annotate(f"{error:.2f} ↑", (place, top), ha="center", va="top", fontsize=8)
+    axes.set_ylabel("test RMSE")
+
+
+def lines_plot(points: Points, across: str, along: str = "AUC") -> str:
     """Every other entry of the points against the entry `across`, on a logarithmic axis."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
-        names = [name for name in points[0] if name != across]
-        for number, name in enumerate(names):
+        for number, name in enumerate(name for name in points[0] if name != across):
             colour = SERIES[number % len(SERIES)]
-            axes.plot(
-                [point[across] for point in points], [point[name] for point in points], "o-", color=colour, label=name
-            )
-        axes.set_xscale("log")
+            axes.plot(*_line(points, across, name), "o-", color=colour, markersize=4, label=name)
+        _logarithmic(axes, *_places(points, across))
+        axes.set_ylim(0.45, 1.03)
         axes.set_xlabel(across)
         axes.set_ylabel(along)
-        figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
-        return to_svg(figure)
+        return _with_legend(figure)
+
+
+def _line(points: Points, across: str, name: str) -> tuple[list[float], list[float]]:
+    """Places and values; what is missing is not a number, and leaves a gap."""
+    values = [point.get(name) for point in points]
+    return _places(points, across)[0], [math.nan if one is None else one for one in values]
+
+
+def _places(points: Points, across: str) -> tuple[list[float], list[str]]:
+    """Where the points stand on a logarithmic axis and what is written there; 0 stands left of all others."""
+    numbers = [float(point[across] or 0.0) for point in points]
+    least = min((number for number in numbers if number), default=1.0)
+    return [number or least / 4 for number in numbers], [_plain(number) for number in numbers]
+
+
+def _logarithmic(axes: Any, places: Sequence[float], labels: Sequence[str] | None = None) -> None:
+    """A logarithmic axis with these places alone, written as plain numbers: 1, 100, 10⁴."""
+    axes.set_xscale("log")
+    axes.set_xticks(list(places), labels or [_plain(place) for place in places])
+    axes.set_xticks([], minor=True)
+
+
+def _plain(number: float) -> str:
+    power = round(math.log10(number or 1.0))
+    if power >= 4 and math.isclose(number, 10.0**power):
+        return "10" + str(power).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
+    return f"{number:,.4f}".rstrip("0").rstrip(".")
+
+
+def _with_legend(figure: Any) -> str:
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
+    return to_svg(figure)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,54 +30,91 @@ INTRODUCTION = (
     "Attacks as the server could run them, on messages and public state alone, beside what is claimed. A protocol is"
     " private only as far as its attacks fail."
 )
+HOW_TO_READ = (
+    "In brackets the 95 % interval; TPR is the share of true cases found when 1 % of the false ones are accused. An ε"
+    " that canaries rule out is itself a bound at 95 %."
+)
 
 
-def audit_section(record: Record) -> Section:
-    """Protocol by target with the most successful attack on each, and every attack below."""
-    rows = [
-        [
-            attack["protocol"],
-            TARGETS[attack["target"]],
-            attack["name"],
-            attack["metric"].replace("_", " "),
-            f"{attack['value']:.3f}",
-            _pair(attack["interval"]),
-            _number(attack["tpr_at_1pct_fpr"]),
-            _number(attack["chance"]),
-            attack["claim"],
-        ]
-        for attack in record["attacks"]
+def audit_sections(record: Record) -> list[Section]:
+    """Protocol by target with the most successful attack on each, and every attack with its claim below."""
+    protocols = list(record["worst"])
+    worst = [
+        [TARGETS[target], *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols)]
+        for target in TARGETS
     ]
-    return Section(
-        heading=f"Audit: {record['dataset']}, {record['model']}, {record['rounds']} rounds, {record['users']} people",
-        paragraphs=[
-            INTRODUCTION,
-            *worst_sentences(record),
-        ],
-        header=["protocol", "target", "attack", "measure", "value", "95 %", "TPR at 1 % FPR", "chance", "claim"],
-        rows=rows,
-    )
+    rows, before = [], ""
+    for row in attack_rows(record):
+        target = "" if row.target == before else TARGETS[row.target]
+        rows.append([target, row.name, row.measure, row.chance, *map(_unbroken, row.cells), row.claim])
+        before = row.target
+    facts = f"{record['dataset']}, {record['model']}, {record['rounds']} rounds, {record['users']} people"
+    return [
+        Section(f"Audit: {facts}", [INTRODUCTION], ["most successful attack", *protocols], worst),
+        Section(
+            "Every attack",
+            [HOW_TO_READ],
+            ["target", "attack", "measure", "chance", *protocols, "claim"],
+            rows,
+        ),
+    ]
 
 
-def worst_sentences(record: Record) -> list[str]:
-    """Per protocol, the most successful attack on each target."""
-    sentences = []
-    for protocol, targets in record["worst"].items():
-        found = [
-            f"{TARGETS[target]}: {one['metric'].replace('_', ' ')} {one['value']:.3f} ({one['name']})"
-            for target, one in targets.items()
-            if one is not None
-        ]
-        sentences.append(f"{protocol} — {'; '.join(found)}.")
-    return sentences
+def _unbroken(cell: str) -> str:
+    """The value and its interval on one line of a narrow column."""
+    return cell.replace(" (", "\u00a0(").replace("–", "\u2060–\u2060")
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+def worst_cell(found: Record | None) -> str:
+    """The measure, its value, and the attack that reached it."""
+    return "" if found is None else f"{found['metric'].replace('_', ' ')} {found['value']:.3f}: {found['name']}"
 
 
-def _pair(interval: list[float] | None) -> str:
-    return "" if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+@dataclass(frozen=True)
+class AttackRow:
+    """One attack and measure, with a cell for every protocol."""
+
+    target: str
+    name: str
+    measure: str
+    chance: str
+    cells: list[str]
+    claim: str
+
+
+def attack_rows(record: Record) -> list[AttackRow]:
+    """Every attack once, in the order of targets; where it does not apply the cell is empty."""
+    protocols = list(record["worst"])
+    found: dict[tuple[str, str, str], dict[str, Record]] = {}
+    for attack in sorted(record["attacks"], key=lambda attack: list(TARGETS).index(attack["target"])):
+        found.setdefault((attack["target"], attack["name"], attack["metric"]), {})[attack["protocol"]] = attack
+    return [
+        AttackRow(
+            target,
+            name,
+            metric.replace("_", " "),
+            _distinct("" if one["chance"] is None else f"{one['chance']:.2f}" for one in by_protocol.values()),
+            [_cell(by_protocol.get(protocol)) for protocol in protocols],
+            _distinct(one["claim"] for one in by_protocol.values()),
+        )
+        for (target, name, metric), by_protocol in found.items()
+    ]
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return " / ".join(dict.fromkeys(texts))
+
+
+def _cell(attack: Record | None) -> str:
+    """0.863 (0.852–0.873), TPR 0.17: the value, its interval, the true-positive rate at 1 % false positives."""
+    if attack is None:
+        return ""
+    text = f"{attack['value']:.3f}"
+    if attack["interval"] is not None:
+        text += f" ({attack['interval'][0]:.3f}–{attack['interval'][1]:.3f})"
+    if attack["tpr_at_1pct_fpr"] is not None:
+        text += f", TPR {attack['tpr_at_1pct_fpr']:.2f}"
+    return text
 
 
 def audit_figures(record: Record) -> Figures:
@@ -97,7 +135,7 @@ def audit_figures(record: Record) -> Figures:
             if kind in curves:
                 figures[f"{protocol}-{kind}"] = (
                     SWEPT[kind].format(protocol),
-                    audit_plots.sweep_plot(curves[kind], across),
+                    audit_plots.sweep_plot(curves[kind], across, record.get("baselines", {})),
                 )
         if "selection" in curves:
             figures[f"{protocol}-selection"] = (
@@ -122,7 +160,7 @@ def write_audit(record: Record, folder: str | Path) -> Path:
     """Record, plots and one page in a folder; returns the page."""
     place = Path(folder)
     figures = audit_figures(record)
-    page = make_page([], [], title="hushrec audit", sections=[audit_section(record)], figures=figures)
+    page = make_page([], [], title="hushrec audit", sections=audit_sections(record), figures=figures)
     try:
         place.mkdir(parents=True, exist_ok=True)
         (place / FILE).write_text(json.dumps(record, indent=1, allow_nan=False), "utf-8")
@@ -141,7 +179,7 @@ def read_audits(folders: Iterable[str | Path]) -> list[Record]:
     for file in files:
         try:
             record = json.loads(file.read_text("utf-8"))
-            audit_section(record)
+            audit_sections(record)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(f"{file} is damaged: {type(error).__name__} while reading it.") from None
         records.append(record)

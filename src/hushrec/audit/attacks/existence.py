@@ -3,15 +3,19 @@
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.special import logit
+from scipy.special import expit, log_ndtr
 
 from hushrec.audit.attacks import Attack
+from hushrec.audit.crowd import SHARPNESS, TYPICAL_SIZES
 from hushrec.audit.observation import Observation
+from hushrec.audit.own_steps import evidence_of_steps
+from hushrec.audit.rank_one import without_prior
 from hushrec.audit.selection import likeliest_count, log_ratio, probabilities_for
 from hushrec.protocols import Sdcf
 from hushrec.randomness import FloatArray
 
-TYPICAL_SIZES = 8.0  # an error this many times the median one is likelier real than fake
+UNEXPLAINED = 1.0  # nats by which an average must exceed its noise to count for "rated"
+SURE = 5.0  # nats that one report of an item may count: directions are sometimes wrong
 
 
 @dataclass(frozen=True)
@@ -26,12 +30,7 @@ class Popularity:
         return True
 
     def guess(self, observation: Observation) -> FloatArray:
-        return np.tile(popularity_odds(observation), (observation.n_victims, 1))
-
-
-def popularity_odds(observation: Observation) -> FloatArray:
-    """Ln odds that somebody rated each item, from other people; never infinite."""
-    return np.asarray(logit(np.clip(observation.popularity, 1e-4, 1 - 1e-4)))
+        return np.tile(observation.popularity_odds, (observation.n_victims, 1))
 
 
 @dataclass(frozen=True)
@@ -71,12 +70,12 @@ class ErrorSize:
         return isinstance(observation.protocol, Sdcf) and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
-        scores = np.zeros((observation.n_victims, observation.terms.n_items))
-        for row, trace in zip(scores, observation.traces, strict=True):
+        sizes = np.zeros((observation.n_victims, observation.terms.n_items))
+        for row, trace in zip(sizes, observation.traces, strict=True):
             for part in trace.parts:
-                size = np.log1p(np.abs(part.amplitudes) / (np.median(np.abs(part.amplitudes)) + part.noise))
-                row[part.items] = np.maximum(row[part.items], size)
-        return np.where(observation.selection_counts > 0, scores, np.log1p(TYPICAL_SIZES))
+                typical = TYPICAL_SIZES * (float(np.median(np.abs(part.amplitudes))) + part.noise)
+                row[part.items] = np.maximum(row[part.items], np.abs(part.amplitudes) / typical)
+        return np.where(observation.selection_counts > 0, SHARPNESS * np.log(sizes + 1e-3), 0.0)
 
 
 @dataclass(frozen=True)
@@ -99,6 +98,35 @@ class ErrorLikelihood:
 
 
 @dataclass(frozen=True)
+class AveragedErrors:
+    """An item's gradients along one direction for many rounds, averaged: a real error stays, noise and fakes vanish.
+
+    The square of the mean in its deviations; for noise that drowns a single gradient.
+    """
+
+    name: str = "averaged errors"
+    target: str = "existence"
+    claim: str = "Theorem 3: fakes pass for real errors, over all rounds"
+
+    def applies_to(self, observation: Observation) -> bool:
+        return isinstance(observation.protocol, Sdcf) and observation.terms.model == "mf"
+
+    def guess(self, observation: Observation) -> FloatArray:
+        total = np.zeros((observation.n_victims, observation.terms.n_items))
+        weight = np.zeros_like(total)
+        for victim, (uploads, direction) in enumerate(
+            zip(observation.uploads, observation.pooled_directions, strict=True)
+        ):
+            for announcement, upload in zip(observation.announcements, uploads, strict=True):
+                if upload is not None:
+                    amplitudes = without_prior(announcement, upload)[0] @ direction
+                    variance = (np.median(np.abs(amplitudes)) / 0.6745) ** 2  # of noise and fakes: most are
+                    total[victim, upload.items] += amplitudes / variance
+                    weight[victim, upload.items] += 1 / variance
+        return np.asarray(np.where(weight > 0, total**2 / np.maximum(weight, 1e-300) / 2 - UNEXPLAINED, 0.0))
+
+
+@dataclass(frozen=True)
 class ConsistentRatings:
     """A real error leads to the same whole rating in every round, a fake to a new number each time."""
 
@@ -114,8 +142,27 @@ class ConsistentRatings:
 
 
 @dataclass(frozen=True)
+class StepsOfTheVector:
+    """The same, and of items never reported what the vector's own steps say: it learns from them all the same."""
+
+    name: str = "consistent ratings and steps"
+    target: str = "existence"
+    claim: str = "a rating that is not reported leaves no trace"
+
+    def applies_to(self, observation: Observation) -> bool:
+        return ConsistentRatings().applies_to(observation)
+
+    def guess(self, observation: Observation) -> FloatArray:
+        chances = np.clip(observation.popularity, 1e-3, 0.9)
+        found = zip(observation.traces, observation.recovered, strict=True)
+        return np.array(
+            [one.log_odds + evidence_of_steps(trace, one, observation.announcements, chances) for trace, one in found]
+        )
+
+
+@dataclass(frozen=True)
 class OppositeDirections:
-    """One-class: a rated item's gradient points along u, an unrated one's against it."""
+    """One-class: a rated item's gradient points along u, an unrated one's against it; ln odds of the sign."""
 
     name: str = "opposite directions"
     target: str = "existence"
@@ -129,7 +176,8 @@ class OppositeDirections:
         scores = np.zeros((observation.n_victims, observation.terms.n_items))
         for row, trace in zip(scores, observation.traces, strict=True):
             for part in trace.parts[-1:] if self.last_only else trace.parts:
-                row[part.items] += np.tanh(part.amplitudes / (3 * part.noise))
+                deviations = part.amplitudes / part.noise
+                row[part.items] += np.clip(log_ndtr(deviations) - log_ndtr(-deviations), -SURE, SURE)
         return scores
 
 
@@ -150,23 +198,47 @@ class WithPopularity:
         return self.base.applies_to(observation)
 
     def guess(self, observation: Observation) -> FloatArray:
-        return self.base.guess(observation) + popularity_odds(observation)
+        return self.base.guess(observation) + observation.popularity_odds
 
 
 @dataclass(frozen=True)
-class Everything:
-    """Selections, values over all rounds, and popularity: the sum of their evidence."""
+class LikeMinded:
+    """The same with what is likely for people like the victim, as other people's uploads show them."""
 
-    name: str = "selections + ratings + popularity"
+    base: Attack
     target: str = "existence"
+    name: str = field(default="", init=False)
     claim: str = "the paper's existence privacy"
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.base.name} + like-minded people")
+
     def applies_to(self, observation: Observation) -> bool:
-        return ConsistentRatings().applies_to(observation)
+        return self.base.applies_to(observation) and len(observation.crowd) > 1
 
     def guess(self, observation: Observation) -> FloatArray:
-        evidence = SelectionAverage().guess(observation) + ConsistentRatings().guess(observation)
-        return evidence + popularity_odds(observation)
+        odds = WithPopularity(self.base).guess(observation)
+        profiles = np.where(observation.selection_counts > 0, expit(odds), 0.0)
+        return np.asarray(odds + np.log(observation.glance.likely_for(profiles)))
+
+
+@dataclass(frozen=True)
+class NeverReported:
+    """Another attack, judged on the items that were in no upload: what nothing was ever sent of."""
+
+    base: Attack
+    target: str = "existence"
+    name: str = field(default="", init=False)
+    claim: str = "a rating that was never reported is known by guessing alone"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", f"{self.base.name}, items never reported")
+
+    def applies_to(self, observation: Observation) -> bool:
+        return isinstance(observation.protocol, Sdcf) and self.base.applies_to(observation)
+
+    def guess(self, observation: Observation) -> FloatArray:
+        return np.where(observation.selection_counts > 0, np.nan, self.base.guess(observation))
 
 
 EXISTENCE: tuple[Attack, ...] = (
@@ -177,10 +249,19 @@ EXISTENCE: tuple[Attack, ...] = (
     WithPopularity(ErrorSize()),
     ErrorLikelihood(),
     WithPopularity(ErrorLikelihood()),
+    AveragedErrors(),
+    WithPopularity(AveragedErrors()),
     ConsistentRatings(),
     WithPopularity(ConsistentRatings()),
-    Everything(),
+    StepsOfTheVector(),
+    LikeMinded(StepsOfTheVector()),
     OppositeDirections("opposite directions, one upload", last_only=True),
     OppositeDirections(),
     WithPopularity(OppositeDirections()),
+    LikeMinded(OppositeDirections()),
+    NeverReported(Popularity()),
+    NeverReported(StepsOfTheVector()),
+    NeverReported(WithPopularity(StepsOfTheVector())),
+    NeverReported(LikeMinded(StepsOfTheVector())),
+    NeverReported(LikeMinded(OppositeDirections())),
 )

@@ -6,14 +6,15 @@ import numpy as np
 
 from hushrec.audit.attacks import Attack
 from hushrec.audit.observation import Observation
-from hushrec.audit.rating_grid import GRID, RATING_SHARES
-from hushrec.protocols import HIGHEST, LOWEST, Isgld, Sdcf
+from hushrec.audit.rank_one import stacked_direction
+from hushrec.audit.rating_grid import GRID, RATING_SHARES, whole_ratings
+from hushrec.protocols import HIGHEST, LOWEST, Isgld, Plain, Sdcf
 from hushrec.randomness import FloatArray
 
 
 @dataclass(frozen=True)
 class OneUpload:
-    """Errors from the rank-one attack on the last upload; ‖u‖ guessed from the mean rating of people at large."""
+    """Errors from the rank-one attack on the last upload; ‖u‖ brings them to whole ratings, or to their usual mean."""
 
     name: str = "one upload"
     target: str = "value"
@@ -28,7 +29,8 @@ class OneUpload:
             if trace.parts:
                 part = trace.parts[-1]
                 norm = (GRID @ RATING_SHARES) / max(float(np.mean(part.scores)), 1e-9)
-                row[part.items] = part.amplitudes / norm + norm * part.scores
+                whole = isinstance(observation.protocol, Plain) and not isinstance(observation.protocol, Isgld)
+                row[part.items] = whole_ratings(part) if whole else part.amplitudes / norm + norm * part.scores
         return ratings
 
 
@@ -59,10 +61,26 @@ class GridRatings(AllUploads):
         return observation.terms.model == "mf" and isinstance(observation.protocol, Sdcf)
 
 
+@dataclass(frozen=True)
+class GuessedByTaste(GridRatings):
+    """The same, and for items never reported what the recovered vector predicts."""
+
+    name: str = "consistent ratings, the rest by taste"
+
+    def guess(self, observation: Observation) -> FloatArray:
+        known = super().guess(observation)
+        table = observation.announcements[-1].item_vectors.astype(np.float64)
+        for row, trace, found in zip(known, observation.traces, observation.recovered, strict=True):
+            if trace.parts:
+                taste = table @ stacked_direction(trace.parts[-10:]) * float(np.median(found.norms[-10:]))
+                row[:] = np.where(np.isnan(row), taste, row)
+        return known
+
+
 def likeliest_ratings(noisy: FloatArray, epsilon: float) -> FloatArray:
     """The whole rating that a Laplace-noisy one most likely comes from, given how people rate."""
     odds = np.log(RATING_SHARES) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - GRID)
     return np.where(np.isnan(noisy), np.nan, GRID[np.argmax(odds, axis=-1)])
 
 
-VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings())
+VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings(), GuessedByTaste())
