@@ -17,9 +17,9 @@ torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install
 
 from hushrec.budget.calibrate import calibrate_selection, fake_error_bound  # noqa: E402
 from hushrec.engines import dense, make_engine  # noqa: E402
-from hushrec.engines.gpu import GpuBatch, GpuEngine, runs_at_once  # noqa: E402
+from hushrec.engines.gpu import GpuBatch, GpuEngine  # noqa: E402
 from hushrec.engines.held_out import HeldOut  # noqa: E402
-from hushrec.engines.placement import kept_under_caps, training_values  # noqa: E402
+from hushrec.engines.placement import kept_under_caps, runs_at_once, training_values  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.models.mf import MatrixFactorization  # noqa: E402

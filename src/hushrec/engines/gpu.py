@@ -14,12 +14,17 @@ import torch
 
 from hushrec.engines import State, dense, pairs
 from hushrec.engines.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
-from hushrec.engines.placement import kept_under_caps, selection_choices, training_key, training_values
+from hushrec.engines.placement import (
+    active_counts,
+    check_supported,
+    kept_under_caps,
+    selection_choices,
+    training_key,
+    training_values,
+)
 from hushrec.errors import ParameterError
 from hushrec.problem import Problem
 from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
-
-RESERVE = 0.8  # share of the free memory that a batch may plan with
 
 
 class GpuBatch:
@@ -312,7 +317,7 @@ class GpuBatch:
         self._weights = self._tensor([entry.data_weight for entry in terms])[:, None, None]
         self._user_prior = self._tensor([entry.user_regularization for entry in terms])[:, None, :]
         self._item_prior = self._tensor([entry.item_regularization for entry in terms])[:, None, :]
-        self._counts = self._tensor([_active_counts(problem) for problem in self.problems])  # (b, n)
+        self._counts = self._tensor([active_counts(problem) for problem in self.problems])  # (b, n)
         choices = [selection_choices(problem) for problem in self.problems]
         self._flip, self._zero, self._one, self._epsilon_g = (self._tensor(rows) for rows in zip(*choices, strict=True))
 
@@ -357,44 +362,6 @@ class GpuEngine:
 def default_device() -> str:
     """The GPU if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
-
-
-def check_supported(problem: Problem, first: Problem) -> None:
-    """Refuses what this engine cannot run, or cannot run in one batch."""
-    if problem.model.name not in ("mf", "bpr"):
-        raise ParameterError(f"engine gpu runs models mf and bpr, got {problem.model.name}. Use engine cpu.")
-    shapes = [(entry.model.name, entry.n_users, entry.n_items, entry.model.n_factors) for entry in (problem, first)]
-    if shapes[0] != shapes[1]:
-        raise ParameterError(
-            f"runs of one batch must have the same model, users, items and factors, got {shapes[0]} and {shapes[1]}."
-        )
-
-
-def runs_at_once(
-    n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1, n_pairs: int = 0
-) -> int:
-    """How many runs fit: training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
-
-    The plain version works on one run at a time, with about eight numbers per cell, and per pair with eight vectors
-    and sixteen numbers of 8 bytes.
-    """
-    cells = n_users * n_items
-    one_run = cells * (1 + 4 / runs_per_set) + 4 * 8 * n_factors * (n_users + n_items)
-    temporary = 8 * 4 * cells + (8 * 4 * n_factors + 16 * 8) * n_pairs
-    fitting = int((RESERVE * free_bytes - temporary) / one_run)
-    if fitting < 1:
-        raise ParameterError(
-            f"a run of {n_users} users and {n_items} items needs {(one_run + temporary) / RESERVE / 1e9:.3g} GB of"
-            f" device memory, and {free_bytes / 1e9:.3g} GB are free. Use engine cpu."
-        )
-    return fitting
-
-
-def _active_counts(problem: Problem) -> IntArray:
-    """The h of every user who takes part, 0 of the others, `(n_users,)`."""
-    counts = np.zeros(problem.n_users, dtype=np.int64)
-    counts[problem.active_users] = problem.rated_counts[problem.active_users]
-    return counts
 
 
 def _mixed_key(seed: int, purpose: Purpose, round_number: int) -> int:

@@ -1,11 +1,14 @@
-"""What a problem means for arrays over all users at once: probabilities, noisy values, capped profiles."""
+"""What problems mean for arrays over all users at once: probabilities, noisy values, capped profiles, their size."""
 
 import numpy as np
 
 from hushrec.budget.calibrate import calibrate_selection
+from hushrec.errors import ParameterError
 from hushrec.problem import Problem
 from hushrec.protocols import DeviceProtocol, Isgld, Sdcf
 from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
+
+RESERVE = 0.8  # share of the free memory that a batch may plan with
 
 
 def selection_choices(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
@@ -69,3 +72,41 @@ def kept_under_caps(problem: Problem, *, rng: np.random.Generator) -> IntArray |
     order = np.lexsort((rng.random(len(owners)), owners))
     rank = np.arange(len(owners)) - problem.starts[owners[order]]
     return np.sort(order[rank < caps[owners[order]]])
+
+
+def active_counts(problem: Problem) -> IntArray:
+    """The h of every user who takes part, 0 of the others, `(n_users,)`."""
+    counts = np.zeros(problem.n_users, dtype=np.int64)
+    counts[problem.active_users] = problem.rated_counts[problem.active_users]
+    return counts
+
+
+def check_supported(problem: Problem, first: Problem) -> None:
+    """Refuses what this engine cannot run, or cannot run in one batch."""
+    if problem.model.name not in ("mf", "bpr"):
+        raise ParameterError(f"engine gpu runs models mf and bpr, got {problem.model.name}. Use engine cpu.")
+    shapes = [(entry.model.name, entry.n_users, entry.n_items, entry.model.n_factors) for entry in (problem, first)]
+    if shapes[0] != shapes[1]:
+        raise ParameterError(
+            f"runs of one batch must have the same model, users, items and factors, got {shapes[0]} and {shapes[1]}."
+        )
+
+
+def runs_at_once(
+    n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1, n_pairs: int = 0
+) -> int:
+    """How many runs fit: training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
+
+    The plain version works on one run at a time, with about eight numbers per cell, and per pair with eight vectors
+    and sixteen numbers of 8 bytes.
+    """
+    cells = n_users * n_items
+    one_run = cells * (1 + 4 / runs_per_set) + 4 * 8 * n_factors * (n_users + n_items)
+    temporary = 8 * 4 * cells + (8 * 4 * n_factors + 16 * 8) * n_pairs
+    fitting = int((RESERVE * free_bytes - temporary) / one_run)
+    if fitting < 1:
+        raise ParameterError(
+            f"a run of {n_users} users and {n_items} items needs {(one_run + temporary) / RESERVE / 1e9:.3g} GB of"
+            f" device memory, and {free_bytes / 1e9:.3g} GB are free. Use engine cpu."
+        )
+    return fitting

@@ -179,7 +179,8 @@ def run_grid(
     """
     import torch
 
-    from hushrec.engines.gpu import default_device, runs_at_once
+    from hushrec.engines.gpu import default_device
+    from hushrec.engines.placement import runs_at_once
 
     device = device or default_device()
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else CPU_MEMORY
