@@ -4,6 +4,7 @@ import re
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hushrec.experiments.config import make_plans, read_experiment
@@ -81,6 +82,44 @@ def test_the_tables_of_task_2_are_those_of_the_records(heading, task, data):
     for column, label in TASK2.items():
         expected = study.baseline("popularity") if label is None else means[label].mean("auc")
         assert shown[column] == f"{expected:.3f}", column
+
+
+LEVELS = ("4", "1", "0.25", "0.0625")
+FLAT = " ".join(PAGE.split())
+
+
+def means_of(task: str, data: str, measure: str) -> dict[str, np.ndarray]:
+    """Each setting's numbers by split."""
+    return {setting.label: np.array(setting.metrics[measure]) for setting in study_of(task, data).settings}
+
+
+def test_the_numbers_of_claims_a_to_d_are_those_of_the_records():
+    """The cost of ε_g = 4 with its deviation, the range of the family, and ISGLD's gap with and without clamping."""
+    costs, ranges, gaps, clamped, influences = [], [], [], [], []
+    for data in FILES:
+        found = means_of("task1", data, "rmse")
+        cost = found["sdcf ε_I=4, ε_g=4"] - found["plain, not private"]
+        costs.append(f"{cost.mean():.3f} ± {max(cost.std(ddof=1), 0.001):.3f}")
+        family = {(i, g): found[f"sdcf ε_I={i}, ε_g={g}"].mean() for i in LEVELS for g in LEVELS}
+        ranges.append(f"{np.ptp(list(family.values())):.3f}")
+        influences += [np.ptp([family[i, g] for i in LEVELS]) for g in LEVELS]
+        gaps.append(f"{(found['isgld ε=2'] - found['isgld ε=4']).mean():.3f}")
+        clamped.append(f"{(found['isgld ε=2, clamped'] - found['isgld ε=4, clamped']).mean():.3f}")
+    assert f"costs {costs[0]} on ML-100K, {costs[1]} on ML-1M and {costs[2]} on netflix-10k" in FLAT
+    assert f"range of the whole SDMF family of {' / '.join(ranges)} (" in FLAT
+    assert f"the ISGLD gap is {' / '.join(gaps)}, and {' / '.join(clamped)} once noisy ratings are clamped" in FLAT
+    assert f"moves the RMSE by at most {max(influences):.4f} on any set" in FLAT
+
+
+def test_the_numbers_of_claim_f_are_those_of_the_records():
+    """The loss in AUC at ε_I = 4, at the paper's steps and at tuned ones."""
+    for task, sentence in (
+        ("task2", "the loss at ε_I = 4 is {} on ML-100K, {} on ML-1M and {} on netflix-10k"),
+        ("task2-tuned", "the loss is {}, {} and {}."),
+    ):
+        found = [means_of(task, data, "auc") for data in FILES]
+        losses = [(entry["plain, not private"] - entry["sdcf ε_I=4"]).mean() for entry in found]
+        assert sentence.format(*(f"{loss:.3f}" for loss in losses)) in FLAT
 
 
 @pytest.mark.parametrize("name", FILES.values())
