@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ PICTURES = ROOT / "docs" / "pictures"
 DRAWING = os.environ.get("HUSHREC_PICTURES") == "1"  # `make pictures`
 AXE = Path(os.environ.get("HUSHREC_AXE", Path.home() / ".cache" / "hushrec" / "node_modules" / "axe-core"))
 SIZES = {"phone": (390, 844), "desktop": (1200, 900)}
+LOOKS = [(size, scheme) for size in SIZES for scheme in ("light", "dark")]
 FLAGS = [
     "--headless",
     "--no-sandbox",
@@ -89,6 +91,21 @@ def violations(page: Any) -> list[str]:
     found = page.evaluate("axe.run()")
     assert found["passes"], "axe-core looked at nothing"
     return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def check_for_everyone(page: Any, name: str) -> None:
+    """Nothing wider than the screen, painted within a second, no violation; then its picture."""
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 1000
+    shoot(page, name)
+    assert violations(page) == []
 
 
 def name_items(storage: Storage) -> None:

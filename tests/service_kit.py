@@ -73,6 +73,7 @@ def live_server(
     tls: bool = False,
     n_items: int = N_ITEMS,
     admin_token: str | None = None,
+    port: int = 0,
     **clocks: Any,
 ) -> Iterator[Live]:
     """Serves until the block ends."""
@@ -86,7 +87,7 @@ def live_server(
     server = serving.make_server(
         make_app(storage, rounds, monitor, settings.limits),
         host="127.0.0.1",
-        port=0,
+        port=port,
         certificate=certificate[0],
         key=certificate[1],
         head_seconds=settings.limits.body_seconds,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from service_kit import OPEN_SOCKETS, live_server, new_device, play
+from service_kit import OPEN_SOCKETS, live_server, new_device, play, small_settings
 
 from hushrec import knowledge, pages
 from hushrec.device.session import Budgets
@@ -78,6 +79,45 @@ def test_every_round_is_in_the_history(tmp_path: Path) -> None:
         device.close()
 
 
+def test_history_survives_a_restart(tmp_path: Path) -> None:
+    """Rounds before and after it are in one history, with the same devices; the open page is told of both."""
+    settings = small_settings(rounds={"min_devices": 3})
+    devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(3)]
+    with live_server(tmp_path, settings) as live:
+        for device in devices:
+            device.join(live.url)
+        while live.rounds.round_number < 4:
+            for device in devices:
+                device.step(wait=0.05)
+        before = httpx.get(f"{live.url}/dashboard/rounds").json()
+    with live_server(tmp_path, settings) as live:
+        again = httpx.get(f"{live.url}/dashboard/rounds").json()
+        for device in devices:
+            with device._store.change():
+                device._store.put_json("server", {"address": live.url, "ca": None})
+        play(devices)
+        after = httpx.get(f"{live.url}/dashboard/rounds").json()
+    assert len(before["rounds"]["round"]) >= 3
+    assert again == before
+    assert after["rounds"]["round"] == [1, 2, 3, 4, 5, 6]
+    for name, values in before["rounds"].items():
+        assert after["rounds"][name][: len(values)] == values
+    assert after["devices"] == {"active": 3}
+    for device in devices:
+        device.close()
+
+
+def test_refusals_of_a_healthy_run_are_not_counted(tmp_path: Path) -> None:
+    """A device that asks once more when all is over is no trouble; a request without a signature is."""
+    with live_server(tmp_path, small_settings(terms={"rounds": 1}, rounds={"min_devices": 1})) as live:
+        with new_device(tmp_path / "device") as device:
+            device.join(live.url)
+            play([device])
+        assert live.monitor.refusals == 0
+        assert httpx.get(f"{live.url}/v1/round").status_code == 401
+        assert live.monitor.refusals == 1
+
+
 def test_events_say_what_is_fixed_and_then_what_is_now(tmp_path: Path) -> None:
     """The first event holds terms, versions and words; the next ones the state, again when it changes."""
     with live_server(tmp_path) as live:
@@ -94,6 +134,7 @@ def test_events_say_what_is_fixed_and_then_what_is_now(tmp_path: Path) -> None:
         }
         assert (now["state"], now["round"], now["devices"], now["items"]) == ("waiting", 0, 0, 60)
         live.admin("POST", "/v1/admin/pause")
+        time.sleep(dashboard.TICK_SECONDS)  # what all watchers share is made anew
         assert first_events(live.url, 2)[1][1]["state"] == "paused"
 
 
@@ -115,6 +156,22 @@ def test_too_many_pages_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         reply = httpx.get(f"{live.url}/dashboard/events")
     assert (reply.status_code, reply.headers["retry-after"]) == (503, "10")
     assert reply.json()["detail"] == "too many pages watch this server. Try again later."
+
+
+def test_a_page_that_is_closed_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Watchers are counted down when they go, however they go."""
+    monkeypatch.setattr(dashboard, "MOST_WATCHERS", 1)
+    with live_server(tmp_path) as live:
+        assert len(first_events(live.url, 1)) == 1
+        until = time.monotonic() + 10
+        while not _is_let_in(live.url):
+            assert time.monotonic() < until, "the place of a page that went was not given back"
+            time.sleep(0.05)
+
+
+def _is_let_in(url: str) -> bool:
+    with httpx.stream("GET", f"{url}/dashboard/events", timeout=10) as reply:
+        return reply.status_code == 200
 
 
 def test_the_page_comes_with_a_strict_policy(tmp_path: Path) -> None:

@@ -16,10 +16,12 @@ from fastapi import FastAPI
 from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 from hushrec import Device, pages
-from hushrec.audit.rank_one import take_apart
+from hushrec.audit.own_uploads import read_uploads
 from hushrec.cli.device import ui
+from hushrec.device import session
+from hushrec.device import ui as device_ui
 from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
-from hushrec.device.ui import Page, make_ui
+from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.device.view import View, likeness_between
 from hushrec.errors import ParameterError
 from hushrec.runs import likeness
@@ -54,7 +56,7 @@ class Asker:
 
 def client_of(device: Device) -> Asker:
     """A page of this device."""
-    return Asker(make_ui(Page(device, take_apart), token=TOKEN, hosts={HOST}))
+    return Asker(make_ui(Page(device, read_uploads), token=TOKEN, hosts={HOST}))
 
 
 @pytest.fixture
@@ -126,9 +128,7 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         assert (
             "cannot change after the first round" in client.post("/api/level", json={"epsilon_i": 4}).json()["detail"]
         )
-        answered = device._session.last_answer()
-        assert answered is not None
-        report = answered[1]
+        report = device._session.uploads()[-1].report
         assert [row["title"] for row in last["rows"]] == [f"Item-{item}" for item in report.items]
         assert np.allclose([row["numbers"] for row in last["rows"]], report.gradients)
         found = client.get("/api/recommendations").json()["items"]
@@ -161,6 +161,102 @@ def test_search_is_quick_on_a_hundred_thousand_titles(tmp_path: Path) -> None:
         assert found["items"][0]["title"] == "Café society"
         assert [entry["title"] for entry in view.search("CAFÉ 77777")["items"]] == ["Film 77777 of the Café"]
         assert min(seconds) < 0.1
+
+
+def test_the_list_is_quick_on_a_hundred_thousand_items(tmp_path: Path) -> None:
+    """After a rating, everything that the page asks for again is computed in less than 0.1 s."""
+    settings = small_settings(terms={"factors": 10, "reports_per_client": 50}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings, n_items=100_000) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        while device.step(wait=2) != "answered":
+            pass
+        page = Page(device, read_uploads)
+        seconds = []
+        for value in (1, 2, 3, 4, 5):
+            page.rate(Rating(item="item-70000", value=value))
+            started = time.thread_time()
+            page.state()
+            found = page.view.recommendations()
+            seconds.append(time.thread_time() - started)
+        assert len(found) == 10
+        assert page.view.search("item-99999")["count"] == 1
+        assert min(seconds) < 0.1
+
+
+def silent_server(device: Device) -> socket.socket:
+    """Makes a device talk to a port that takes connections and never answers."""
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    listening.listen()
+    with device._store.change():
+        device._store.put_json("server", {"address": f"http://127.0.0.1:{listening.getsockname()[1]}", "ca": None})
+    return listening
+
+
+def test_nobody_waits_for_a_server_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taking part stops at once, and forgetting takes as long as the farewell may: then the store is gone."""
+    monkeypatch.setattr(device_ui, "FAREWELL_SECONDS", 0.2)
+    device = new_device(tmp_path / "device")
+    with live_server(tmp_path) as live:
+        device.join(live.url)
+    with silent_server(device):
+        client = client_of(device)
+        started = time.monotonic()
+        assert client.post("/api/part", json={"on": True}).status_code == 204
+        time.sleep(0.1)  # the thread asks
+        assert client.post("/api/part", json={"on": False}).status_code == 204
+        assert client.get("/api/state").json()["part"] == {"on": False, "words": "", "trouble": False}
+        assert client.post("/api/forget", json={}).status_code == 204
+        assert time.monotonic() - started < 5
+        assert not (tmp_path / "device").exists()
+        for path in ("state", "ratings", "sent", "search"):
+            reply = client.get(f"/api/{path}")
+            assert (reply.status_code, reply.json()["detail"]) == (410, "Everything is erased.")
+
+
+def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports as they were sent, with the vectors of their items; the oldest go, and all of them with `leave`.
+
+    About 30 of 60 items are reported in each round: that none is has a probability below 1e-6.
+    """
+    monkeypatch.setattr(session, "KEPT_UPLOADS", 3)
+    with (
+        live_server(tmp_path, small_settings(terms={"reports_per_client": 30}, rounds={"min_devices": 1})) as live,
+        new_device(tmp_path / "device") as device,
+    ):
+        device.join(live.url)
+        vectors = {}
+        while device.step(wait=2) == "answered":
+            kept = device._session.uploads()
+            vectors[kept[-1].report.round_number] = device._session.item_vectors()
+        assert device._session.is_over
+        kept = device._session.uploads()
+        assert len(kept) == 3
+        for upload in kept:
+            announced = vectors[upload.report.round_number]
+            assert np.array_equal(upload.item_vectors, announced[upload.report.items])
+        device.leave()
+        assert device._session.uploads() == []
+        assert not device._session.is_over
+
+
+def test_a_level_of_ones_own_is_on_the_slider(tmp_path: Path) -> None:
+    """A budget that is no public level is shown with its own ε_P, and with no accuracy that nobody measured."""
+    with live_server(tmp_path) as live, Device.create(tmp_path / "device", epsilon_i=2.0, epsilon_p=5.0) as device:
+        device.join(live.url)
+        levels = client_of(device).get("/api/levels").json()["levels"]
+    assert [level["name"] for level in levels] == ["Strict", "Middle", "Your own", "Usual"]
+    assert [level["in_use"] for level in levels] == [False, False, True, False]
+    assert (levels[2]["epsilon"], levels[2]["rmse"]) == (5.0, None)
+
+
+def test_the_page_is_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`hushrec device ui` hands one socket to its server, bound to 127.0.0.1."""
+    Device.create(tmp_path / "device").close()
+    bound = []
+    monkeypatch.setattr("uvicorn.Server.run", lambda _, sockets: bound.extend(one.getsockname()[0] for one in sockets))
+    ui(port=0, store=tmp_path / "device")
+    assert bound == ["127.0.0.1"]
 
 
 def test_reasons_are_those_of_explain(rng: np.random.Generator) -> None:
@@ -205,8 +301,8 @@ def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: 
     settings = small_settings(terms={"rounds": 4, "epoch_rounds": 2}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        page = Page(device, take_apart)
-        for words in ("Stopped: selection budget would be exceeded", "All rounds are over"):
+        page = Page(device, read_uploads)
+        for words in ("Stopped: selection budget would be exceeded", ""):
             page.part.start()
             until = time.monotonic() + 30
             while page.part.is_on:
@@ -215,3 +311,4 @@ def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: 
             assert page.part.words.startswith(words)
             device.raise_budget(16)
         assert page.part.answered == 4
+        assert page.state()["over"]

@@ -259,8 +259,11 @@ class Client:
             )
         scores = self.predict(item_vectors)
         scores[self._items] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: min(count, len(scores) - len(self._items))]
-        return best.astype(np.int64)
+        count = min(count, len(scores) - len(self._items))
+        if count == 0:
+            return np.empty(0, dtype=np.int64)
+        near = np.flatnonzero(scores >= np.partition(scores, -count)[-count])  # all of them, and ties with the last
+        return near[np.argsort(-scores[near], kind="stable")][:count].astype(np.int64)
 
     # Keeping state ---------------------------------------------------------------------------------------------
 

@@ -264,7 +264,7 @@ def ui(
     import uvicorn
 
     from hushrec import Device
-    from hushrec.audit.rank_one import take_apart
+    from hushrec.audit.own_uploads import read_uploads
     from hushrec.device.ui import Page, make_ui
     from hushrec.errors import ParameterError
 
@@ -276,7 +276,7 @@ def ui(
             raise ParameterError(f"--port must be free, got {port}. Choose another, or 0.") from None
         place = f"127.0.0.1:{listening.getsockname()[1]}"
         token = secrets.token_urlsafe(24)
-        page = Page(device, take_apart)
+        page = Page(device, read_uploads)
         made = make_ui(page, token=token, hosts={place, place.replace("127.0.0.1", "localhost")})
         print(f"http://{place}/#{token}", flush=True)
         say("open this address in a browser on this machine; Ctrl-C ends the page")

@@ -153,9 +153,11 @@ class Device:
         """The unrated items with the highest predictions. Computed here, offline, from what the last round brought."""
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
-        catalogue, predicted = self._store.catalogue(), self.predict()
-        best = self._session.client().recommend(self._session.item_vectors(), count)
-        return [Suggestion(catalogue[n][0], catalogue[n][1], float(predicted[n])) for n in best]
+        client, vectors = self._session.client(), self._session.item_vectors()
+        best = client.recommend(vectors, count)
+        predicted = self._session.budgets.from_unit(client.predict(vectors)[best])
+        named = (self._store.item_at(int(n)) for n in best)
+        return [Suggestion(*item, float(value)) for item, value in zip(named, predicted, strict=True)]
 
     def predict(self) -> FloatArray:
         """Predicted ratings of all items, in the order of the catalogue, on this person's scale."""

@@ -1,69 +1,73 @@
-"""What a server can read off one upload: the audit's attack, run here on one's own report and held against the truth.
+"""What a server can read off this device's uploads: the audit's attacks, run here and held against the truth.
 
-Nothing of it leaves the device. The attack comes from outside (`hushrec.audit` in the command line), so that a
+Nothing of it leaves the device. The attacks come from outside (`hushrec.audit` in the command line), so that a
 device does not depend on the audit.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from hushrec.messages import GradientReport, ItemVectors
-from hushrec.randomness import FloatArray
+from hushrec.device.session import Upload
+from hushrec.messages import Terms
+from hushrec.protocols import Sdcf
+from hushrec.randomness import FloatArray, IntArray
 
 SHOWN = 10
-_FAR = 4.0  # times the median amplitude: a made-up number is rarely as large
+BELIEVED = 0.5  # above it, a server that has to decide says "rated"
 
 
-class Parts(Protocol):
-    """One upload taken apart."""
+class Reading(Protocol):
+    """What the attacks say."""
 
     @property
     def direction(self) -> FloatArray: ...  # of the user vector, length 1
 
     @property
-    def amplitudes(self) -> FloatArray: ...  # errors times the user vector's length
+    def items(self) -> IntArray: ...  # all that were reported, rising
 
     @property
-    def noise(self) -> float: ...  # deviation of an amplitude
+    def beliefs(self) -> FloatArray: ...  # that each of them is rated
+
+    @property
+    def ratings(self) -> FloatArray: ...  # likeliest rating of each, from 1 to 5
 
 
-Attack = Callable[[ItemVectors, GradientReport, FloatArray | None], Parts]
+Attack = Callable[[Terms, Sdcf, Sequence[Upload]], Reading]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Inference:
-    """What the attack says, and how right it is. Must never leave the device."""
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """How right the attacks are. Must never leave the device."""
 
-    amplitudes: FloatArray = field(repr=False)  # (n_selected,)
-    stands_out: npt.NDArray[np.bool_] = field(repr=False)  # (n_selected,): the server would call it really rated
-    is_rated: npt.NDArray[np.bool_] = field(repr=False)  # (n_selected,): it is
     cosine: float  # between the guessed and the true direction of taste
     same_top: int  # of the person's SHOWN best unrated items, how many are among the server's guess
+    n_seen: int  # items reported in these rounds
+    n_believed: int  # of them, those that the server would call rated
+    n_right: int  # of those, the ones that are
+    n_exact: int  # of those, the ones whose rating it knows
 
 
-def infer(
-    attack: Attack, answered: ItemVectors, report: GradientReport, user_vector: FloatArray, rated: Collection[int]
-) -> Inference:
-    """Runs the attack as the server could, then compares with what only this device knows."""
-    parts = attack(answered, report, None)
-    size = np.abs(parts.amplitudes)
+def compare(reading: Reading, user_vector: FloatArray, item_vectors: FloatArray, rated: dict[int, float]) -> Comparison:
+    """Holds what the attacks say against what only this device knows; `rated` is on the scale 1 to 5."""
     norm = float(np.linalg.norm(user_vector))
-    cosine = float(parts.direction @ user_vector) / norm if norm else 0.0
-    best = [_best(answered.item_vectors @ direction, rated) for direction in (user_vector, parts.direction)]
-    return Inference(
-        amplitudes=parts.amplitudes,
-        stands_out=size > max(_FAR * float(np.median(size)), 3 * parts.noise),
-        is_rated=np.isin(report.items, list(rated)),
-        cosine=abs(cosine),
+    best = [_best(item_vectors @ direction, rated) for direction in (user_vector, reading.direction)]
+    believed = reading.items[reading.beliefs > BELIEVED].tolist()
+    guessed = dict(zip(reading.items.tolist(), reading.ratings.tolist(), strict=True))
+    right = [item for item in believed if item in rated]
+    return Comparison(
+        cosine=abs(float(reading.direction @ user_vector)) / norm if norm else 0.0,
         same_top=len(best[0] & best[1]),
+        n_seen=len(reading.items),
+        n_believed=len(believed),
+        n_right=len(right),
+        n_exact=sum(abs(guessed[item] - rated[item]) < 0.5 for item in right),
     )
 
 
 def _best(scores: FloatArray, rated: Collection[int]) -> set[int]:
     scores = scores.copy()
     scores[list(rated)] = -np.inf
-    return set(np.argsort(-scores)[:SHOWN].tolist())
+    return set(np.argpartition(-scores, min(SHOWN, len(scores)) - 1)[:SHOWN].tolist())

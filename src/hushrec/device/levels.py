@@ -21,7 +21,7 @@ class Level:
 
     name: str
     epsilon_i: float
-    rmse: float
+    rmse: float | None
 
 
 LEVELS = (Level("Strict", 0.25, 0.956), Level("Middle", 1.0, 0.956), Level("Usual", 4.0, 0.955))
@@ -36,15 +36,22 @@ def level_of(epsilon_i: float) -> Level:
     return found[0]
 
 
+def levels_for(epsilon_i: float) -> list[Level]:
+    """The public levels, and the person's own if it is none of them; rising."""
+    own = [] if epsilon_i in {level.epsilon_i for level in LEVELS} else [Level("Your own", epsilon_i, None)]
+    return sorted([*LEVELS, *own], key=lambda level: level.epsilon_i)
+
+
 def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
     """What a level would mean for this person, with this server: plain numbers for plain words."""
+    in_use = level.epsilon_i == budgets.epsilon_i
     meaning = explain_budget(
         SelectionBudget(
-            n_rated=max(1, n_rated),
+            n_rated=min(max(1, n_rated), offer.terms.n_items - 1),
             n_items=offer.terms.n_items,
             reports_per_client=float(offer.terms.reports_per_client or 0),
             epsilon_i=level.epsilon_i,
-            epsilon_p=2 * level.epsilon_i,
+            epsilon_p=budgets.epsilon_p if in_use else 2 * level.epsilon_i,
             epsilon_g=budgets.epsilon_g,
             rounds=offer.terms.max_rounds,
             profile_cap=offer.profile_cap,
@@ -61,5 +68,5 @@ def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) ->
         "after": meaning.belief_after_all_rounds,
         "never": meaning.belief_never_sent,
         "rmse": level.rmse,
-        "not_covered": meaning.not_covered,
+        "in_use": in_use,
     }

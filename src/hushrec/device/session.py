@@ -22,12 +22,13 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.device.store import Store, pack_state, unpack_state
 from hushrec.errors import CopiedStore, LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Enrolment, GradientReport, ItemVectors, Offer
+from hushrec.messages import Enrolment, GradientReport, Offer
 from hushrec.models import make_model
 from hushrec.protocols import HIGHEST, LOWEST, Sdcf
 from hushrec.randomness import FloatArray, SystemRandomness
 from hushrec.signing import Credentials, DeviceKey, Request, device_id_of
 
+KEPT_UPLOADS = 50  # what the person's page shows of them needs no more
 STEPPED, NO_ROUND, RUN_OVER = "answered", "no round", "run over"
 
 
@@ -93,6 +94,15 @@ class Budgets:
         return low + (values - LOWEST) / (HIGHEST - LOWEST) * (high - low)
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Upload:
+    """A report that was made, beside what the server knew: the vectors of its items."""
+
+    report: GradientReport
+    item_vectors: FloatArray  # (n_selected, item_width)
+    n_bytes: int
+
+
 class Session:
     """One store's dealings with one server."""
 
@@ -101,6 +111,7 @@ class Session:
         self._keep_vectors = keep_vectors
         self._nonce = 0
         self._client: Client | None = None
+        self._vectors: FloatArray | None = None  # those of the store, once asked for
         self._load()
 
     def _load(self) -> None:
@@ -145,16 +156,29 @@ class Session:
         self.budgets = budgets
         self.forget_client()
 
-    def last_answer(self) -> tuple[ItemVectors, GradientReport, FloatArray] | None:
-        """The last report, what it answered, and the user vector it was made with; None where nothing was selected."""
-        body = self.store.get("last_answer")
-        if body is None or self.offer is None:
-            return None
-        report, _ = wire.decode_answer(body)
-        if report is None:
-            return None
-        answered = ItemVectors(self.offer.terms, report.round_number, self.item_vectors())
-        return answered, report, np.frombuffer(self._required("last_user_vector"))
+    @property
+    def is_over(self) -> bool:
+        """Whether the server said that all rounds are over."""
+        return self.store.get("over") is not None
+
+    def uploads(self) -> list[Upload]:
+        """The last reports of this run, each with its items' vectors as they were announced; the latest last."""
+        found = []
+        for body, packed in msgspec.msgpack.decode(self.store.get("uploads") or b"\x90"):
+            report, _ = wire.decode_answer(body)
+            assert report is not None  # only reports are kept
+            rows = np.frombuffer(packed, dtype="<f4").astype(np.float64).reshape(len(report.items), -1)
+            found.append(Upload(report, rows, len(body)))
+        return found
+
+    def last_user_vector(self) -> FloatArray:
+        """The one that the last upload was made with. Must never leave the device."""
+        return np.frombuffer(self._required("last_user_vector"))
+
+    def _keep_upload(self, body: bytes, rows: FloatArray) -> None:
+        kept = msgspec.msgpack.decode(self.store.get("uploads") or b"\x90")
+        kept.append((body, rows.astype("<f4").tobytes()))
+        self.store.put("uploads", msgspec.msgpack.encode(kept[-KEPT_UPLOADS:]))
 
     def forget_client(self) -> None:
         """The next use reads the store again: after a change of ratings, or a write that failed."""
@@ -238,10 +262,10 @@ class Session:
         with self.store.change():
             self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
             self.store.drop(
-                "private_state", "item_vectors", "last_answer", "last_user_vector"
+                "private_state", "item_vectors", "uploads", "last_user_vector", "over"
             )  # they belong to that server's run
             self.store.drop_catalogue()
-        self._key = self._device = self.offer = None
+        self._key = self._device = self.offer = self._vectors = None
         self.forget_client()
 
     def rotate_key(self) -> Job:
@@ -279,6 +303,8 @@ class Session:
         if reply.kind == "run-over":
             if self._keep_vectors:
                 yield from self.refresh_vectors()
+                with self.store.change():
+                    self.store.put("over", b"1")
             return RUN_OVER
         announcement = wire.decode_announcement(_expect(reply, 200))
         self._check_announcement(announcement)
@@ -297,7 +323,7 @@ class Session:
         if announcement.offer.terms.n_items > self._n_items:
             yield from self._refresh_catalogue()
         with self.store.change(durable=False):
-            self.store.put("item_vectors", announcement.item_vectors.item_vectors.astype("<f4").tobytes())
+            self._put_vectors(announcement.item_vectors.item_vectors)
 
     @property
     def _last_round(self) -> int:
@@ -344,9 +370,10 @@ class Session:
                 self.store.put("outbox", body)
                 self.store.put("offer", wire.encode_offer(announcement.offer))
                 if self._keep_vectors:
-                    self.store.put("item_vectors", announcement.item_vectors.item_vectors.astype("<f4").tobytes())
-                    self.store.put("last_answer", body)
-                    self.store.put("last_user_vector", user_vector.tobytes())
+                    self._put_vectors(announcement.item_vectors.item_vectors)
+                    if report is not None:
+                        self._keep_upload(body, announcement.item_vectors.item_vectors[report.items])
+                        self.store.put("last_user_vector", user_vector.tobytes())
         except BaseException:
             self.forget_client()  # what is in the store counts, and the store has not changed
             raise
@@ -367,7 +394,7 @@ class Session:
 
     def _refresh_catalogue(self) -> Job:
         """Appends the items that are new; positions never change."""
-        known = len(self.store.catalogue())
+        known = self.store.count_items()
         reply = yield Call(Request("GET", f"/v1/items?first={known}"), signed=False)
         catalogue = wire.decode_catalogue(_expect(reply, 200))
         if catalogue.first != known:
@@ -381,11 +408,17 @@ class Session:
 
     def item_vectors(self) -> FloatArray:
         """The item vectors that the last round brought."""
-        packed = self.store.get("item_vectors")
-        if packed is None or self.offer is None:
-            raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
-        width = make_model(self.offer.terms.model, self.offer.terms.n_factors).item_width
-        return np.frombuffer(packed, dtype="<f4").astype(np.float64).reshape(-1, width)
+        if self._vectors is None:
+            packed = self.store.get("item_vectors")
+            if packed is None or self.offer is None:
+                raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
+            width = make_model(self.offer.terms.model, self.offer.terms.n_factors).item_width
+            self._vectors = np.frombuffer(packed, dtype="<f4").astype(np.float64).reshape(-1, width)
+        return self._vectors
+
+    def _put_vectors(self, vectors: FloatArray) -> None:
+        self.store.put("item_vectors", vectors.astype("<f4").tobytes())
+        self._vectors = None  # read again from the store, so that a write that fails is not believed
 
     def predict(self) -> FloatArray:
         """Predicted ratings of all items, on this person's scale."""
@@ -406,7 +439,6 @@ class Session:
             raise LocalProtocolError("this device has not joined a server.")
         terms, budgets = self.offer.terms, self.budgets
         protocol = Sdcf(budgets.epsilon_i, budgets.epsilon_g, budgets.epsilon_p, self.offer.profile_cap)
-        catalogue = self.store.catalogue()
         client = Client(
             terms,
             make_model(terms.model, terms.n_factors),
@@ -414,8 +446,7 @@ class Session:
             randomness=SystemRandomness(),
             ledger=self.ledger(),
         )
-        position = {name: n for n, (name, _) in enumerate(catalogue[: terms.n_items])}
-        rated = {position[item]: value for item, value in self.store.ratings().items() if item in position}
+        rated = self.store.rated_positions(terms.n_items)
         values = np.array([budgets.to_unit(value) for value in rated.values()])
         if rated:
             client.add_ratings(np.array(list(rated)), values)

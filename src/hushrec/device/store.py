@@ -143,6 +143,21 @@ class Store:
         assert self._database.in_transaction
         return self._database.execute("DELETE FROM ratings WHERE item = ?", (item,)).rowcount == 1
 
+    def rated_positions(self, n_items: int) -> dict[int, float]:
+        """Ratings by position, of the first `n_items` of the catalogue."""
+        query = "SELECT position, value FROM ratings JOIN catalogue ON id = item WHERE position < ? ORDER BY position"
+        return dict(self._database.execute(query, (n_items,)).fetchall())
+
+    def count_items(self) -> int:
+        return int(self._database.execute("SELECT count(*) FROM catalogue").fetchone()[0])
+
+    def item_at(self, position: int) -> tuple[str, str]:
+        """(id, title)."""
+        found: tuple[str, str] = self._database.execute(
+            "SELECT id, title FROM catalogue WHERE position = ?", (position,)
+        ).fetchone()
+        return found
+
     def catalogue(self) -> list[tuple[str, str]]:
         """(id, title) by position."""
         return self._database.execute("SELECT id, title FROM catalogue ORDER BY position").fetchall()

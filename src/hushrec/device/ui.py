@@ -8,24 +8,28 @@ import contextlib
 import hmac
 import math
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import FastAPI, HTTPException, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from hushrec.device.device import Device
-from hushrec.device.inference import Attack
-from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE, explain_level, level_of
+from hushrec.device.inference import Attack, Reading
+from hushrec.device.levels import NOT_PRIVATE, SOURCE, WITHOUT_TASTE, explain_level, level_of, levels_for
 from hushrec.device.part import Participation
+from hushrec.device.transport import BlockingDriver
 from hushrec.device.view import View
 from hushrec.errors import HushrecError, ParameterError
 from hushrec.knowledge import KNOWLEDGE
 from hushrec.pages import HEADERS, add_page
+from hushrec.protocols import Sdcf
 
 TOKEN_HEADER = "hushrec-token"
+FAREWELL_SECONDS = 3.0  # that erasing waits for the server to hear of it
 
 
 class _Body(BaseModel):
@@ -68,19 +72,31 @@ class Page:
         self.part = Participation(device, self.lock)
         self.view = View(device)
         self.view.refresh()
-        self.is_forgotten = False
+        self._is_forgotten = False
         self._attack = attack
+        self._attacking = threading.Lock()
+        self._read: tuple[int, Reading] | None = None
         self._changes = 0
 
+    @contextlib.contextmanager
+    def use(self) -> Iterator[None]:
+        """Alone with the store, if there still is one."""
+        with self.lock:
+            if self._is_forgotten:
+                raise HTTPException(410, "Everything is erased.")
+            yield
+
     def state(self) -> dict[str, Any]:
-        """All that the page's head and ledger show; `changes` tells it when to ask for more."""
+        """All that the page's head and ledger show; two counters tell it when to ask for more."""
         device, session = self.device, self.device._session
         terms = None if session.offer is None else session.offer.terms
         if terms is not None and terms.n_items != self.view.n_items:
             self.view.refresh()
         statement = device.budget()
         return {
-            "changes": self._changes + self.part.answered,
+            "changes": self._changes,  # by the person
+            "answered": self.part.answered + session.is_over,
+            "over": session.is_over,
             "joined": device.has_joined,
             "server": device.server if device.has_joined else None,
             "part": {"on": self.part.is_on, "words": self.part.words, "trouble": self.part.trouble},
@@ -116,7 +132,8 @@ class Page:
         if session.offer is None:
             return {"levels": []}
         rated = len(self.device._store.ratings())
-        found = [explain_level(level, session.offer, session.budgets, rated) for level in LEVELS]
+        levels = levels_for(session.budgets.epsilon_i)
+        found = [explain_level(level, session.offer, session.budgets, rated) for level in levels]
         accuracy = {"source": SOURCE, "without_taste": WITHOUT_TASTE, "not_private": NOT_PRIVATE}
         return {"levels": found, "accuracy": accuracy, "can": KNOWLEDGE[session.offer.protocol].can}
 
@@ -127,24 +144,40 @@ class Page:
         self._changes += 1
 
     def sent(self) -> dict[str, Any]:
-        return {"last": self.view.last_answer(self._attack)}
+        """What left, and the attacks on it: they take a moment, so the store is not held meanwhile."""
+        with self.use():
+            session = self.device._session
+            uploads, offer, budgets = session.uploads(), session.offer, session.budgets
+            if not uploads or offer is None:
+                return {"last": None}
+            user_vector = session.last_user_vector()
+        last = uploads[-1].report.round_number
+        with self._attacking:
+            if self._read is None or self._read[0] != last:
+                protocol = Sdcf(budgets.epsilon_i, budgets.epsilon_g, budgets.epsilon_p, offer.profile_cap)
+                self._read = last, self._attack(offer.terms, protocol, uploads)
+            reading = self._read[1]
+        with self.use():
+            return {"last": self.view.sent(uploads, user_vector, reading)}
 
     def forget(self) -> None:
-        """Erases the store. The server is told if it can be reached; what was sent stays sent."""
+        """Erases the store. The server is told if it answers soon; what was sent stays sent."""
         device, folder = self.device, self.device._store.folder
         if device.has_joined:
             with contextlib.suppress(HushrecError):  # the person's wish does not wait for a server
-                device.leave()
+                http = device._driver()._http
+                http.timeout = FAREWELL_SECONDS
+                BlockingDriver(device._session, http, attempts=1).run(device._session.leave())
         device.close()
         Device.forget(folder)
-        self.is_forgotten = True
+        self._is_forgotten = True
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
     """The application; `hosts` are the names under which it may be asked, with their port."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     add_page(app, "device")
-    _guard(app, page, token, hosts)
+    _guard(app, token, hosts)
     _add_reading(app, page)
     _add_changing(app, page)
 
@@ -155,12 +188,10 @@ def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
     return app
 
 
-def _guard(app: FastAPI, page: Page, token: str, hosts: set[str]) -> None:
+def _guard(app: FastAPI, token: str, hosts: set[str]) -> None:
     @app.middleware("http")
     async def check(request: Request, call_next: Any) -> Response:
         reason = _refusal(request, token, hosts)
-        if reason is None and page.is_forgotten and request.url.path.startswith("/api/"):
-            return JSONResponse({"detail": "this store was erased."}, 410, HEADERS)
         if reason is not None:
             return JSONResponse({"detail": reason}, 403, HEADERS)
         response: Response = await call_next(request)
@@ -189,65 +220,65 @@ def _refusal(request: Request, token: str, hosts: set[str]) -> str | None:
 def _add_reading(app: FastAPI, page: Page) -> None:
     @app.get("/api/state")
     def state() -> dict[str, Any]:
-        with page.lock:
+        with page.use():
             return page.state()
 
     @app.get("/api/search")
     def search(text: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
-        with page.lock:
+        with page.use():
             return page.view.search(text)
 
     @app.get("/api/ratings")
     def ratings() -> dict[str, Any]:
-        with page.lock:
+        with page.use():
             return {"items": page.view.ratings()}
 
     @app.get("/api/recommendations")
     def recommendations() -> dict[str, Any]:
-        with page.lock:
+        with page.use():
             return {"items": page.view.recommendations()}
 
     @app.get("/api/levels")
     def levels() -> dict[str, Any]:
-        with page.lock:
+        with page.use():
             return page.levels()
 
     @app.get("/api/sent")
     def sent() -> dict[str, Any]:
-        with page.lock:
-            return page.sent()
+        return page.sent()
 
 
 def _add_changing(app: FastAPI, page: Page) -> None:
     @app.post("/api/rate", status_code=204)
     def rate(rating: Rating) -> None:
-        with page.lock:
+        with page.use():
             page.rate(rating)
 
     @app.post("/api/join", status_code=204)
     def join(joining: Joining) -> None:
-        with page.lock:
+        with page.use():
             page.join(joining)
 
     @app.post("/api/part", status_code=204)
     def take_part(choice: Choice) -> None:
-        page.part.start() if choice.on else page.part.stop()
+        with page.use():
+            page.part.start() if choice.on else page.part.stop()
 
     @app.post("/api/level", status_code=204)
     def level(new: NewLevel) -> None:
-        page.part.stop()
-        with page.lock:
+        with page.use():
+            page.part.stop()
             page.set_level(new.epsilon_i)
 
     @app.post("/api/allow-draw", status_code=204)
     def allow_draw() -> None:
-        page.part.stop()
-        with page.lock:
+        with page.use():
+            page.part.stop()
             device = page.device
             device.raise_budget(device.budget()["limit"] + device._session.budgets.epsilon_p)
 
     @app.post("/api/forget", status_code=204)
     def forget() -> None:
-        page.part.stop()
-        with page.lock:
+        with page.use():
+            page.part.stop()
             page.forget()

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from hushrec.device.device import Device
-from hushrec.device.inference import SHOWN, Attack, infer
+from hushrec.device.inference import BELIEVED, SHOWN, Reading, compare
+from hushrec.device.session import Upload
 from hushrec.randomness import FloatArray
 
-MOST_FOUND = 30
+MOST_FOUND = 12
 MOST_REASONS = 2
 
 
@@ -72,7 +73,8 @@ class View:
         vectors = self.device._session.item_vectors()
         suggestions = self.device.recommend(count)
         rated = {item: value for item, value in self.device._store.ratings().items() if item in self._position}
-        liked = [item for item, value in rated.items() if value >= np.mean(list(rated.values()))]
+        average = float(np.mean(list(rated.values()))) if rated else 0.0
+        liked = [item for item, value in rated.items() if value >= average]
         alike = likeness_between(
             vectors, [self._position[s.item] for s in suggestions], [self._position[item] for item in liked]
         )
@@ -83,30 +85,31 @@ class View:
             found.append(vars(suggestion) | {"reasons": reasons})
         return found
 
-    def last_answer(self, attack: Attack) -> dict[str, Any] | None:
-        """The very items and numbers of the last report, beside what a server can read off them."""
-        last = self.device._session.last_answer()
-        if last is None:
-            return None
-        answered, report, user_vector = last
-        rated = self.device._store.ratings()
-        positions = [self._position[item] for item in rated if item in self._position]
-        seen = infer(attack, answered, report, user_vector, positions)
-        rows = []
-        for n, position in enumerate(report.items):
-            item, title = self._catalogue[position]
-            row = {"title": title, "rating": rated.get(item), "numbers": report.gradients[n].tolist()}
-            rows.append(row | {"amplitude": float(seen.amplitudes[n]), "stands_out": bool(seen.stands_out[n])})
-        return {
+    def sent(self, uploads: list[Upload], user_vector: FloatArray, reading: Reading) -> dict[str, Any]:
+        """The very items and numbers of the last report, beside what a server can read off it and those before."""
+        session, report = self.device._session, uploads[-1].report
+        rated = self.device._store.rated_positions(self.n_items)
+        in_unit = {position: session.budgets.to_unit(value) for position, value in rated.items()}
+        compared = compare(reading, user_vector, session.item_vectors(), in_unit)
+        places = np.searchsorted(reading.items, report.items)
+        guessed = session.budgets.from_unit(reading.ratings[places])
+        rows = [
+            {
+                "title": self._catalogue[position][1],
+                "numbers": report.gradients[n].tolist(),
+                "belief": float(reading.beliefs[places[n]]),
+                "guess": float(guessed[n]) if reading.beliefs[places[n]] > BELIEVED else None,
+                "rating": rated.get(int(position)),
+            }
+            for n, position in enumerate(report.items)
+        ]
+        return vars(compared) | {
             "round": report.round_number,
             "waiting": self.device._store.get("outbox") is not None,
-            "bytes": len(self.device._store.get("last_answer") or b""),
+            "bytes": uploads[-1].n_bytes,
             "rows": rows,
-            "n_rated": int(seen.is_rated.sum()),
-            "n_stands_out": int(seen.stands_out.sum()),
-            "n_right": int((seen.stands_out & seen.is_rated).sum()),
-            "cosine": seen.cosine,
-            "same_top": seen.same_top,
+            "n_uploads": len(uploads),
+            "n_rated": len(rated),
             "of_top": SHOWN,
         }
 

@@ -40,6 +40,7 @@ class Dashboard:
         self._monitor = monitor
         self._started = time.time()
         self.watchers = 0
+        self._latest: tuple[float, dict[str, Any]] = (-TICK_SECONDS, {})
 
     def fixed(self) -> dict[str, Any]:
         """What does not change while the server runs."""
@@ -65,11 +66,18 @@ class Dashboard:
         }
 
     def now(self) -> dict[str, Any]:
-        """What may change at any moment; cheap, from memory."""
+        """What may change at any moment; made once for all who watch, since devices are counted one by one."""
+        time_now = time.monotonic()
+        if time_now - self._latest[0] >= TICK_SECONDS:
+            self._latest = time_now, self._make_now()
+        return self._latest[1]
+
+    def _make_now(self) -> dict[str, Any]:
         rounds = self._rounds
         asked = rounds.registry.count_active(rounds.round_number) if rounds.is_open else 0
         return {
             "state": _state(rounds),
+            "paused": rounds.is_paused,
             "round": rounds.round_number,
             "closed": rounds.round_number - rounds.is_open,
             "answers": rounds.n_answers,

@@ -10,6 +10,7 @@ from hushrec.service.history import Latency
 LOGGER = logging.getLogger("hushrec.service")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _MOST_TIMED = 10_000
+_USUAL = ("run-over", "round-closed")  # refusals of a healthy run: a device asks once more, or comes too late
 
 
 class Monitor:
@@ -41,8 +42,8 @@ class Monitor:
 
     @property
     def refusals(self) -> int:
-        """Requests refused, of any kind."""
-        return self._refusals.total()
+        """Requests refused, other than those of a healthy run."""
+        return self._refusals.total() - sum(self._refusals[kind] for kind in _USUAL)
 
     def latency(self) -> Latency:
         """Of the answers acknowledged since the last round closed; the one that closes a round counts for the next."""

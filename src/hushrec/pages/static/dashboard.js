@@ -1,6 +1,6 @@
 // The operator's dashboard: events as they come, the history of all rounds, and the admin's actions.
 
-import { bytes, confirm, count, fill, find, make, percent, plural, say, seconds, setBar } from "./page.js";
+import { bytes, confirm, count, fill, find, items, make, percent, plural, say, seconds, setBar } from "./page.js";
 
 const RETRY_MS = 1500;
 const SILENCE_MS = 12000; // the server speaks every 5 seconds
@@ -24,7 +24,6 @@ function listen() {
 function heard(show) {
   lastHeard = Date.now();
   find("#lost").hidden = true;
-  say("#link", "Live");
   show();
 }
 
@@ -33,6 +32,7 @@ function lost() {
   const since = lastHeard ? ` Last heard at ${new Date(lastHeard).toLocaleTimeString("en-GB")}; what is below is from then.` : "";
   say("#lost", `The server does not answer. Trying again.${since}`);
   find("#lost").hidden = false;
+  find("#trouble").hidden = true;
   say("#link", "Not connected");
   say("#state", "Not reachable");
   find("#state").className = "pill bad";
@@ -50,23 +50,22 @@ function showFixed(news) {
   fixed = news;
   const asked = fixed.asked;
   say("#protocol", asked.protocol);
-  fill("#can", ...fixed.knowledge.can.map((text) => make("li", {}, text)));
-  fill("#cannot", ...fixed.knowledge.cannot.map((text) => make("li", {}, text)));
+  items("#can", fixed.knowledge.can);
+  items("#cannot", fixed.knowledge.cannot);
   const draws = asked.draws === 1 ? "once, for the whole run" : `${count(asked.draws)} times, every ${count(asked.epoch_rounds)} rounds`;
-  const words = [
+  items("#asked", [
     `Up to ${plural(asked.rounds, "round", "rounds")}, in each about ${count(asked.reports_per_client)} items, chosen by chance.`,
     `Permanent bits are drawn ${draws}. Each draw costs a person ε_P, over all rounds that use it.`,
     `The usual ε_P is ${asked.usual_epsilon}. Every device chooses its own and does not tell it.`,
     `It covers which items are reported, for any two profiles of up to ${count(asked.profile_cap)} ratings. It does not cover the numbers sent with them.`,
-  ];
-  fill("#asked", ...words.map((text) => make("li", {}, text)));
+  ]);
   const versions = fixed.versions;
   say("#versions", `hushrec ${versions.hushrec} · protocol ${versions.protocol} · database schema ${versions.schema} (${fixed.database}) · model ${fixed.model.name}, ${fixed.model.factors} factors · run ${fixed.run_id.slice(0, 8)}`);
 }
 
 function showNow(news) {
   now = news;
-  say("#state", now.state === "open" ? `Round ${count(now.round)} is open` : STATES[now.state]);
+  say("#state", now.state === "open" ? `Round ${count(now.round)} is open${now.paused ? ", then a pause" : ""}` : STATES[now.state]);
   find("#state").className = now.state === "open" || now.state === "over" ? "pill" : "pill warm";
   document.title = now.state === "open" ? `Round ${now.round} · hushrec server` : `${STATES[now.state]} · hushrec server`;
   const total = fixed.asked.rounds;
@@ -80,7 +79,26 @@ function showNow(news) {
   fill("#devices", count(now.devices));
   const started = new Date(1000 * fixed.started).toLocaleString("en-GB");
   say("#health", `Running since ${started} · ${plural(now.items, "item", "items")} · ${plural(now.waiting, "write waits", "writes wait")} · ${plural(now.refusals, "request", "requests")} refused since then`);
+  for (const [action, possible] of Object.entries(POSSIBLE)) find(`[data-action=${action}]`).disabled = !possible();
+  showTrouble();
   if (now.closed > (past.round.at(-1) ?? 0) || past.round.length === 0) readPast();
+}
+
+// What an operator should look at, the worst first; none: the run is healthy.
+function troubles() {
+  const last = past.round.length - 1;
+  const found = [];
+  if (now.state === "open" && now.elapsed > now.deadline) found.push(`Round ${count(now.round)} is past its time, and no device has answered.`);
+  if (last >= 0 && dropouts(last) > past.answers[last]) found.push(`More devices dropped out of round ${count(past.round[last])} than answered it.`);
+  if (last >= 10 && past.moved[last] > Math.max(...past.moved.slice(0, 3))) found.push("Item vectors move further than at the start: the step may be too large.");
+  return found;
+}
+
+function showTrouble() {
+  const found = troubles();
+  say("#link", found.length ? "Live" : "Live, healthy");
+  say("#trouble", found.join(" "));
+  find("#trouble").hidden = found.length === 0;
 }
 
 function roundNote() {
@@ -124,6 +142,7 @@ function showPast(news) {
   showMovers(news.most_moved);
   showTable();
   showCharts();
+  showTrouble();
 }
 
 function showDevices(states) {
@@ -224,6 +243,12 @@ const ACTIONS = {
   close: ["Close the round now?", () => `Devices that have not answered are left out: ${plural(now.asked - now.answers, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
   invite: ["Make invitations?", () => `${plural(invitations(), "code", "codes")}, each for one device. They are shown once and kept nowhere.`, "Make them", invite, "Copy the codes now: they are not shown again."],
   export: ["Export item vectors?", () => "They are public, and hold no person’s vector. The file is MessagePack.", "Export", exportVectors, "Exported."],
+};
+
+const POSSIBLE = {
+  start: () => now.paused || now.state === "waiting",
+  pause: () => !now.paused && now.state !== "over",
+  close: () => now.state === "open",
 };
 
 const invitations = () => Number(find("#invitations").value);

@@ -1,19 +1,23 @@
 // The person's page. It talks to `hushrec device ui` on this machine and to nobody else.
 
-import { confirm, count, fill, find, make, percent, plural, say, setBar } from "./page.js";
+import { confirm, count, fill, find, items, make, percent, plural, say, setBar } from "./page.js";
 
 const POLL_MS = 1000;
-const SEARCH_MS = 120;
 let state = null;
 let levels = null;
-let shownChanges = -1;
+let shown = { changes: -1, answered: -1 };
 let known = null; // items of the last recommendations, to mark new ones
 let searching = 0;
+let over = false; // everything is erased
 
 // The address carries the token after #, where no server sees it; then the tab keeps it.
 const token = location.hash.slice(1) || sessionStorage.getItem("token") || "";
 sessionStorage.setItem("token", token);
 if (location.hash) history.replaceState(null, "", "/");
+
+// What a person is told; every other error is a mistake of this script.
+class Refused extends Error {}
+const GONE = "The page’s own program has stopped. Start `hushrec device ui` again.";
 
 async function ask(path, body) {
   const options = { headers: { "Hushrec-Token": token } };
@@ -21,10 +25,11 @@ async function ask(path, body) {
     Object.assign(options, { method: "POST", body: JSON.stringify(body) });
     options.headers["Content-Type"] = "application/json";
   }
-  const reply = await fetch(`/api/${path}`, options);
+  const reply = await fetch(`/api/${path}`, options).catch(() => { throw new Refused(GONE); });
   if (reply.ok) return reply.status === 204 ? null : reply.json();
+  if (reply.status === 410) erased();
   const said = await reply.json().catch(() => ({}));
-  throw new Error(typeof said.detail === "string" ? said.detail : `refused (${reply.status}).`);
+  throw new Refused(typeof said.detail === "string" ? said.detail : `refused (${reply.status}).`);
 }
 
 // Asking again and again ----------------------------------------------------------------------------------------------
@@ -33,44 +38,63 @@ async function poll() {
   try {
     show(await ask("state"));
     find("#lost").hidden = true;
-    if (state.changes !== shownChanges) {
-      shownChanges = state.changes;
-      await Promise.all([showRatings(), showRecommendations(), showSent(), showLevels()]);
-    }
+    const { changes, answered } = state;
+    const rated = changes !== shown.changes;
+    const moved = rated || answered !== shown.answered;
+    shown = { changes, answered };
+    if (rated) await Promise.all([showRatings(), refreshResults(), showLevels()]);
+    if (moved) await Promise.all([showRecommendations(), showSent()]);
   } catch (error) {
-    const away = error instanceof TypeError;
-    say("#lost", away ? "The page’s own program has stopped. Start `hushrec device ui` again." : error.message);
+    if (over) return;
+    if (!(error instanceof Refused)) console.error(error);
+    shown = { changes: -1, answered: -1 };
+    say("#lost", error.message);
     find("#lost").hidden = false;
-    say("#state", "Not connected");
-    find("#state").className = "pill bad";
+    pill(error.message === GONE ? "Not connected" : "Trouble", "bad");
   }
-  if (!document.body.dataset.over) setTimeout(poll, POLL_MS);
+  setTimeout(poll, POLL_MS);
+}
+
+function pill(words, kind = "") {
+  say("#state", words);
+  find("#state").className = `pill ${kind}`;
 }
 
 function show(news) {
   state = news;
   find("#join-card").hidden = state.joined;
   find("#joined").hidden = !state.joined;
-  const on = state.part.on;
-  say("#state", !state.joined ? "Not joined" : on ? "Taking part" : "Offline");
-  find("#state").className = on ? "pill" : "pill warm";
-  say("#part-words", state.part.words);
-  find(".part").classList.toggle("trouble", state.part.trouble);
+  const { on, words, trouble } = state.part;
+  if (!state.joined) pill("Not joined", "warm");
+  else if (state.over) pill("All rounds are over");
+  else if (trouble) pill(on ? "Server away" : "Stopped", "bad");
+  else pill(on ? "Taking part" : "Not taking part", on ? "" : "warm");
+  say("#part-words", state.over ? "All rounds are over. Recommendations stay, and are computed here." : words || "Not taking part.");
+  find(".part").classList.toggle("trouble", trouble);
   say("#part", on ? "Stop" : "Take part");
+  find("#part").hidden = state.over;
   find("#part").disabled = !on && state.n_ratings === 0;
-  const advice = state.ledger.permanent_draws ? "" : state.n_ratings === 0 ? " Rate some films first." : " Rate first: your first round fixes which ratings stand behind what is sent.";
-  say("#part-note", state.rounds ? `Round ${count(state.round)} of ${count(state.rounds)} was the last this device answered. Server: ${state.server}.${advice}` : "");
+  say("#part-note", partNote());
   showLedger();
+  if (levels?.levels.length) showLevel();
+}
+
+function partNote() {
+  if (!state.joined) return "";
+  const answered = state.round ? `Round ${count(state.round)} of ${count(state.rounds)} was the last this device answered.` : `No round of ${count(state.rounds)} answered yet.`;
+  let advice = "";
+  if (state.over) advice = " What you rate now leaves the list, but no longer changes the others: that takes rounds.";
+  else if (state.n_ratings === 0) advice = " Rate something first.";
+  else if (!state.ledger.permanent_draws) advice = " Rate first: your first round fixes which ratings stand behind what is sent.";
+  return `${answered} Server: ${state.server}.${advice}`;
 }
 
 function showLedger() {
   const ledger = state.ledger;
   fill("#ledger", `ε ${Number(ledger.spent.toPrecision(3))}`, make("small", {}, ` of ${ledger.limit}`));
   setBar("#ledger-bar", ledger.spent / ledger.limit, `ε ${ledger.spent} of ${ledger.limit}`);
-  say("#ledger-note", `Spent on ${ledger.unit}. ${plural(ledger.rounds, "round", "rounds")}, ${plural(ledger.permanent_draws, "draw", "draws")} of permanent bits. When the bar is full, further rounds of the same draw cost nothing more.`);
-  if (find("#not-covered").childElementCount !== ledger.not_covered.length) {
-    fill("#not-covered", ...ledger.not_covered.map((text) => make("li", {}, text)));
-  }
+  const so = `${plural(ledger.rounds, "round", "rounds")} so far, with ${plural(ledger.permanent_draws, "draw", "draws")} of permanent bits.`;
+  say("#ledger-note", `What the list of reported items can tell about which ones you rated, at most. ${so} When the bar is full, further rounds with the same bits cost nothing more.`);
   find("#allow-row").hidden = !(state.part.trouble && state.part.words.includes("budget"));
   say("#allow", `Allow another draw (ε ${state.epsilon_p} more)`);
 }
@@ -79,15 +103,18 @@ function showLedger() {
 
 function scaleValues() {
   const [low, high] = state.scale;
-  const steps = Number.isInteger(high - low) && high - low <= 9 ? high - low : 4;
-  return Array.from({ length: steps + 1 }, (_, n) => low + (n * (high - low)) / steps);
+  const step = [1, 0.5].find((size) => Number.isInteger((high - low) / size) && (high - low) / size <= 9) ?? (high - low) / 4;
+  return Array.from({ length: Math.round((high - low) / step) + 1 }, (_, n) => low + n * step);
 }
 
 function stars(item, place) {
   const name = `${place}-${item.item}`;
   const set = make("fieldset", { className: "stars" }, make("legend", { className: "hidden" }, `Your rating of ${item.title}`));
-  for (const value of scaleValues()) {
-    const input = make("input", { type: "radio", name, value, checked: value === item.rating });
+  const values = scaleValues();
+  const near = (value) => Math.abs(value - item.rating);
+  const nearest = item.rating === null ? null : values.reduce((best, value) => (near(value) < near(best) ? value : best));
+  for (const value of values) {
+    const input = make("input", { type: "radio", name, value, checked: value === nearest });
     input.setAttribute("aria-label", `${Number(value.toFixed(2))}`);
     input.addEventListener("change", () => rate(item.item, value));
     set.append(make("label", {}, input, "★"));
@@ -99,58 +126,51 @@ function stars(item, place) {
 let saved = Promise.resolve();
 
 function rate(item, value) {
-  saved = saved.then(() => save(item, value));
-  return saved;
-}
-
-async function save(item, value) {
-  try {
-    await ask("rate", { item, value });
-  } catch (error) {
-    say("#found", error.message);
-  }
+  saved = saved.then(() => ask("rate", { item, value })).catch((error) => say("#found", error.message));
 }
 
 async function search() {
   const turn = ++searching;
-  const text = find("#search").value;
-  const found = await ask(`search?text=${encodeURIComponent(text)}`);
+  const found = await ask(`search?text=${encodeURIComponent(find("#search").value)}`);
   if (turn !== searching) return; // a later one is under way
   say("#found", `${plural(found.count, "title", "titles")}${found.count > found.items.length ? `, the first ${found.items.length} are shown` : ""}`);
   fill("#results", ...found.items.map((item) => make("li", {}, make("span", { className: "title" }, item.title), stars(item, "found"))));
 }
 
+async function refreshResults() {
+  if (!find("#results").contains(document.activeElement)) await search(); // do not move what has the focus
+}
+
 async function showRatings() {
-  const { items } = await ask("ratings");
-  say("#own-head", `Your ratings (${count(items.length)})`);
-  if (find("#ratings").contains(document.activeElement)) return; // do not move what has the focus
-  fill("#ratings", ...items.map((item) => {
+  const { items: rated } = await ask("ratings");
+  say("#own-head", `Your ratings (${count(rated.length)})`);
+  if (find("#ratings").contains(document.activeElement)) return; // the same
+  fill("#ratings", ...rated.map((item) => {
     const row = stars(item, "own");
     const remove = make("button", { type: "button", className: "plain" }, "Remove");
     remove.setAttribute("aria-label", `Remove the rating of ${item.title}`);
-    remove.addEventListener("click", () => { remove.blur(); rate(item.item, null); });
+    remove.addEventListener("click", () => { find("#own-head").focus(); rate(item.item, null); });
     row.append(remove);
     return make("li", {}, make("span", { className: "title" }, item.title), row);
   }));
-  if (find("#results").childElementCount === 0) search();
 }
 
 async function showRecommendations() {
-  find("#nothing-yet").hidden = state.has_vectors && state.n_ratings > 0;
-  if (!find("#nothing-yet").hidden) return;
-  const { items } = await ask("recommendations");
-  fill("#recommendations", ...items.map((item) => {
+  const ready = state.has_vectors && state.n_ratings > 0;
+  say("#nothing-yet", ready ? "" : state.has_vectors ? "Rate something, and they come back." : "Recommendations appear after your first round.");
+  const best = ready ? (await ask("recommendations")).items : [];
+  fill("#recommendations", ...best.map((item) => {
     const title = make("span", { className: "title" }, item.title);
     if (known && !known.has(item.item)) title.append(make("span", { className: "new" }, "new"));
     const reasons = item.reasons.map((reason) => `${reason.title}, your ${reason.rating}`).join("; ");
     const why = make("span", { className: "why" }, reasons ? `Because it is like ${reasons}` : "Nothing you liked is like it; others shaped this");
     const predicted = Math.min(state.scale[1], Math.max(state.scale[0], item.predicted)).toFixed(1);
-    const score = make("span", { className: "score number" }, predicted);
+    const score = make("span", { className: "score number" }, `${predicted} ★`);
     score.setAttribute("aria-label", `predicted ${predicted}`);
     score.setAttribute("role", "img");
     return make("li", {}, title, score, why);
   }));
-  known = new Set(items.map((item) => item.item));
+  known = ready ? new Set(best.map((item) => item.item)) : null;
 }
 
 // The budget ----------------------------------------------------------------------------------------------------------
@@ -161,51 +181,56 @@ async function showLevels() {
   if (levels.levels.length === 0) return;
   find("#level").max = levels.levels.length - 1;
   fill("#marks", ...levels.levels.map((level) => make("span", {}, level.name)));
-  if (first) find("#level").value = Math.max(0, levels.levels.findIndex((level) => level.epsilon_i === state.level));
+  if (first) find("#level").value = levels.levels.findIndex((level) => level.in_use);
+  items("#not-covered", levels.can);
   showLevel();
 }
 
 function showLevel() {
   const level = levels.levels[Number(find("#level").value)];
-  const current = level.epsilon_i === state.level;
-  say("#level-name", `${level.name}, ε ${level.epsilon} over all rounds${current ? " (in use)" : ""}`);
-  find("#level").setAttribute("aria-valuetext", `${level.name}, ε ${level.epsilon}`);
+  const used = levels.levels.find((other) => other.in_use);
+  const name = `${level.name}, ε ${level.epsilon} over all rounds`;
+  say("#level-name", level.in_use ? `${name} (in use)` : name);
+  find("#level").setAttribute("aria-valuetext", level.in_use ? `${name}, in use` : name);
   const accuracy = levels.accuracy;
-  const words = [
+  const share = (value) => `${Number((100 * value).toPrecision(3))}\u00a0%`;
+  items("#level-words", [
     `Items sent each round: about ${level.items_sent.toFixed(1)}; really rated among them: ${level.real.toFixed(1)} (by pure chance ${level.by_chance.toFixed(1)}).`,
-    `If the server believed with ${percent(level.before)} that you rated an item: from which items are sent it can get to ${percent(level.after)} at most, and to ${percent(level.never)} at least, over all rounds.`,
-    `Expected accuracy: off by ${level.rmse} stars (RMSE); without privacy ${accuracy.not_private}, for a model that knows no taste ${accuracy.without_taste}. Source: ${accuracy.source}.`,
+    `If the server believed with ${share(level.before)} that you rated an item: from which items are sent it can get to ${share(level.after)} at most, and to ${share(level.never)} at least, over all rounds.`,
+    `Expected accuracy: ${level.rmse === null ? "not measured for a level of your own" : `off by ${level.rmse.toFixed(3)} stars (RMSE)`}; without privacy ${accuracy.not_private.toFixed(3)}, for a model that knows no taste ${accuracy.without_taste.toFixed(3)}. Source: ${accuracy.source}.`,
     "No level hides the numbers sent with the items: see below what they give away.",
-  ];
-  fill("#level-words", ...words.map((text) => make("li", {}, text)));
-  find("#level-set").disabled = current || !state.can_change_level;
-  say("#level-said", state.can_change_level ? "" : "Fixed since your first round: your permanent bits were drawn with it. A new draw would be paid again.");
+  ]);
+  find("#level-set").disabled = level.in_use || !state.can_change_level;
+  say("#level-said", state.can_change_level ? "" : `In use: ${used.name}, ε ${used.epsilon}. Fixed since your first round: your permanent bits were drawn with it. A new draw would be paid again.`);
 }
 
 // What left -----------------------------------------------------------------------------------------------------------
 
 async function showSent() {
+  if (find("#sent-rows details[open]")) return; // it is being read
   const { last } = await ask("sent");
   find("#sent").hidden = last === null;
   find("#sent-none").hidden = last !== null;
   if (last === null) return;
   const numbers = last.rows.length * (last.rows[0]?.numbers.length ?? 0);
-  say("#sent-words", `Round ${count(last.round)}: ${plural(last.rows.length, "item", "items")} with ${count(numbers)} numbers, ${count(last.bytes)} bytes.${last.waiting ? " Still waiting to be sent." : ""} Of the items, ${last.n_rated} are ones you rated; chance chose them and the others.`);
-  fill("#sent-read", ...[
-    `The direction of your taste: cosine ${last.cosine.toFixed(2)} with the true one (1 is exact, near 0 is a guess).`,
-    `What you would like: ranking films by it, ${last.same_top} of your ${last.of_top} best are among its ${last.of_top} best.`,
-    `Which items you rated: ${plural(last.n_stands_out, "item stands", "items stand")} out, and ${plural(last.n_right, "of them is", "of them are")} really yours.`,
-    "The attack is the audit’s, run here on your own upload. One round only: a server that keeps all of them knows more.",
-  ].map((text) => make("li", {}, text)));
-  const rows = [...last.rows].sort((a, b) => Math.abs(b.amplitude) - Math.abs(a.amplitude));
+  const yours = last.rows.filter((row) => row.rating !== null).length;
+  say("#sent-words", `Round ${count(last.round)}: ${plural(last.rows.length, "item", "items")} with ${count(numbers)} numbers, ${count(last.bytes)} bytes.${last.waiting ? " Still waiting to be sent." : ""} Chance chose the items; you rated ${count(yours)} of them.`);
+  say("#sent-from", last.n_uploads === 1 ? "What a server can read off it" : `What a server can read off your last ${count(last.n_uploads)} reports`);
+  items("#sent-read", [
+    `Your taste: its guess lies along the true direction with a cosine of ${last.cosine.toFixed(2)} (1 is exact). Of your ${last.of_top} best recommendations it would name ${last.same_top}.`,
+    `Which items you rated: of ${plural(last.n_seen, "item", "items")} seen it would call ${last.n_believed} rated, and be right about ${last.n_right}. You rated ${last.n_rated}.`,
+    `Your ratings: of those ${last.n_right} it would know ${last.n_exact} exactly.`,
+    "Found here, by running the audit’s attacks on your own reports. A server that keeps more of them, knows what is popular, or cheats, knows more.",
+  ]);
+  const rows = [...last.rows].sort((a, b) => b.belief - a.belief);
   fill("#sent-rows", ...rows.map((row) => {
-    const text = row.numbers.map((value) => value.toPrecision(3)).join(", ");
-    const cell = row.numbers.length <= 4 ? make("code", {}, text)
-      : make("details", {}, make("summary", {}, make("code", {}, `${row.numbers.slice(0, 2).map((value) => value.toPrecision(3)).join(", ")}, …`)), make("code", {}, text));
-    const guess = row.stands_out ? make("span", { className: "out" }, "really rated") : "made up";
+    const short = (values) => values.map((value) => value.toPrecision(3)).join(", ");
+    const cell = row.numbers.length <= 4 ? make("code", {}, short(row.numbers))
+      : make("details", {}, make("summary", {}, make("code", {}, `${short(row.numbers.slice(0, 2))}, …`)), make("code", {}, short(row.numbers)));
+    const sure = percent(Math.min(0.99, row.guess === null ? 1 - row.belief : row.belief));
+    const guess = row.guess === null ? `made up, ${sure} sure` : make("span", { className: "out" }, `rated ${row.guess}, ${sure} sure`);
     return make("tr", {}, make("th", { scope: "row" }, row.title, cell),
-      make("td", { className: "right number" }, row.amplitude.toPrecision(2)), make("td", {}, guess),
-      make("td", {}, row.rating === null ? "not rated" : `your ${row.rating}`));
+      make("td", {}, guess), make("td", {}, row.rating === null ? "not rated" : `your ${row.rating}`));
   }));
 }
 
@@ -216,21 +241,28 @@ async function attempt(where, work) {
   try {
     await work();
   } catch (error) {
-    say(where, error.message);
+    if (!over) say(where, error.message);
   }
 }
 
+function erased() {
+  over = true;
+  pill("Erased");
+  fill("#main", make("p", { className: "banner calm", id: "erased", role: "status" }, "Everything is erased. You can close this page, and end the program with Ctrl-C."));
+}
+
 find("#join").addEventListener("click", () => {
-  say("#join-said", "Joining …");
   const value = (name) => find(`#join-${name}`).value.trim();
-  attempt("#join-said", () => ask("join", { server: value("server"), invitation: value("invitation") || null, ca: value("ca") || null }));
+  attempt("#join-said", () => {
+    say("#join-said", "Joining …");
+    return ask("join", { server: value("server"), invitation: value("invitation") || null, ca: value("ca") || null });
+  });
 });
-find("#part").addEventListener("click", () => attempt("#part-words", () => ask("part", { on: !state.part.on })));
-let waiting = 0;
-find("#search").addEventListener("input", () => {
-  clearTimeout(waiting);
-  waiting = setTimeout(search, SEARCH_MS);
-});
+find("#part").addEventListener("click", () => attempt("#part-words", async () => {
+  await ask("part", { on: !state.part.on });
+  show(await ask("state"));
+}));
+find("#search").addEventListener("input", () => search().catch((error) => say("#found", error.message)));
 find("#level").addEventListener("input", showLevel);
 find("#level-set").addEventListener("click", async () => {
   const level = levels.levels[Number(find("#level").value)];
@@ -244,12 +276,7 @@ find("#allow").addEventListener("click", async () => {
   }
 });
 find("#forget").addEventListener("click", async () => {
-  if (!(await confirm("Forget everything?", "Ratings, taste, bits, ledger and keys are erased from this machine. There is no way back.", "Forget me"))) return;
-  attempt("#lost", async () => {
-    await ask("forget", {});
-    document.body.dataset.over = "yes";
-    fill("#main", make("p", { className: "banner calm", id: "erased", role: "status" }, "Everything is erased. You can close this page, and end the program with Ctrl-C."));
-    say("#state", "Erased");
-  });
+  if (!(await confirm("Forget everything?", "Ratings, taste, bits, ledger and keys are erased from this machine. There is no way back.", "Forget me", { danger: true }))) return;
+  attempt("#forget-said", async () => { await ask("forget", {}); erased(); });
 });
 poll();

@@ -14,7 +14,7 @@ export function fill(selector, ...children) {
 
 export function say(selector, text) {
   const element = find(selector);
-  if (element.textContent !== text) element.textContent = text;
+  if (element && element.textContent !== text) element.textContent = text;
 }
 
 export const count = (value) => Math.round(value).toLocaleString("en");
@@ -46,6 +46,12 @@ export function percent(share) {
   return `${round2(100 * share)}\u00a0%`;
 }
 
+// A list of sentences; left alone where it says the same already.
+export function items(selector, texts) {
+  const old = [...find(selector).children].map((item) => item.textContent);
+  if (old.join("\n") !== texts.join("\n")) fill(selector, ...texts.map((text) => make("li", {}, text)));
+}
+
 export function setBar(selector, share, text) {
   const bar = find(selector);
   const value = Math.max(0, Math.min(1, share || 0));
@@ -55,8 +61,9 @@ export function setBar(selector, share, text) {
 }
 
 // Opens the page's dialog and resolves to true when the person says yes. The focus starts on the harmless button.
-export function confirm(title, text, yes) {
+export function confirm(title, text, yes, { danger = false } = {}) {
   const dialog = find("#confirm");
+  find("#confirm-yes").className = danger ? "main danger" : "main";
   say("#confirm-title", title);
   say("#confirm-text", text);
   say("#confirm-yes", yes);

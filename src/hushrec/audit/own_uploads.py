@@ -1,0 +1,60 @@
+"""The audit's attacks on a few uploads of one device, as its server could run them: for the person who made them.
+
+Needs no table of all items: the vectors of the reported ones are enough.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+import numpy as np
+from scipy.special import expit, logit
+
+from hushrec.audit.rank_one import stacked_direction, trace
+from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
+from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.protocols import Sdcf
+from hushrec.randomness import FloatArray, IntArray
+
+STACKED = 10  # uploads that together give the direction
+
+
+class Upload(Protocol):
+    """A report, and the vectors of its items as the server had announced them."""
+
+    @property
+    def report(self) -> GradientReport: ...
+
+    @property
+    def item_vectors(self) -> FloatArray: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Reading:
+    """What a server can tell from the uploads."""
+
+    direction: FloatArray = field(repr=False)  # of the user vector, length 1
+    items: IntArray = field(repr=False)  # all that were reported, rising
+    beliefs: FloatArray = field(repr=False)  # that each of them is rated
+    ratings: FloatArray = field(repr=False)  # likeliest rating of each, if it is rated
+
+
+def read_uploads(terms: Terms, protocol: Sdcf, uploads: Sequence[Upload]) -> Reading:
+    """Direction by the rank-one attack on the last ten, ratings by the attack `consistent ratings` on all."""
+    items = np.unique(np.concatenate([upload.report.items for upload in uploads]))
+    terms = replace(terms, n_items=len(items), reports_per_client=None)
+    announcements, reports = [], []
+    for upload in uploads:
+        places = np.searchsorted(items, upload.report.items)
+        table = np.zeros((len(items), upload.item_vectors.shape[1]))
+        table[places] = upload.item_vectors
+        announcements.append(ItemVectors(terms, upload.report.round_number, table))
+        reports.append(GradientReport(upload.report.round_number, places, upload.report.gradients))
+    found = trace(announcements, reports)
+    recovered = recover_ratings(found, protocol, terms)
+    return Reading(
+        direction=stacked_direction(found.parts[-STACKED:]),
+        items=items,
+        beliefs=expit(recovered.log_odds + logit(SHARE_REAL)),
+        ratings=recovered.ratings,
+    )
