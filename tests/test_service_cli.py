@@ -142,6 +142,15 @@ def test_a_fleet_takes_part_in_two_processes(tmp_path: Path) -> None:
         assert "12 devices gave 0 answers" in run(*fleet).err  # the run is over; the stores are found again
 
 
+def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:
+    """Devices hold ratings: data without any is refused before a store is made."""
+    (tmp_path / "pairs.csv").write_text("user,item\n" + "\n".join(f"{user},item-{user % 3}" for user in range(9)))
+    outcome = run("fleet", tmp_path / "pairs.csv", "--server", "http://127.0.0.1:9", "--stores", tmp_path / "stores")
+    assert outcome.code != 0
+    assert "a fleet needs ratings" in outcome.err
+    assert not (tmp_path / "stores").exists()
+
+
 @pytest.mark.soak
 def test_the_five_commands_of_the_readme_work_as_they_stand(tmp_path: Path) -> None:
     """Copied into a shell, with `hushrec` in the path, they end in recommendations."""

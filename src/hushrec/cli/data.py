@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from hushrec.data.named import Progress
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
-app.add_typer(data_app, name="data", help="Rating data: what is known by name, where to get it, what a file holds.")
+app.add_typer(
+    data_app,
+    name="data",
+    help="Rating data: what is known by name, where to get it, what a file holds.",
+    epilog="Example: hushrec data describe ratings.csv",
+)
 
 
 @data_app.command(name="list", epilog="Example: hushrec data list --data-dir ~/ratings")

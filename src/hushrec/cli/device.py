@@ -14,7 +14,7 @@ device_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-app.add_typer(device_app, name="device")
+app.add_typer(device_app, name="device", epilog="Example: hushrec device recommend --count 10")
 
 Folder = Annotated[Path | None, typer.Option("--store", help="The store's folder.  [default: $XDG_DATA_HOME/hushrec]")]
 WAIT_SECONDS = 30.0

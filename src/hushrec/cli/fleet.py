@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hushrec.cli.app import Data, DataDir, JsonFlag, app, print_json, say
+from hushrec.errors import ParameterError
 
 if TYPE_CHECKING:
     from hushrec.data import Ratings
@@ -38,7 +39,8 @@ def fleet(
 
     ratings = load(data, data_dir=data_dir)
     members = _members(ratings, devices or ratings.n_users, split_seed, stores)
-    assert ratings.scale is not None
+    if ratings.scale is None:
+        raise ParameterError(f"a fleet needs ratings, {ratings.name} holds pairs alone. Use data with a rating column.")
     budgets = Budgets(epsilon_i=epsilon_i, epsilon_g=epsilon_g, scale=(ratings.scale.low, ratings.scale.high))
     orders = Orders(
         server=check_address(server),

@@ -115,7 +115,7 @@ def train(
     )
     if scale is None:
         counts = f"{ratings.n_users} users, {ratings.n_items} items, {ratings.n_ratings} ratings"
-        say(f"{ratings.name}: {counts}, scale {ratings.scale}")
+        say(f"{ratings.name}: {counts}, {'no scale' if ratings.scale is None else f'scale {ratings.scale}'}")
     with _training_bar("auc" if model == "bpr" else "rmse") as progress:
         result = run_training(
             ratings,
