@@ -38,10 +38,12 @@ def main() -> None:
         seconds["cpu"] += [timed(engines["cpu"].run_round) for _ in range(20)]
     found = {name: best(turns) for name, turns in seconds.items()}
     threads: dict[int, list[dict[str, float]]] = {1: [], min(2, numba.config.NUMBA_NUM_THREADS): []}
-    pair = {count: Run(ratings, Settings(rounds=10 * options.turns)).engine for count in threads}
+    pair = {}
+    for count in threads:
+        numba.set_num_threads(count)  # an engine keeps the number that it finds
+        pair[count] = Run(ratings, Settings(rounds=10 * options.turns)).engine
     for _ in range(options.turns):
         for count, engine in pair.items():
-            numba.set_num_threads(count)
             threads[count] += [timed(engine.run_round) for _ in range(10)]
     write_record(
         f"engines-{options.data}",

@@ -24,7 +24,8 @@ def main() -> None:
         ["surprise_svd.py", *peer],
         ["bpr.py", *peer],
         ["memory.py"],
-        ["scaling.py"],
+        ["accuracy.py"],
+        ["scaling.py", "--largest", "1e8"],
     ):
         print(f"== {script}", flush=True)
         subprocess.run([sys.executable, str(HERE / script), *options], check=True)

@@ -11,6 +11,7 @@ difference between the quickest fit of three epochs and of one, halved, so that 
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,7 @@ def main() -> None:
                     seconds.setdefault(f"{order} order, three epochs", []).append(three)
             peer.stdin.close()
     found = {name: best(turns) for name, turns in seconds.items()}
+    medians = {name: statistics.median(turn["wall"] for turn in turns) for name, turns in seconds.items()}
     for order in ("random", "user"):
         one, three = found.pop(f"{order} order, one epoch"), found.pop(f"{order} order, three epochs")
         found[f"surprise, {order} order"] = {clock: (three[clock] - one[clock]) / 2 for clock in one}
@@ -104,7 +106,14 @@ def main() -> None:
     }
     write_record(
         f"surprise-{options.data}",
-        {"ratings": len(users), "factors": FACTORS, "turns": options.turns, "seconds": found, "ratios": ratios},
+        {
+            "ratings": len(users),
+            "factors": FACTORS,
+            "turns": options.turns,
+            "seconds": found,
+            "median wall seconds of a round or a fit": medians,
+            "ratios": ratios,
+        },
     )
 
 

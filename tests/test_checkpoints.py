@@ -1,5 +1,7 @@
 """Checkpoints: a run that is cut short loses little, and goes on bit for bit; and stopping early by patience."""
 
+import hashlib
+import io
 import json
 import os
 import signal
@@ -13,7 +15,8 @@ import pytest
 from command import run as command
 
 import hushrec
-from hushrec.checkpoints import checkpoint_path, load_checkpoint
+from hushrec.checkpoints import FORMAT, checkpoint_path, load_checkpoint
+from hushrec.client import Client
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.errors import ParameterError, RunError
@@ -135,6 +138,110 @@ def test_control_c_keeps_the_last_checkpoint_to_resume_from(ratings, tmp_path):
     assert_same(hushrec.train(ratings, **QUICK), resumed)
 
 
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_control_c_before_the_first_checkpoint_loses_no_whole_round(ratings, tmp_path, engine):
+    """After round 2 of a checkpoint every 3: round 2 is kept, and the run goes on from there."""
+    settings = {**QUICK, "engine": engine}
+    with pytest.raises(KeyboardInterrupt):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(2, error=KeyboardInterrupt), **settings)
+    kept = load_checkpoint(checkpoint_path(tmp_path / "run", "sdcf"))
+    assert kept is not None
+    assert len(kept.curve) == 2
+    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings)
+    assert_same(hushrec.train(ratings, **settings), resumed)
+
+
+def test_control_c_in_the_middle_of_a_round_keeps_the_last_whole_one(ratings, tmp_path, monkeypatch):
+    """Half of the clients have answered round 5: the checkpoint of round 3 stays, and the run goes on from it."""
+    settings = {**QUICK, "engine": "reference"}
+    answer, answers = Client.answer, iter(range(10**6))
+
+    def interrupted(self, announcement):
+        if next(answers) == 4 * 40 + 20:
+            raise KeyboardInterrupt
+        return answer(self, announcement)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "answer", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            hushrec.train(ratings, out=tmp_path / "run", **settings)
+    kept = load_checkpoint(checkpoint_path(tmp_path / "run", "sdcf"))
+    assert kept is not None
+    assert len(kept.curve) == 3
+    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings)
+    assert_same(hushrec.train(ratings, **settings), resumed)
+
+
+def test_files_of_others_are_left_alone(ratings, tmp_path):
+    """Resuming in a folder with somebody's files is refused, whatever they are called, and changes none of them."""
+    theirs = tmp_path / "checkpoint-epoch7.pth"
+    theirs.write_text("weights")
+    (tmp_path / "checkpoint-old").mkdir()
+    mode = os.stat(tmp_path).st_mode
+    with pytest.raises(RunError, match="must be a new or empty folder"):
+        hushrec.train(ratings, out=tmp_path, resume=True, **QUICK)
+    assert theirs.read_text() == "weights"
+    assert os.stat(tmp_path).st_mode == mode
+
+
+def test_a_run_is_not_resumed_as_another(ratings, tmp_path):
+    """Another protocol than the folder is for is refused, be it one that was compared with; nothing is lost."""
+    settings = {**QUICK, "compare": True}
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(5, "plain"), **settings)
+    for protocol in ("plain", "isgld"):
+        with pytest.raises(RunError, match=f"run with protocol sdcf, got {protocol}"):
+            hushrec.train(ratings, out=tmp_path / "run", resume=True, protocol=protocol, **settings)
+    names = sorted(path.name for path in (tmp_path / "run").iterdir())
+    assert names == ["checkpoint-plain.npz", "checkpoint-sdcf.npz"]
+
+
+def test_two_runs_do_not_share_a_folder(ratings, tmp_path):
+    """While one trains, another into the same folder is refused, new or resumed; the first one ends well."""
+    refused = []
+
+    def second(what: str, round_number: int, rounds: int, headline: float) -> None:
+        if round_number in (2, 4):
+            with pytest.raises(RunError, match="in use by another run") as refusal:
+                hushrec.train(ratings, out=tmp_path / "run", resume=round_number == 4, **QUICK)
+            refused.append(str(refusal.value))
+
+    result = hushrec.train(ratings, out=tmp_path / "run", progress=second, **QUICK)
+    assert len(refused) == 2
+    assert_same(result, hushrec.load(tmp_path / "run"))
+
+
+def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
+    """Files may not grow beyond 2 kB: the run ends with exit 1, no traceback and no half file."""
+    code = (
+        "import resource, signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY));"
+        "from hushrec.cli import main; main()"
+    )
+    words = ["train", DATA, "--engine", "reference", "--rounds", "2", "--factors", "3", "--checkpoint-every", "1"]
+    command_line = [sys.executable, "-c", code, *words, "--no-compare", "--out", str(tmp_path / "run")]
+    outcome = subprocess.run(command_line, capture_output=True, text=True, check=False)
+    assert outcome.returncode == 1
+    assert "checkpoint-sdcf.npz cannot be written (File too large)" in " ".join(outcome.stderr.split())
+    assert "Traceback" not in outcome.stderr
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_other_attributes_are_other_data(tmp_path):
+    """A factorization machine cut short on one table of attributes is not resumed on another."""
+    rows = [f"{user},{(3 * user + n) % 20},{1 + (user + n) % 5}" for user in range(15) for n in range(8)]
+    (tmp_path / "ratings.csv").write_text("user,item,rating\n" + "\n".join(rows))
+    settings = {**QUICK, "model": "fm", "engine": "reference"}
+    for kind in ("a", "b"):
+        items = [f"{item},Film {item},{kind if item % 2 else 'c'}" for item in range(20)]
+        (tmp_path / f"{kind}.csv").write_text("item,title,genre\n" + "\n".join(items[: 20 if kind == "a" else 10]))
+    first, second = (load_ratings(tmp_path / "ratings.csv", items_file=tmp_path / f"{kind}.csv") for kind in "ab")
+    with pytest.raises(Cut):
+        hushrec.train(first, out=tmp_path / "run", progress=cut_after(3), **settings)
+    with pytest.raises(RunError, match="run on other data"):
+        hushrec.train(second, out=tmp_path / "run", resume=True, **settings)
+
+
 def test_resuming_where_nothing_was_kept_yet_starts_at_the_beginning(ratings, tmp_path):
     """A run killed before its first checkpoint, even while writing it, starts again."""
     (tmp_path / "run").mkdir()
@@ -164,11 +271,49 @@ def test_a_damaged_checkpoint_is_refused_by_name(ratings, tmp_path, damage, mess
 
 
 def test_a_checkpoint_that_cannot_be_read_is_refused_by_name(tmp_path):
-    """A folder in its place, or a well-formed envelope around something else."""
+    """A folder in its place."""
     path = checkpoint_path(tmp_path, "sdcf")
     path.mkdir()
     with pytest.raises(RunError, match=r"checkpoint .* cannot be read"):
         load_checkpoint(path)
+
+
+def npz(**arrays: np.ndarray) -> bytes:
+    """An NPZ in memory."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda about, state: b"",
+        lambda about, state: b"hello",
+        lambda about, state: npz(a=np.zeros(1)),
+        lambda about, state: npz(about=np.array("[1]")),
+        lambda about, state: npz(about=np.array(json.dumps({**about, "settings": None})), **state),
+        lambda about, state: npz(about=np.array(json.dumps(about))),
+        lambda about, state: npz(about=np.array(json.dumps(about)), **{**state, "state_round_number": np.array(99)}),
+        lambda about, state: npz(about=np.array(json.dumps(about)), **{**state, "state_value_rho": np.zeros(3)}),
+        lambda about, state: npz(about=np.array(json.dumps({**about, "curve": about["curve"][1:]})), **state),
+    ],
+    ids=["empty", "text", "nothing about it", "a list", "no settings", "no state", "round 99", "shape", "short curve"],
+)
+def test_a_whole_envelope_around_something_else_is_refused_by_name(ratings, tmp_path, content):
+    """The checksum is right and the content is not: one sentence, and the file stays as it was."""
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
+    path = checkpoint_path(tmp_path / "run", "sdcf")
+    kept = load_checkpoint(path)
+    assert kept is not None
+    about = {name: value for name, value in vars(kept).items() if name != "state"}
+    inside = content(about, {f"state_{name}": array for name, array in kept.state.items()})
+    forged = FORMAT + b" " + hashlib.sha256(inside).hexdigest().encode() + b"\n" + inside
+    path.write_bytes(forged)
+    with pytest.raises(RunError, match=r"checkpoint .*checkpoint-sdcf\.npz is damaged"):
+        hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert path.read_bytes() == forged
 
 
 def test_a_checkpoint_of_other_settings_or_data_is_refused(ratings, tmp_path):
@@ -177,7 +322,7 @@ def test_a_checkpoint_of_other_settings_or_data_is_refused(ratings, tmp_path):
         hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
     with pytest.raises(RunError, match="run with factors 4, got 5"):
         hushrec.train(ratings, out=tmp_path / "run", resume=True, **{**QUICK, "factors": 5})
-    with pytest.raises(RunError, match="run on other ratings"):
+    with pytest.raises(RunError, match="run on other data"):
         hushrec.train("synthetic:users=40,items=60,ratings=900,seed=2", out=tmp_path / "run", resume=True, **QUICK)
 
 

@@ -218,9 +218,23 @@ def test_gaps_and_thinning_draw_each_item_with_the_probability_of_its_bit(zero, 
 def test_items_are_listed_in_order_up_to_the_last_of_the_catalogue():
     """Bits behind the last item are not items."""
     bits = np.array([0b1011, 1 << 63, 0xFF], np.uint64)
-    items = np.empty(192, np.uint32)
+    items = np.empty(130 + responses.TOGETHER, np.uint32)
     count = responses.list_items(bits, 130, items)
     assert items[:count].tolist() == [0, 1, 3, 127, 128, 129]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.03, 0.5, 1.0])
+@pytest.mark.parametrize("n_items", [1, 63, 64, 65, 200])
+def test_every_item_that_is_set_is_listed_once_and_nothing_is_written_behind_the_room(share, n_items):
+    """Against NumPy's list of the same bits; a word may hold none, a few, or 64."""
+    chosen = np.random.default_rng(0).random(n_items) < share
+    padded = np.ones(-(-n_items // 64) * 64, bool)  # bits behind the last item are set
+    padded[:n_items] = chosen
+    bits = np.packbits(padded, bitorder="little").view(np.uint64)
+    items = np.full(n_items + responses.TOGETHER + 1, 2**32 - 1, np.uint32)
+    count = responses.list_items(bits, n_items, items)
+    assert items[:count].tolist() == np.flatnonzero(chosen).tolist()
+    assert items[-1] == 2**32 - 1
 
 
 @pytest.mark.parametrize("cap", [100, 10])

@@ -40,6 +40,14 @@ def test_the_targets_are_met():
     assert record("scaling")["slopes"]["ratings"] == pytest.approx(1, abs=0.1)
 
 
+def test_the_accuracy_of_the_page_is_that_of_the_record():
+    """And that of the paper's settings as they should come out on ML-1M, to 0.006."""
+    rmse = record("accuracy-ml-1m")["rmse"]
+    expected = [0.915, 0.932, 0.949, 0.950, 0.932, 1.020, 0.908]
+    assert list(rmse.values()) == pytest.approx(expected, abs=0.006)
+    assert not [f"{value:.4f}" for value in rmse.values() if f"{value:.4f}" not in PAGE]
+
+
 def test_every_script_of_the_page_exists():
     """And so does the one that runs them all."""
     scripts = set(re.findall(r"benchmarks/\w+\.py", PAGE)) | {"benchmarks/run.py"}

@@ -8,7 +8,6 @@ It holds what the run folder holds, user vectors too, and is as private.
 import hashlib
 import io
 import json
-import os
 import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,19 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.errors import RunError
+from hushrec.protocols import Isgld, Plain, Sdcf
+from hushrec.runs import replacing
 
-FORMAT = b"hushrec checkpoint 1"
-PATTERN = "checkpoint-*"  # the file of each protocol, and one that a killed run was writing
+FORMAT = b"hushrec checkpoint 2"  # a change of draws changes it too: what was begun with others cannot go on
 
 Arrays = dict[str, npt.NDArray[np.generic]]
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A run between two rounds: what it is a run of, what was measured, and its engine's state."""
+    """A run between two rounds: what was asked for, what was measured, and its engine's state."""
 
-    settings: dict[str, Any]
-    data: str  # checksum of the ratings
+    settings: dict[str, Any]  # of the run that the folder is for, which this may be a comparison with
+    data: str  # checksum of what it learns from
     curve: list[dict[str, float]] = field(repr=False)
     patience: dict[str, float] = field(repr=False)  # where the best validation error stands
     seconds: float
@@ -39,7 +39,7 @@ class Checkpoint:
     def check(self, settings: dict[str, Any], data: str) -> None:
         """Refuses to go on with other data or another setting than the run began with."""
         if self.data != data:
-            raise RunError("the checkpoint is of a run on other ratings. Resume with the data it began with.")
+            raise RunError("the checkpoint is of a run on other data. Resume with what it began with.")
         for name in sorted(settings.keys() | self.settings.keys()):
             was, now = self.settings.get(name), settings.get(name)
             if was != now:
@@ -53,26 +53,21 @@ def checkpoint_path(folder: str | Path, protocol: str) -> Path:
     return Path(folder) / f"checkpoint-{protocol}.npz"
 
 
-def any_checkpoint(folder: str | Path) -> bool:
-    """Whether a run that is not over left a checkpoint there."""
-    return any(Path(folder).glob(PATTERN))
+def checkpoint_files(folder: str | Path) -> list[Path]:
+    """What a run that is not over left there: the file of each protocol, and one that was being written."""
+    paths = [checkpoint_path(folder, protocol) for protocol in (Plain.name, Isgld.name, Sdcf.name)]
+    return [path for path in (*paths, *(path.with_suffix(".part") for path in paths)) if path.exists()]
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Writes the whole file beside the last one and lets it take its place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.parent.chmod(0o700)
     about = {name: value for name, value in vars(checkpoint).items() if name != "state"}
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {f"state_{name}": array for name, array in checkpoint.state.items()}
     np.savez(buffer, about=np.array(json.dumps(about)), **arrays)
     content = buffer.getvalue()
-    temporary = path.with_suffix(".part")
-    with temporary.open("wb") as file:
+    with replacing(path) as file:
         file.write(FORMAT + b" " + hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
@@ -91,12 +86,14 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             about = json.loads(str(arrays["about"]))
             state = {name.removeprefix("state_"): arrays[name] for name in arrays.files if name != "about"}
+        if not (isinstance(about["settings"], dict) and isinstance(about["curve"], list)):
+            raise TypeError
         return Checkpoint(**about, state=state)
-    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(f"checkpoint {path} is damaged ({type(error).__name__}). Remove it and start anew.") from None
 
 
 def remove_checkpoints(folder: str | Path) -> None:
     """A finished run needs none."""
-    for path in Path(folder).glob(PATTERN):
+    for path in checkpoint_files(folder):
         path.unlink()

@@ -7,9 +7,11 @@ private to its owner (mode 0700), because this is a simulation in which one part
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import polars as pl
@@ -144,8 +146,39 @@ def check_free(folder: str | Path) -> None:
         raise RunError(f"{path} cannot be made a run folder ({type(error).__name__}). Choose another --out.") from None
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write beside `path`, which takes its place when it is whole and on the disk; else nothing changes."""
+    temporary = path.with_suffix(".part")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        reason = error.strerror or type(error).__name__
+        raise RunError(f"{path} cannot be written ({reason}). What was kept before is still there.") from None
+
+
+@contextmanager
+def reserved(folder: str | Path) -> Iterator[None]:
+    """Keeps a run folder to this process; the operating system gives it back when the process ends, however it does."""
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise RunError(f"{folder} is in use by another run. Choose another --out.") from None
+    finally:
+        os.close(handle)
+
+
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
-    """Writes the three files; `run.json` comes last, so that a folder with it is whole.
+    """Writes the three files; `run.json` goes first and comes last, so that a folder with it is whole.
 
     With `replace`, the folder is that of this very run, and may hold its checkpoints and what an interruption left.
     """
@@ -162,14 +195,16 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
     }
     if result.attributes is not None:
         arrays["attributes"] = result.attributes
-    np.savez_compressed(path / "model.npz", **arrays)
     titles = result.titles if result.titles is not None else [None] * len(result.item_ids)
     table = pl.DataFrame({"item": result.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
-    table.write_parquet(path / "items.parquet")
     record = {"format": FORMAT, "private": "holds user vectors and who rated what: do not share", **result.record}
-    temporary = path / "run.json.part"
-    temporary.write_text(json.dumps(to_json(record), indent=1))
-    os.replace(temporary, path / "run.json")
+    (path / "run.json").unlink(missing_ok=True)
+    with replacing(path / "model.npz") as file:
+        np.savez_compressed(file, **arrays)
+    with replacing(path / "items.parquet") as file:
+        table.write_parquet(file)
+    with replacing(path / "run.json") as file:
+        file.write(json.dumps(to_json(record), indent=1).encode())
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

@@ -1,15 +1,17 @@
 """`hushrec.train`: from a data set and settings to a `Result` with its metrics, baselines and budget."""
 
+import hashlib
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from hushrec.checkpoints import (
     Checkpoint,
-    any_checkpoint,
+    checkpoint_files,
     checkpoint_path,
     load_checkpoint,
     remove_checkpoints,
@@ -20,12 +22,12 @@ from hushrec.data.side import side_columns
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
 from hushrec.engines import Remark, default_engine, make_engine
-from hushrec.errors import ParameterError
+from hushrec.errors import HushrecError, LocalProtocolError, ParameterError, RunError
 from hushrec.models import MODELS, Model, make_model
 from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
-from hushrec.runs import Result, check_free, save, to_json
+from hushrec.runs import Result, check_free, reserved, save, to_json
 from hushrec.statement import budget_statement
 from hushrec.tasks import Task, ranking_task, rating_task
 
@@ -178,7 +180,7 @@ def train(
     `data` is a name, a path or `Ratings`; `settings` are the fields of `Settings`. With `compare`, a private run is
     set beside the non-private model and `isgld` on the same split. With `out`, the result is kept in that
     folder, and a checkpoint after every `checkpoint_every` rounds until then; `resume` goes on from there, bit for
-    bit as if nothing had happened. After Ctrl-C the folder holds the last checkpoint and what was trained.
+    bit as if nothing had happened. Ctrl-C keeps a checkpoint of the last whole round, and what was trained.
     `remark` hears what a person should know, such as a wait for the compiler.
     """
     try:
@@ -188,18 +190,18 @@ def train(
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
     keep = Keep(out, checkpoint_every, resume)
     run = Run(ratings, chosen, keep=keep, remark=remark)
-    keep.check_folder()
-    try:
-        run.train(progress)
-        comparisons = run.compare(progress) if compare and chosen.protocol != "plain" else {}
-    except KeyboardInterrupt:
-        if out is not None and run.engine.round_number:
-            save(run.result({}, interrupted=not run.is_over), out, replace=True)
-        raise
-    result = run.result(comparisons, interrupted=False)
-    if out is not None:
-        save(result, out, replace=True)
-        remove_checkpoints(out)
+    with keep.folder_for(run):
+        try:
+            run.train(progress)
+            comparisons = run.compare(progress) if compare and chosen.protocol != "plain" else {}
+        except KeyboardInterrupt:
+            if out is not None and checkpoint_files(out):
+                save(run.result({}, interrupted=not run.is_over), out, replace=True)
+            raise
+        result = run.result(comparisons, interrupted=False)
+        if out is not None:
+            save(result, out, replace=True)
+            remove_checkpoints(out)
     return result
 
 
@@ -217,30 +219,47 @@ class Keep:
         if self.resume and self.folder is None:
             raise ParameterError("resume needs out, the folder of the run to go on with.")
 
-    def check_folder(self) -> None:
-        """A new run needs a free folder; one that resumes a run that is not over, or a free one."""
+    @contextmanager
+    def folder_for(self, run: "Run") -> Iterator[None]:
+        """Reserves the folder: a free one, or, to resume, one that a run of the same data and settings left."""
         if self.folder is None:
+            yield
             return
-        if not self.resume or not any_checkpoint(self.folder):
+        resumes = self.resume and bool(checkpoint_files(self.folder))
+        if not resumes:
             check_free(self.folder)
+        with reserved(self.folder):
+            for path in checkpoint_files(self.folder):
+                checkpoint = load_checkpoint(path) if path.suffix == ".npz" else None
+                if checkpoint is not None:
+                    checkpoint.check(run.asked.as_record(), run.data_checksum)
+            if not resumes:
+                check_free(self.folder)  # which it may not have been any more
+            yield
 
     def restore(self, run: "Run") -> None:
         """Puts a run where its checkpoint was, if there is one and it is wanted."""
         if self.folder is None or not self.resume:
             return
-        checkpoint = load_checkpoint(checkpoint_path(self.folder, run.settings.protocol))
-        if checkpoint is not None:
-            checkpoint.check(run.settings.as_record(), run.ratings.checksum)
+        path = checkpoint_path(self.folder, run.settings.protocol)
+        checkpoint = load_checkpoint(path)
+        if checkpoint is None:
+            return
+        try:
             run.engine.restore(checkpoint.state)
-            run.curve, run.seconds, run.stopping = checkpoint.curve, checkpoint.seconds, checkpoint.patience
+        except (KeyError, ValueError, TypeError, HushrecError):
+            raise RunError(f"checkpoint {path} is damaged: it fits no such run. Remove it and start anew.") from None
+        if not 0 < run.engine.round_number == len(checkpoint.curve) <= run.settings.rounds:
+            raise RunError(f"checkpoint {path} is damaged: its rounds do not add up. Remove it and start anew.")
+        run.curve, run.seconds, run.stopping = checkpoint.curve, checkpoint.seconds, checkpoint.patience
 
-    def save(self, run: "Run", *, over: bool) -> None:
-        """Keeps a checkpoint where one is due: after every so many rounds, and at the end."""
-        if self.folder is None or (run.engine.round_number % self.every and not over):
+    def save(self, run: "Run", *, now: bool) -> None:
+        """Keeps a checkpoint where one is due: after every so many rounds, or `now`."""
+        if self.folder is None or (run.engine.round_number % self.every and not now):
             return
         checkpoint = Checkpoint(
-            settings=run.settings.as_record(),
-            data=run.ratings.checksum,
+            settings=run.asked.as_record(),
+            data=run.data_checksum,
             curve=run.curve,
             patience=run.stopping,
             seconds=run.seconds,
@@ -250,13 +269,20 @@ class Keep:
 
 
 class Run:
-    """One training run: the problem, its engine, and the curve so far."""
+    """One training run: the problem, its engine, and the curve so far; `asked` is the run it is compared with."""
 
     def __init__(
-        self, ratings: Ratings, settings: Settings, *, keep: Keep | None = None, remark: Remark | None = None
+        self,
+        ratings: Ratings,
+        settings: Settings,
+        *,
+        keep: Keep | None = None,
+        remark: Remark | None = None,
+        asked: Settings | None = None,
     ) -> None:
         self.ratings = ratings
         self.settings = settings
+        self.asked = settings if asked is None else asked
         self.keep = Keep() if keep is None else keep
         self.task = settings.make_task(ratings)
         self.validation = None if settings.patience is None else self.task.validation(settings.split_seed)
@@ -269,16 +295,27 @@ class Run:
     def train(self, progress: Progress | None) -> None:
         """Runs all rounds, or until patience ends, measuring after each."""
         self.keep.restore(self)
-        while not self.is_over:
-            started = time.perf_counter()
-            self.engine.run_round()
-            self.seconds += time.perf_counter() - started
-            headline = self.metrics()[self.task.headline]
-            self.curve.append({"round": self.engine.round_number, self.task.headline: headline})
-            self._validate()
-            self.keep.save(self, over=self.is_over)
-            if progress is not None:
-                progress(self.settings.protocol, self.engine.round_number, self.settings.rounds, headline)
+        try:
+            while not self.is_over:
+                headline = self._play()
+                self.keep.save(self, now=self.is_over)
+                if progress is not None:
+                    progress(self.settings.protocol, self.engine.round_number, self.settings.rounds, headline)
+        except KeyboardInterrupt:
+            if 0 < len(self.curve) == self.engine.round_number:
+                with suppress(LocalProtocolError):  # in the middle of a round there is nothing whole to keep
+                    self.keep.save(self, now=True)
+            raise
+
+    def _play(self) -> float:
+        """One round, measured; what a checkpoint holds of it is complete when the curve has it."""
+        started = time.perf_counter()
+        self.engine.run_round()
+        self.seconds += time.perf_counter() - started
+        headline = self.metrics()[self.task.headline]
+        self._validate()
+        self.curve.append({"round": self.engine.round_number, self.task.headline: headline})
+        return headline
 
     @property
     def is_over(self) -> bool:
@@ -301,10 +338,18 @@ class Run:
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in ("plain", "isgld"):
             if protocol != self.settings.protocol and protocol in PROTOCOLS_OF[self.settings.model]:
-                other = Run(self.ratings, self.settings.compared_with(protocol), keep=self.keep)
+                other = Run(self.ratings, self.settings.compared_with(protocol), keep=self.keep, asked=self.settings)
                 other.train(progress)
                 comparisons[protocol] = {**other.metrics(), "budget": other.budget()}
         return comparisons
+
+    @property
+    def data_checksum(self) -> str:
+        """Of the ratings and, where the model learns from them, the items' attributes."""
+        attributes = getattr(self.engine.problem.model, "attributes", None)
+        if attributes is None:
+            return self.ratings.checksum
+        return hashlib.sha256(self.ratings.checksum.encode() + attributes.tobytes()).hexdigest()
 
     def metrics(self) -> dict[str, float]:
         """Accuracy on the test part so far."""

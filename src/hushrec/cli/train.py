@@ -80,7 +80,9 @@ def train(
     seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
     patience: Annotated[
         int | None,
-        typer.Option(help="Stop after so many rounds without progress on a validation part of the training data."),
+        typer.Option(
+            help="Stop after so many rounds without progress on a validation part of the training data; keeps the last."
+        ),
     ] = None,
     engine: Annotated[
         str | None,

@@ -89,7 +89,9 @@ class CpuEngine:
             self._padded(problem.initial_item_vectors()),
         )
         self._state = _State(0, start, np.zeros(problem.n_users), 0)
-        self._profiles = Profiles(problem.starts, problem.items.astype(np.uint32), self._training_values())
+        takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
+        items = problem.items.astype(np.uint32)
+        self._profiles = Profiles(problem.starts, items, self._training_values(), takes_part)
         self._probabilities = _selection_probabilities(problem)
         self._choices = self._empty_choices()
         self._epoch = -1
@@ -143,7 +145,8 @@ class CpuEngine:
     def restore(self, state: State) -> None:
         users, items = state["user_vectors"], state["item_vectors"]
         own = self._state.vectors
-        if users.shape != own.users.shape or items.shape != own.items.shape or users.dtype != own.users.dtype:
+        shapes = (users.shape, items.shape, state["value_rho"].shape)
+        if shapes != (own.users.shape, own.items.shape, self._state.rho.shape) or users.dtype != own.users.dtype:
             raise ParameterError("this state is of another problem, or of vectors of another type.")
         self._state = _State(
             int(state["round_number"]),
@@ -164,6 +167,7 @@ class CpuEngine:
         self._check_gradients(round_number, largest)
         derives = isinstance(self.problem.model, FactorizationMachine)
         moved, n_reports = (self._derive_moves if derives else self._move)(step, streams, known)
+        self._check_finite(round_number, moved, outcome.users)
         self._state = _State(
             round_number,
             Vectors(outcome.users, moved),
@@ -279,7 +283,7 @@ class CpuEngine:
     def _training_values(self) -> Rows:
         """The ratings, or what the protocol makes of them, drawn from the clients' own streams."""
         problem = self.problem
-        values = np.empty(len(problem.values), self._dtype)
+        values = np.zeros(len(problem.values), self._dtype)
         for user in problem.active_users:
             rows = slice(problem.starts[user], problem.starts[user + 1])
             rng = SeededRandomness(problem.seed, int(user)).stream(Purpose.RATING_NOISE)
@@ -401,6 +405,12 @@ class CpuEngine:
             raise RemoteProtocolError(
                 f"errors times user vectors must have norms up to {LARGEST_GRADIENT:g}, which those of round"
                 f" {round_number} have not. Lower the step, or, with isgld, raise epsilon."
+            )
+
+    def _check_finite(self, round_number: int, *vectors: Rows) -> None:
+        if not all(np.isfinite(rows).all() for rows in vectors):
+            raise RemoteProtocolError(
+                f"vectors must stay finite; those of round {round_number} did not. Lower the step."
             )
 
     @contextmanager

@@ -17,7 +17,7 @@ from numba import njit
 from hushrec.engines.llvm import wide_vectors
 from hushrec.engines.normal import fill_fakes, fill_normal
 from hushrec.engines.philox import Stream, fill_words
-from hushrec.engines.responses import SPARSE, list_items, respond, scratch_words, select_sparse
+from hushrec.engines.responses import SPARSE, TOGETHER, list_items, respond, scratch_words, select_sparse
 
 REORDER = {"reassoc", "contract", "nsz"}  # what a sum may do to become a vector sum; NaN stays NaN
 Rows = npt.NDArray[np.floating]
@@ -29,6 +29,7 @@ class Profiles(NamedTuple):
     starts: npt.NDArray[np.int64]  # (n_users + 1,)
     items: npt.NDArray[np.uint32]  # (n_ratings,)
     values: Rows  # (n_ratings,)
+    takes_part: npt.NDArray[np.bool_]  # (n_users,); the others stay as they are, and send nothing
 
 
 class Choices(NamedTuple):
@@ -93,7 +94,7 @@ class Scratch(NamedTuple):
     noise: npt.NDArray[np.float64]  # (width,)
     words: npt.NDArray[np.uint64]
     bits: npt.NDArray[np.uint64]  # (n_words,)
-    selected: npt.NDArray[np.uint32]  # (n_items,)
+    selected: npt.NDArray[np.uint32]  # (n_items + TOGETHER,)
     selected_errors: npt.NDArray[np.float64]  # (n_items,)
 
 
@@ -107,7 +108,7 @@ def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-
         noise=np.zeros(width),
         words=np.empty(max(n_items + 2, width + 2, scratch_words(n_words)), np.uint64),
         bits=np.empty(n_words, np.uint64),
-        selected=np.empty(n_items, np.uint32),
+        selected=np.empty(n_items + TOGETHER, np.uint32),
         selected_errors=np.empty(n_items),
     )
 
@@ -116,17 +117,29 @@ def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-
 def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
     """The errors e = r − u vᵀ of all rated items, and Σ e v.
 
-    The rows are still near when the second loop asks for them; four at a time, it writes the sum less often.
+    Four rows at a time: one reading of u serves four products, and one writing of the sum takes in four rows, which
+    are still near when the second loop asks for them.
     """
     wide_vectors()
-    for place in range(len(items)):
-        row = item_vectors[items[place]]
-        product = row[0] * user_vector[0]
-        for k in range(1, len(row)):
+    zero = user_vector.dtype.type(0)
+    fours = len(items) // 4 * 4
+    for place in range(0, fours, 4):
+        a, b = item_vectors[items[place]], item_vectors[items[place + 1]]
+        c, d = item_vectors[items[place + 2]], item_vectors[items[place + 3]]
+        at_a, at_b, at_c, at_d = zero, zero, zero, zero
+        for k in range(len(user_vector)):
+            at_a += a[k] * user_vector[k]
+            at_b += b[k] * user_vector[k]
+            at_c += c[k] * user_vector[k]
+            at_d += d[k] * user_vector[k]
+        errors[place], errors[place + 1] = values[place] - at_a, values[place + 1] - at_b
+        errors[place + 2], errors[place + 3] = values[place + 2] - at_c, values[place + 3] - at_d
+    for place in range(fours, len(items)):
+        row, product = item_vectors[items[place]], zero
+        for k in range(len(user_vector)):
             product += row[k] * user_vector[k]
         errors[place] = values[place] - product
     pull[:] = 0
-    fours = len(items) // 4 * 4
     for place in range(0, fours, 4):
         a, b = item_vectors[items[place]], item_vectors[items[place + 1]]
         c, d = item_vectors[items[place + 2]], item_vectors[items[place + 3]]
@@ -163,7 +176,7 @@ def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-def]
     """S^t of one user into `scratch.selected`; returns how many."""
-    n_items = len(scratch.selected)
+    n_items = len(scratch.error_of_item)
     bits = choices.bits[user]
     zero, one = choices.prob_zero[user], choices.prob_one[user]
     if max(zero, one) < SPARSE:
@@ -262,7 +275,7 @@ def answer_block(  # type: ignore[no-untyped-def]
     largest = 0.0
     for user in range(first_user, stop_user):
         begin, end = profiles.starts[user], profiles.starts[user + 1]
-        if begin == end:
+        if not profiles.takes_part[user]:
             continue
         rated, values = profiles.items[begin:end], profiles.values[begin:end]
         user_vector, errors = vectors.users[user], scratch.errors[: end - begin]
@@ -273,9 +286,15 @@ def answer_block(  # type: ignore[no-untyped-def]
         )
         norm = squared_norm(user_vector)
         outcome.rho[user] = 0.5 * step.size * step.data_weight**2 * squares * norm
-        largest = max(largest, peak * math.sqrt(norm))
+        largest = max(largest, reach(peak, squares, norm))
         update_user(user, user_vector, end - begin, step, given, streams, scratch, outcome.users[user])
     return largest
+
+
+@njit(cache=True)
+def reach(peak, squares, norm):  # type: ignore[no-untyped-def]
+    """The largest |e| ‖u‖ of a user; infinite where any number is not finite, which a maximum would not show."""
+    return peak * math.sqrt(norm) if math.isfinite(squares * norm) else math.inf
 
 
 @njit(cache=True, fastmath=REORDER)

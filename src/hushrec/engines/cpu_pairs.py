@@ -17,6 +17,7 @@ from hushrec.engines.cpu_kernels import (
     copy_into,
     draw_selection,
     make_scratch,
+    reach,
     squared_norm,
     update_user,
 )
@@ -180,7 +181,7 @@ def answer_block(  # type: ignore[no-untyped-def]
     largest = 0.0
     for user in range(first_user, stop_user):
         begin, end = profiles.starts[user], profiles.starts[user + 1]
-        if begin == end or end - begin == n_items:
+        if not profiles.takes_part[user]:
             continue
         user_vector = vectors.users[user]
         count = answer_pairs(
@@ -201,7 +202,7 @@ def answer_block(  # type: ignore[no-untyped-def]
         )
         norm = squared_norm(user_vector)
         outcome.rho[user] = 0.5 * step.size * step.data_weight**2 * squares * norm
-        largest = max(largest, peak * math.sqrt(norm))
+        largest = max(largest, reach(peak, squares, norm))
         update_user(user, user_vector, end - begin, step, given, streams, scratch, outcome.users[user])
     return largest
 

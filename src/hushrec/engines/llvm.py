@@ -1,4 +1,4 @@
-"""Two things that the compiler can do and Numba does not offer: wide registers, and the lowest one of a word."""
+"""What the compiler can do and Numba does not offer: wide registers, the lowest one of a word, and their number."""
 
 from typing import Any
 
@@ -23,13 +23,23 @@ def _wide_vectors(typing_context):  # type: ignore[no-untyped-def]
 
 
 def _lowest_bit(typing_context, word):  # type: ignore[no-untyped-def]
-    """The place of the lowest one of a `uint64` that is not zero."""
+    """The place of the lowest one of a `uint64`; 64 where there is none."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], context.get_constant(types.boolean, True))
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
 
     return types.uint64(types.uint64), code
 
 
+def _count_ones(typing_context, word):  # type: ignore[no-untyped-def]
+    """How many ones a `uint64` has."""
+
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.ctpop(arguments[0])
+
+    return types.int64(types.uint64), code
+
+
 wide_vectors: Any = intrinsic(_wide_vectors)
 lowest_bit: Any = intrinsic(_lowest_bit)
+count_ones: Any = intrinsic(_count_ones)

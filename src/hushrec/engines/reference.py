@@ -8,6 +8,7 @@ import numpy as np
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.engines import State
+from hushrec.errors import LocalProtocolError
 from hushrec.messages import GradientReport
 from hushrec.problem import Problem
 from hushrec.protocols import Draws
@@ -66,7 +67,9 @@ class ReferenceEngine:
         return 4 * self._numbers_sent / (len(self.clients) * max(self.round_number, 1))
 
     def state(self) -> State:
-        """Clients' private states side by side: what a checkpoint of a simulation holds."""
+        """Clients' private states side by side: what a checkpoint of a simulation holds; not while a round is open."""
+        if self.server.phase is not Phase.PUBLISHED:
+            raise LocalProtocolError("a round is open: some clients have answered it, and some have not.")
         states = [client.private_state() for client in self.clients.values()]
         ledgers = [json.dumps(client.ledger.to_record()) for client in self.clients.values()]
         stacked = {f"client_{name}": np.stack([state[name] for state in states]) for name in states[0]}

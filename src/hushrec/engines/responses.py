@@ -11,12 +11,13 @@ import math
 import numpy as np
 from numba import njit
 
-from hushrec.engines.llvm import lowest_bit, wide_vectors
+from hushrec.engines.llvm import count_ones, lowest_bit, wide_vectors
 from hushrec.engines.normal import open_uniform
 from hushrec.engines.philox import draw_block, fill_words
 
 BITS = 53  # of a uniform number, as in NumPy
 SPARSE = 0.02  # probabilities below it are drawn by gaps
+TOGETHER = 4  # items of a word that are listed without a look at how many there are
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -92,17 +93,25 @@ def scratch_words(n_words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
-    """Writes the numbers of the items whose bit is set, rising; returns how many."""
+    """Writes the numbers of the items whose bit is set, rising; returns how many.
+
+    Of each word the first `TOGETHER` are written whether they are there or not, because most words have about as
+    many, and a wrong guess of a loop's end costs more than what it saves: `items` has that much room behind the last.
+    """
     count = 0
     for place in range(len(bits)):
         word = bits[place]
-        while word != _ZERO:
-            item = np.uint64(place) * _WORD + lowest_bit(word)
-            if item >= n_items:
-                break
-            items[count] = item
-            count += 1
+        behind = np.int64(64 * (place + 1) - n_items)
+        if behind > 0:
+            word &= ~_ZERO >> np.uint64(behind)
+        n_ones, first = count_ones(word), np.uint64(place) * _WORD
+        for number in range(TOGETHER):
+            items[count + number] = first + lowest_bit(word)
             word &= word - _ONE
+        for number in range(TOGETHER, n_ones):
+            items[count + number] = first + lowest_bit(word)
+            word &= word - _ONE
+        count += n_ones
     return count
 
 
