@@ -45,6 +45,7 @@ reproduce: $(CORE)
 	done
 	$(BIN)/hushrec report $(VENV)/reproduced --out $(VENV)/reproduced/report.html
 
+# The long form of every fault; with HUSHREC_SOAK_RECORDS=benchmarks/records it keeps what was shown.
 soak: $(TEST)
 	$(BIN)/python -m pytest -m soak -p no:cacheprovider tests
 

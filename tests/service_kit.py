@@ -2,10 +2,12 @@
 
 import contextlib
 import gc
+import json
+import os
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,25 +85,22 @@ def live_server(
     token = prepare_run(storage, settings.terms, ids, [name.title() for name in ids])
     monitor = Monitor()
     rounds = Rounds(storage, settings, monitor, **clocks)
-    certificate = serving.self_signed(folder, "127.0.0.1") if tls else (None, None)
+    certificate = serving.self_signed(folder, "127.0.0.1") if tls else None
     server = serving.make_server(
         make_app(storage, rounds, monitor, settings.limits),
-        host="127.0.0.1",
-        port=port,
-        certificate=certificate[0],
-        key=certificate[1],
+        certificate,
         head_seconds=settings.limits.body_seconds,
     )
     server.config.timeout_graceful_shutdown = 1
-    thread = threading.Thread(target=server.run, daemon=True)
+    listening = serving.bind("127.0.0.1", port)
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     while not server.started:
         assert thread.is_alive(), "the server did not start"
         time.sleep(0.005)
-    port = server.servers[0].sockets[0].getsockname()[1]
-    url = f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+    url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
     try:
-        yield Live(url, rounds, storage, monitor, token or admin_token, certificate[0])
+        yield Live(url, rounds, storage, monitor, token or admin_token, certificate[0] if certificate else None)
     finally:
         server.should_exit = True
         thread.join(timeout=20)
@@ -180,3 +179,10 @@ def wait_for(condition: Callable[[], bool], *, seconds: float = 20) -> None:
     while not condition():
         assert time.monotonic() < until, "what the test waits for did not happen"
         time.sleep(0.005)
+
+
+def keep_record(name: str, done: Mapping[str, Any]) -> None:
+    """Writes what a long run has shown into the folder that HUSHREC_SOAK_RECORDS names, if it does."""
+    folder = os.environ.get("HUSHREC_SOAK_RECORDS")
+    if folder:
+        (Path(folder) / f"{name}.json").write_text(json.dumps({"command": "make soak", **done}, indent=1) + "\n")

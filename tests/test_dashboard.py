@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from service_kit import OPEN_SOCKETS, live_server, new_device, play, small_settings
 
 from hushrec import knowledge, pages
-from hushrec.device.session import Budgets
+from hushrec.device.budgets import Budgets
 from hushrec.service import dashboard, schema
 from hushrec.service.history import Latency, most_moved, movement
 from hushrec.service.storage import Storage

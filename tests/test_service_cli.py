@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,9 @@ from command import run
 from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 from hushrec.data.items import list_items
+from hushrec.service import serving
+from hushrec.service.setup import renew_admin_token
+from hushrec.service.storage import Storage
 
 pytestmark = OPEN_SOCKETS
 
@@ -83,7 +87,11 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
     [
         (["--host", "0.0.0.0"], "plain HTTP must bind to a loopback address"),
         (["--tls-cert", "x.pem"], "TLS needs --tls-cert with --tls-key"),
-        (["--tls-cert", "x.pem", "--tls-key", "y.pem"], "must be readable files"),
+        (["--tls-cert", "x.pem", "--tls-key", "y.pem"], "must be readable PEM files that belong together"),
+        (["--tls-cert", "items.csv", "--tls-key", "items.csv"], "must be readable PEM files that belong together"),
+        (["--host", "nowhere.invalid", "--insecure"], "must be a free address of this machine"),
+        (["--database", "sqlite:///items.csv"], "is damaged, or is none"),
+        (["--state-dir", "taken"], "belongs to another run"),
         (["--database", "mysql://x"], "--database must be an address"),
         (["--config", "bad.toml"], "terms.factors: Input should be greater than or equal to 1"),
         (["--config", "unknown.toml"], "Extra inputs are not permitted"),
@@ -102,9 +110,36 @@ def test_a_server_that_cannot_start_says_why(
     Path("unknown.toml").write_text("[term]\nfactors = 1\n")
     Path("cap.toml").write_text("[terms]\nprofile_cap = 3\n")
     Path("many.toml").write_text("[terms]\nreports_per_client = 3\n")
-    outcome = run("serve", "--items", "items.csv", *options)
+    Path("taken").mkdir()
+    Path("taken/admin-token").write_text("of another run")
+    outcome = run("serve", "--items", "items.csv", "--port", "0", *options)
     assert outcome.code == 1
     assert sentence in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert Path("taken/admin-token").read_text() == "of another run"
+
+
+def test_a_port_in_use_is_one_sentence_and_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The token of the run that is there stays, and no database is begun."""
+    monkeypatch.chdir(tmp_path)
+    Path("items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
+    with serving.bind("127.0.0.1", 0) as taken:
+        taken.listen()
+        outcome = run("serve", "--items", "items.csv", "--port", taken.getsockname()[1])
+    assert outcome.code == 1
+    assert "must be a free address of this machine" in outcome.err
+    assert os.listdir() == ["items.csv"]
+
+
+def test_the_admins_token_can_be_replaced(tmp_path: Path) -> None:
+    """The new one opens, the old one does not any more."""
+    with live_server(tmp_path) as live:
+        old = live.admin_token
+    with closing(Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")) as storage:
+        new = renew_admin_token(storage)
+    for token, status in ((old, 401), (new, 200)):
+        with live_server(tmp_path, admin_token=token) as live:
+            assert live.admin("GET", "/v1/admin/status").status_code == status
 
 
 def test_terms_that_devices_accepted_cannot_be_changed_later(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -11,7 +12,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import sqlalchemy as sa
 from service_kit import (
     OPEN_SOCKETS,
     RawDevice,
+    keep_record,
     live_server,
     make_body,
     new_device,
@@ -131,9 +133,24 @@ class ServerProcess:
         os.kill(self.pid, signal.SIGKILL)
         assert self.zygote.ask(reap=self.pid)["status"] == -signal.SIGKILL
 
+    def restart(self) -> None:
+        """Killed, and started again."""
+        self.kill()
+        self.start()
+
+    def fill_disk(self) -> None:
+        """For a while the operating system refuses every byte that this process wants to write to a file."""
+        unlimited = resource.RLIM_INFINITY
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (0, unlimited))
+        time.sleep(0.3)
+        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (unlimited, unlimited))
+
     def stop(self) -> None:
         os.kill(self.pid, signal.SIGTERM)
         self.zygote.ask(reap=self.pid)
+
+
+Strike = Callable[[ServerProcess], None]
 
 
 class Recorded:
@@ -143,6 +160,7 @@ class Recorded:
         self.keys = [DeviceKey.generate() for _ in range(count)]
         self.names = [device_id_of(key.public_key) for key in self.keys]
         self.run_id = run_id
+        self.refused = 0  # told to come back
 
     def body(self, number: int, round_number: int) -> bytes:
         rng = np.random.default_rng([number, round_number])
@@ -181,27 +199,36 @@ async def send_until_acknowledged(http: httpx.AsyncClient, recorded: Recorded, n
             assert problem["answered"] >= round_number, "an answer was lost"
             return 0  # acknowledged in a reply that was cut off: the round has it
         assert reply.status_code in (503, 429), problem
+        recorded.refused += 1
         await asyncio.sleep(0.02)
 
 
-async def play_recorded(server: ServerProcess, recorded: Recorded, rounds: int, kills: list[float]) -> int:
-    """All devices answer all rounds; the server is killed in the n-th round after `kills[n]` seconds, if set."""
-    n_kills = 0
+async def strike_after(seconds: float, strike: Strike, server: ServerProcess) -> int:
+    """At zero, before the first answer is sent."""
+    if seconds:
+        await asyncio.sleep(seconds)
+    await asyncio.to_thread(strike, server)
+    return 1
+
+
+async def play_recorded(
+    server: ServerProcess, recorded: Recorded, rounds: int, moments: list[float], strike: Strike
+) -> int:
+    """All devices answer all rounds; the server is struck in the n-th round after `moments[n]` seconds, if set."""
+    n_strikes = 0
     limits = httpx.Limits(max_connections=len(recorded.keys))
     async with httpx.AsyncClient(base_url=server.url, timeout=20, limits=limits) as http:
         for round_number in range(1, rounds + 1):
-            tasks = [
+            moment = moments[round_number - 1] if moments else -1.0
+            n_strikes += moment >= 0
+            tasks = [asyncio.create_task(strike_after(moment, strike, server))] if moment >= 0 else []
+            tasks += [
                 asyncio.create_task(send_until_acknowledged(http, recorded, number, round_number))
                 for number in range(len(recorded.keys))
             ]
-            if kills and kills[round_number - 1] >= 0:
-                await asyncio.sleep(kills[round_number - 1])
-                await asyncio.to_thread(server.kill)
-                n_kills += 1
-                await asyncio.to_thread(server.start)
             await asyncio.gather(*tasks)
             await wait_for_round(http, round_number + 1)
-    return n_kills
+    return n_strikes
 
 
 async def wait_for_round(http: httpx.AsyncClient, round_number: int) -> None:
@@ -241,43 +268,60 @@ def final_state(folder: Path) -> tuple[bytes, list[tuple[int, int]]]:
     return bytes(vectors), counts
 
 
-def kill_and_compare(
-    zygote: Zygote, folder: Path, *, n_devices: int, rounds: int, kill_share: float, seed: int
+def strike_and_compare(
+    zygote: Zygote, folder: Path, strike: Strike, *, n_devices: int, rounds: int, latest: float, share: float = 1.0
 ) -> dict[str, int]:
-    """The same recorded reports twice, once with the server killed at random moments; both must end alike."""
+    """The same recorded reports twice, once with the server struck at random moments; both must end alike."""
     base, recorded = set_up_recorded(zygote, folder, n_devices)
-    rng = random.Random(seed)
-    kills = [rng.uniform(0, 0.25) if rng.random() < kill_share else -1.0 for _ in range(rounds)]
-    states, n_kills = {}, 0
-    for name, plan in (("calm", []), ("killed", kills)):
+    rng = random.Random(rounds)
+    moments = [rng.uniform(0, latest) if rng.random() < share else -1.0 for _ in range(rounds)]
+    states, n_strikes = {}, 0
+    for name, plan in (("calm", []), ("struck", moments)):
         place = folder / name
         shutil.copytree(base, place)
         server = ServerProcess(zygote, place)
         server.start()
-        n_kills = asyncio.run(play_recorded(server, recorded, rounds, plan))
+        n_strikes = asyncio.run(play_recorded(server, recorded, rounds, plan, strike))
         server.kill()
         states[name] = final_state(place)
-    assert states["calm"][0] == states["killed"][0]  # every bit of the item vectors
+    assert states["calm"][0] == states["struck"][0]  # every bit of the item vectors
     expected = [(number, n_devices) for number in range(1, rounds + 1)]
-    assert states["calm"][1] == states["killed"][1] == expected  # none lost, none counted twice
-    return {"rounds": rounds, "kills": n_kills, "devices": n_devices, "reports": rounds * n_devices}
+    assert states["calm"][1] == states["struck"][1] == expected  # none lost, none counted twice
+    done = {"rounds": rounds, "strikes": n_strikes, "devices": n_devices, "reports": rounds * n_devices}
+    shown = {"acknowledged_lost": 0, "counted_twice": 0, "vectors_equal_bit_for_bit": True}  # as asserted above
+    return done | {"told_to_come_back": recorded.refused} | shown
 
 
 def test_a_server_killed_at_random_moments_loses_and_doubles_nothing(zygote: Zygote, tmp_path: Path) -> None:
     """Five rounds of recorded reports with kill -9: the item vectors equal those of a calm run bit for bit."""
-    done = kill_and_compare(zygote, tmp_path, n_devices=12, rounds=5, kill_share=0.8, seed=3)
-    assert done["kills"] >= 2
+    strike = ServerProcess.restart
+    done = strike_and_compare(zygote, tmp_path, strike, n_devices=12, rounds=5, latest=0.1, share=0.8)
+    assert done["strikes"] >= 2
+
+
+def test_a_disk_that_is_full_for_a_while_loses_and_doubles_nothing(zygote: Zygote, tmp_path: Path) -> None:
+    """Nothing can be written for a third of a second in each round: no answer is lost, and no round is stuck."""
+    strike = ServerProcess.fill_disk
+    done = strike_and_compare(zygote, tmp_path, strike, n_devices=12, rounds=3, latest=0.0)
+    assert done["strikes"] == 3
+    assert done["told_to_come_back"] > 0  # it really was full
+
+
+@pytest.mark.soak
+def test_fifty_rounds_with_a_full_disk_in_each(zygote: Zygote, tmp_path: Path) -> None:
+    """The long form."""
+    strike = ServerProcess.fill_disk
+    done = strike_and_compare(zygote, tmp_path, strike, n_devices=40, rounds=50, latest=0.1)
+    keep_record("service-full-disk", done)
 
 
 @pytest.mark.soak
 def test_fifty_rounds_with_a_kill_in_each(zygote: Zygote, tmp_path: Path) -> None:
     """The long form."""
-    done = kill_and_compare(zygote, tmp_path, n_devices=40, rounds=50, kill_share=1.0, seed=4)
-    assert done["kills"] == 50
-    record = os.environ.get("HUSHREC_SOAK_RECORD")
-    if record:
-        done |= {"acknowledged_lost": 0, "counted_twice": 0, "vectors_equal_bit_for_bit": True}
-        Path(record).write_text(json.dumps({"command": "make soak", **done}, indent=1) + "\n")
+    strike = ServerProcess.restart
+    done = strike_and_compare(zygote, tmp_path, strike, n_devices=40, rounds=50, latest=0.15)
+    assert done["strikes"] == 50
+    keep_record("service-kill", done)
 
 
 def kill_device_everywhere(zygote: Zygote, folder: Path, *, at_most: int) -> int:
@@ -308,6 +352,65 @@ def kill_device_everywhere(zygote: Zygote, folder: Path, *, at_most: int) -> int
 def test_a_device_killed_at_every_step_never_answers_twice_or_is_charged_twice(zygote: Zygote, tmp_path: Path) -> None:
     """The server refuses other bytes for an answered round, so every step that succeeds is proof."""
     assert kill_device_everywhere(zygote, tmp_path, at_most=200) > 20
+
+
+@pytest.mark.parametrize("n_replies", [0, 1, 2])
+@pytest.mark.parametrize("heard", [False, True])
+def test_a_device_killed_while_it_joins_joins_the_next_time(tmp_path: Path, n_replies: int, heard: bool) -> None:
+    """Before each request, and after the server heard it: the same key and the one invitation still do."""
+    settings = small_settings(open_enrolment=False, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live:
+        (code,) = live.admin("POST", "/v1/admin/invitations/1").json()["invitations"]
+        with new_device(tmp_path / "device") as device:
+            with device._store.change():
+                device._store.put_json("server", {"address": live.url, "ca": None})
+            driver, job = device._driver(), device._session.join(code)
+            call = next(job)
+            for _ in range(n_replies):
+                call = job.send(driver._make(call))
+            if heard:
+                driver._make(call)
+            job.close()  # killed here
+        with Device(tmp_path / "device") as device:
+            device.join(live.url, invitation=code)
+            assert device.step(wait=5) == "answered"
+        assert live.rounds.registry.count_active() == 1
+
+
+def test_a_store_that_was_never_finished_says_so(tmp_path: Path) -> None:
+    """A device killed while its store is made."""
+    folder = tmp_path / "device"
+    folder.mkdir(mode=0o700)
+    os.close(os.open(folder / "device.sqlite", os.O_CREAT, 0o600))
+    with pytest.raises(StorageError, match="was never finished"):
+        Device(folder)
+    (folder / "device.sqlite").write_bytes(b"x" * 5000)
+    with pytest.raises(StorageError, match="is damaged"):
+        Device(folder)
+
+
+def test_a_device_on_a_full_disk_says_so_and_goes_on_later(tmp_path: Path) -> None:
+    """A real process that may not write a byte: one sentence, nothing sent, nothing charged, nothing broken."""
+    command = [sys.executable, "-m", "hushrec", "device", "join", "--rounds", "1", "--store", str(tmp_path / "device")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
+        with new_device(tmp_path / "device") as device:
+            device.join(live.url)
+        full = subprocess.run(
+            ["bash", "-c", 'ulimit -f 0; exec "$0" "$@"', *command],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert full.returncode == 1
+        assert "cannot be" in full.stderr
+        assert full.stderr.count("\n") == 1
+        assert live.rounds.n_answers == 0
+        with Device(tmp_path / "device") as device:
+            assert device.budget()["rounds"] == 0
+            assert device.step(wait=5) == "answered"
 
 
 def fill_up(connection: sa.Connection) -> None:
@@ -367,16 +470,16 @@ def test_a_device_whose_disk_is_full_sends_nothing(tmp_path: Path) -> None:
 def test_connections_that_say_nothing_or_too_little_are_closed(tmp_path: Path) -> None:
     """Half-open connections, half a head and half a body end in time, and do not keep others out."""
     settings = small_settings(limits={"body_seconds": 0.5})
-    with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live):
+    with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live) as slow:
         wait_for(lambda: live.rounds.is_open)
         port = int(live.url.rpartition(":")[2])
-        header = one.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        header = slow.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
         half_body = (
             f"POST /v1/rounds/1/answer HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\nab"
         )
         said = [b"", b"GET /v1/run HTTP/1.1\r\nHost: x\r\nX-Slow", half_body.encode()]
         sockets = []
-        for words in said * 20:
+        for words in said * 4:
             sockets.append(socket.create_connection(("127.0.0.1", port)))
             sockets[-1].sendall(words)
         assert one.answer(make_body()).status_code == 200
@@ -491,6 +594,20 @@ def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> 
     storage.close()
     with pytest.raises(StorageError, match="must be an address that begins with"):
         Storage("mysql://host/name")
+
+
+def test_a_database_of_the_first_schema_is_migrated_with_all_that_is_in_it(tmp_path: Path) -> None:
+    """Version 1 had no history of rounds."""
+    with live_server(tmp_path) as live, RawDevice(live):
+        run_id = live.rounds.offer.run_id
+    with sqlite3.connect(tmp_path / "server.sqlite") as database:
+        database.execute("DROP TABLE history")
+        database.execute("UPDATE schema SET version = 1")
+    database.close()
+    with live_server(tmp_path) as live:
+        assert live.rounds.offer.run_id == run_id
+        assert live.rounds.registry.count_active() == 1
+        assert httpx.get(f"{live.url}/dashboard/rounds").json()["rounds"]["round"] == []
 
 
 def test_exported_vectors_are_those_of_the_database(zygote: Zygote, tmp_path: Path) -> None:

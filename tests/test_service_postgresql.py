@@ -14,8 +14,9 @@ import sqlalchemy as sa
 from service_kit import OPEN_SOCKETS, RawDevice, live_server, make_body, new_device, play, small_settings, wait_for
 
 from hushrec.errors import StorageError
+from hushrec.service.reports import NewReport, insert_reports
 from hushrec.service.schema import reports
-from hushrec.service.storage import NewReport, Storage, insert_reports
+from hushrec.service.storage import Storage
 
 pytestmark = OPEN_SOCKETS
 
@@ -128,10 +129,13 @@ def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: 
     """The row is there already: the same bytes count as stored, others are refused."""
     import asyncio
 
+    async def store(report: NewReport) -> None:
+        await storage.store(report)
+
     storage = Storage(database)
     report = NewReport(1, "device", 1, b"bytes")
     storage.read(lambda connection: insert_reports(connection, [report]))
-    asyncio.run(storage.store(report))
+    asyncio.run(store(report))
     with pytest.raises(StorageError, match="with other bytes"):
-        asyncio.run(storage.store(NewReport(1, "device", 2, b"others")))
+        asyncio.run(store(NewReport(1, "device", 2, b"others")))
     storage.close()

@@ -23,9 +23,11 @@ from service_kit import (
 )
 
 from hushrec import Device, wire
-from hushrec.device.session import Reply, Session
+from hushrec.device.calls import Reply
+from hushrec.device.session import Session
 from hushrec.errors import BudgetExceeded, CopiedStore, ParameterError, RemoteProtocolError
 from hushrec.messages import Enrolment, ItemVectors
+from hushrec.service.monitor import JsonLines
 from hushrec.service.storage import Storage
 from hushrec.signing import Credentials, DeviceKey, Request
 
@@ -129,6 +131,7 @@ def test_strangers_and_those_who_left_are_refused(tmp_path: Path) -> None:
         with RawDevice(live) as bad, RawDevice(live):
             open_round(live)
             assert bad.answer(make_body()).status_code == 200
+            assert bad.name in [row["id"] for row in live.admin("GET", "/v1/admin/devices").json()["devices"]]
             assert live.admin("DELETE", f"/v1/admin/devices/{bad.name}").status_code == 204
             assert kind(bad.send("GET", "/v1/round")) == "not-active"
             assert live.rounds.n_answers == 0  # its answer went with it
@@ -274,6 +277,26 @@ def test_no_log_line_names_a_device_or_an_address(tmp_path: Path, caplog: pytest
     written = [record.getMessage() for record in caplog.records if record.name.startswith(("hushrec", "uvicorn"))]
     assert any("round-closed" in line for line in written)
     assert not [line for line in written if any(str(name) in line for name in names) or "127.0.0.1:" in line]
+
+
+def test_every_line_of_the_log_is_one_object() -> None:
+    """Ours, and those of the web server with an exception in them."""
+    import json
+    import sys
+
+    try:
+        raise ZeroDivisionError(f"of device {3 + 4}")
+    except ZeroDivisionError:
+        error = sys.exc_info()
+    ours = logging.LogRecord("hushrec.service", logging.INFO, "", 1, '{"event": "round-closed", "round": 3}', (), None)
+    theirs = logging.LogRecord("uvicorn.error", logging.ERROR, "", 1, "a %s\nline", ("long",), error)
+    lines = [json.loads(JsonLines().format(record)) for record in (ours, theirs)]
+    assert [line.pop("time")[:2] for line in lines] == ["20", "20"]
+    assert lines[0] == {"event": "round-closed", "round": 3}
+    assert (lines[1]["event"], lines[1]["text"]) == ("message", "a long\nline")
+    assert lines[1]["error"] == "ZeroDivisionError"
+    assert "test_service_security" in lines[1]["trace"]
+    assert "device 7" not in str(lines)
 
 
 # The device's side ---------------------------------------------------------------------------------------------

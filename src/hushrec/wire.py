@@ -4,6 +4,7 @@ One codec for both sides. Decoding checks form and length here and everything el
 that whatever comes in over the network is a valid message or a `RemoteProtocolError`, and nothing else.
 """
 
+import re
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -15,6 +16,8 @@ from hushrec.messages import PROTOCOL_VERSION, Enrolment, Finished, GradientRepo
 from hushrec.randomness import FloatArray
 
 MEDIA_TYPE = "application/msgpack"
+LONGEST_ID, LONGEST_TITLE = 200, 500
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class _Terms(msgspec.Struct, forbid_unknown_fields=True):
@@ -188,7 +191,16 @@ def decode_catalogue(body: bytes) -> Catalogue:
     packed = _decode(body, _Catalogue)
     if len(packed.ids) != len(packed.titles) or packed.first < 0:
         raise RemoteProtocolError("a catalogue must hold one title per id.")
+    check_items(packed.ids, packed.titles)
     return Catalogue(packed.first, packed.ids, packed.titles)
+
+
+def check_items(ids: list[str], titles: list[str]) -> None:
+    """Refuses what a screen should not be made to show: control characters, and texts without end."""
+    for name, texts, most in (("ids", ids, LONGEST_ID), ("titles", titles, LONGEST_TITLE)):
+        if any(len(text) > most or _CONTROL.search(text) for text in texts):
+            sentence = f"{name} of items must have at most {most} characters, none of them for control."
+            raise RemoteProtocolError(sentence, status_hint=422)
 
 
 def encode_receipt(receipt: Receipt) -> bytes:

@@ -191,7 +191,7 @@ def recommend(
     table = Table("item", "title", "predicted", box=None)
     for item in items:
         table.add_row(item.item, item.title, f"{item.predicted:.2f}")
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 @device_app.command(epilog="Example: hushrec device budget --raise-to 16")

@@ -33,8 +33,8 @@ def fleet(
 ) -> None:
     """Run many real devices, each with its own store and keys, for load and end-to-end runs."""
     from hushrec.data import load
+    from hushrec.device.budgets import Budgets
     from hushrec.device.fleet import Orders, run_fleet
-    from hushrec.device.session import Budgets
     from hushrec.device.transport import check_address
 
     ratings = load(data, data_dir=data_dir)

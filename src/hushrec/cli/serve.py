@@ -1,11 +1,15 @@
 """`hushrec serve`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hushrec.cli.app import app, say
+
+if TYPE_CHECKING:
+    from hushrec.service.settings import Settings
+    from hushrec.service.storage import Storage
 
 
 @app.command(epilog="Example: hushrec serve --items films.csv --open --self-signed")
@@ -16,13 +20,16 @@ def serve(
         str, typer.Option(help="Where the run is kept: sqlite:///FILE or postgresql://USER@HOST/NAME.")
     ] = "sqlite:///hushrec-server.sqlite",
     host: Annotated[str, typer.Option(help="The address to bind to.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to bind to.")] = 8470,
+    port: Annotated[int, typer.Option(help="The port to bind to; 0 takes a free one.", min=0, max=65535)] = 8470,
     tls_cert: Annotated[Path | None, typer.Option(help="The certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     self_signed: Annotated[bool, typer.Option("--self-signed", help="Make a certificate, for trying out.")] = False,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
     open_enrolment: Annotated[bool, typer.Option("--open", help="Let devices join without an invitation.")] = False,
     invitations: Annotated[int, typer.Option(help="Print so many new invitation codes.", min=0)] = 0,
+    new_admin_token: Annotated[
+        bool, typer.Option("--new-admin-token", help="Replace the admin's token: it was lost, or seen by others.")
+    ] = False,
     state_dir: Annotated[
         Path | None, typer.Option(help="Where the admin's token and a self-signed certificate go.  [default: .]")
     ] = None,
@@ -45,6 +52,7 @@ def serve(
         tls=_certificate(tls_cert, tls_key, self_signed, state_dir or Path(), host),
         insecure=insecure,
         invitations=invitations,
+        new_token=new_admin_token,
         folder=state_dir or Path(),
     )
 
@@ -63,14 +71,12 @@ def _certificate(
         return made
     if cert is None or key is None:
         return None
-    for path in (cert, key):
-        if not path.is_file():
-            raise ParameterError(f"--tls-cert and --tls-key must be readable files; {path} is not.")
+    serving.check_certificate(cert, key)
     return cert, key
 
 
 def _serve(
-    settings: "object",
+    settings: "Settings",
     database: str,
     ids: list[str],
     titles: list[str],
@@ -80,42 +86,51 @@ def _serve(
     tls: tuple[Path, Path] | None,
     insecure: bool,
     invitations: int,
+    new_token: bool,
     folder: Path,
 ) -> None:
     import asyncio
     import logging
     import sys
+    from contextlib import closing
 
     from hushrec.service import serving
     from hushrec.service.app import make_app
-    from hushrec.service.monitor import Monitor
+    from hushrec.service.monitor import JsonLines, Monitor
     from hushrec.service.rounds import Rounds
-    from hushrec.service.settings import Settings
-    from hushrec.service.setup import prepare_run
     from hushrec.service.storage import Storage
 
-    assert isinstance(settings, Settings)
     serving.check_binding(host, tls=tls is not None, insecure=insecure)
-    logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(message)s")
+    lines = logging.StreamHandler(sys.stderr)
+    lines.setFormatter(JsonLines())
+    logging.basicConfig(level=logging.INFO, handlers=[lines])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    storage = Storage(database)
+    with serving.bind(host, port) as listening, closing(Storage(database)) as storage:
+        _prepare(storage, settings, ids, titles, folder / "admin-token", new_token)
+        monitor = Monitor()
+        rounds = Rounds(storage, settings, monitor)
+        for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
+            print(code)
+        made = make_app(storage, rounds, monitor, settings.limits)
+        say(f"serving {len(ids)} items on {'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}")
+        server = serving.make_server(made, tls, head_seconds=settings.limits.body_seconds)
+        server.run(sockets=[listening])
+
+
+def _prepare(
+    storage: "Storage", settings: "Settings", ids: list[str], titles: list[str], secret: Path, new_token: bool
+) -> None:
+    """The run, and the admin's token in a file of its own; one that belongs to another run is not overwritten."""
+    from hushrec.errors import ParameterError
+    from hushrec.service import serving
+    from hushrec.service.setup import has_run, prepare_run, renew_admin_token
+
+    if secret.exists() and not has_run(storage):
+        raise ParameterError(f"{secret} belongs to another run. Give --state-dir another folder, or move it away.")
     token = prepare_run(storage, settings.terms, ids, titles)
+    if new_token and token is None:
+        token = renew_admin_token(storage)
     if token is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        serving.write_secret(folder / "admin-token", token.encode())
-        say(f"the admin's token is in {folder / 'admin-token'}; it is kept nowhere else")
-    monitor = Monitor()
-    rounds = Rounds(storage, settings, monitor)
-    for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
-        print(code)
-    made = make_app(storage, rounds, monitor, settings.limits)
-    say(f"serving {len(ids)} items on {'https' if tls else 'http'}://{host}:{port}")
-    server = serving.make_server(
-        made,
-        host=host,
-        port=port,
-        certificate=None if tls is None else tls[0],
-        key=None if tls is None else tls[1],
-        head_seconds=settings.limits.body_seconds,
-    )
-    server.run()
+        secret.parent.mkdir(parents=True, exist_ok=True)
+        serving.write_secret(secret, token.encode())
+        say(f"the admin's token is in {secret}; it is kept nowhere else")

@@ -6,9 +6,10 @@ from typing import Any, Self
 
 import httpx
 
-from hushrec.device.session import Budgets, Session
+from hushrec.device.budgets import Budgets
+from hushrec.device.session import Session
 from hushrec.device.store import Store, default_folder, erase
-from hushrec.device.transport import BlockingDriver, check_address, tls_context
+from hushrec.device.transport import BlockingDriver, check_address, open_http, tls_context
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.randomness import FloatArray
 
@@ -105,6 +106,8 @@ class Device:
         again: bool = False,
     ) -> None:
         """Enrols with a server, accepting what it offers for the whole run. `again`: after a lost or copied store."""
+        if self.has_joined and not again:
+            raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
         address = check_address(server, insecure=insecure)
         place = {"address": address, "ca": None if ca is None else str(Path(ca).resolve())}
         tls_context(None if ca is None else Path(ca))
@@ -144,7 +147,7 @@ class Device:
             self._http = None
         if self._http is None:
             ca = None if place["ca"] is None else Path(place["ca"])
-            self._http = httpx.Client(base_url=place["address"], verify=tls_context(ca), timeout=REQUEST_SECONDS)
+            self._http = open_http(place["address"], tls_context(ca), seconds=REQUEST_SECONDS)
         return BlockingDriver(self._session, self._http, attempts=self._attempts)
 
     # For the person --------------------------------------------------------------------------------------------

@@ -9,12 +9,12 @@ from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
-import httpx
 import numpy as np
 
-from hushrec.device.session import RUN_OVER, STEPPED, Budgets, Session
+from hushrec.device.budgets import Budgets
+from hushrec.device.session import RUN_OVER, STEPPED, Session
 from hushrec.device.store import Store
-from hushrec.device.transport import BlockingDriver, tls_context
+from hushrec.device.transport import BlockingDriver, open_http, tls_context
 from hushrec.randomness import FloatArray
 
 WAIT_SECONDS = 30.0
@@ -80,7 +80,7 @@ def _run_part(members: list[Member], orders: Orders) -> Outcome:
         for member in members:
             session = _open(member, orders)
             stack.callback(session.store.close)
-            http = httpx.Client(base_url=orders.server, verify=context, timeout=REQUEST_SECONDS)
+            http = open_http(orders.server, context, seconds=REQUEST_SECONDS)
             drivers.append(BlockingDriver(session, stack.enter_context(http), attempts=ATTEMPTS))
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         codes = orders.invitations or [None] * len(drivers)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hushrec.budget.meaning import SelectionBudget, explain_budget
-from hushrec.device.session import Budgets
+from hushrec.device.budgets import Budgets
 from hushrec.errors import ParameterError
 from hushrec.messages import Offer
 

@@ -3,8 +3,9 @@
 import threading
 from typing import Any
 
+from hushrec.device.calls import Job
 from hushrec.device.device import Device
-from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED, Job, Session
+from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED, Session
 from hushrec.device.transport import BlockingDriver
 from hushrec.errors import ConnectionFailed, HushrecError
 

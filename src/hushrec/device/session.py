@@ -9,9 +9,7 @@ answer's bytes are stored; only then are they sent. After a crash the stored byt
 
 import math
 import time
-from collections.abc import Generator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
@@ -20,78 +18,29 @@ from hushrec import wire
 from hushrec.budget.events import Event, PermanentDraw
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
+from hushrec.device.budgets import Budgets
+from hushrec.device.calls import (
+    LARGEST_PAGE,
+    LARGEST_TABLE,
+    MOST_ITEMS,
+    SMALL_REPLY,
+    Call,
+    Job,
+    Reply,
+    check_size,
+    expect,
+)
 from hushrec.device.store import Store, pack_state, unpack_state
-from hushrec.errors import CopiedStore, LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Enrolment, GradientReport, Offer
 from hushrec.models import make_model
-from hushrec.protocols import HIGHEST, LOWEST, Sdcf
+from hushrec.protocols import Sdcf
 from hushrec.randomness import FloatArray, SystemRandomness
 from hushrec.signing import Credentials, DeviceKey, Request, device_id_of
 
 KEPT_UPLOADS = 50  # what the person's page shows of them needs no more
+LONGEST_WAIT = 45.0  # seconds for one request; a server that says nothing for longer is taken for dead
 STEPPED, NO_ROUND, RUN_OVER = "answered", "no round", "run over"
-
-
-@dataclass(frozen=True)
-class Reply:
-    """What a server said."""
-
-    status: int
-    body: bytes = field(default=b"", repr=False)
-    answered: int | None = None  # the header Hushrec-Answered
-
-    @property
-    def problem(self) -> dict[str, Any]:
-        """A refusal's body; empty when it is none."""
-        if self.status < 400:
-            return {}
-        try:
-            found = msgspec.json.decode(self.body)
-        except msgspec.DecodeError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    @property
-    def kind(self) -> str:
-        return str(self.problem.get("type", "")).rpartition(":")[2]
-
-
-@dataclass(frozen=True)
-class Call:
-    """One request to make; `signed` unless the server need not know who asks."""
-
-    request: Request
-    signed: bool = True
-
-
-Job = Generator[Call, Reply, Any]
-
-
-@dataclass(frozen=True)
-class Budgets:
-    """What a person allows. `scale` is that of their ratings."""
-
-    epsilon_i: float = 4.0
-    epsilon_p: float = math.nan
-    epsilon_g: float = 4.0
-    max_value_rho: float | None = None
-    scale: tuple[float, float] = (1.0, 5.0)
-
-    def __post_init__(self) -> None:
-        if math.isnan(self.epsilon_p):
-            object.__setattr__(self, "epsilon_p", 2 * self.epsilon_i)
-        Sdcf(self.epsilon_i, self.epsilon_g, self.epsilon_p)  # checks the three
-        low, high = self.scale
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ParameterError(f"scale must be two finite numbers, low < high, got {low:g},{high:g}.")
-
-    def to_unit(self, value: float) -> float:
-        low, high = self.scale
-        return LOWEST + (value - low) / (high - low) * (HIGHEST - LOWEST)
-
-    def from_unit(self, values: FloatArray) -> FloatArray:
-        low, high = self.scale
-        return low + (values - LOWEST) / (HIGHEST - LOWEST) * (high - low)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -203,7 +152,7 @@ class Session:
         """Enrols with a fresh key. The key is stored before it is sent: a crash leaves no key that nobody has."""
         if self.is_enrolled:
             raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
-        offer = wire.decode_offer(_expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200))
+        offer = wire.decode_offer(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200))
         self._check_offer(offer)
         if self._key is None:
             self._key = DeviceKey.generate()
@@ -214,8 +163,8 @@ class Session:
             self.store.put("device", self._device.encode())
             self.store.put("offer", wire.encode_offer(offer))
         body = wire.encode_enrolment(Enrolment(self._key.public_key, invitation))
-        _expect((yield Call(Request("POST", "/v1/devices", body))), 201)
-        yield from self._refresh_catalogue()
+        expect((yield Call(Request("POST", "/v1/devices", body))), 201)
+        yield from self._refresh_catalogue(offer.terms.n_items)
         client = self._make_client()
         with self.store.change():
             self.store.put("enrolled", b"1")
@@ -226,7 +175,7 @@ class Session:
         accepted = self.store.get("offer")
         if accepted is not None and not offer.keeps(wire.decode_offer(accepted)):
             raise RemoteProtocolError("this server offers another run than the one that this device accepted.")
-        make_model(offer.terms.model, offer.terms.n_factors)
+        check_size(offer)
 
     def rejoin(self, invitation: str | None = None) -> Job:
         """Enrols again after a store was lost, restored or copied: a new key, and new permanent bits that cost anew.
@@ -241,7 +190,8 @@ class Session:
         lost = offer.terms.epoch(answered) - int(state["permanent_epoch"]) if answered else 0
         draw = PermanentDraw(self.budgets.epsilon_p, offer.profile_cap, capped=True)
         ledger = self.ledger()
-        events: list[Event] = [draw] * max(0, lost)
+        refused = math.ceil(ledger.max_selection_epsilon / self.budgets.epsilon_p) + 1  # more than the ledger allows
+        events: list[Event] = [draw] * max(0, min(lost, refused))
         ledger.charge(events)
         fresh = {**state, "permanent_bits": np.empty(0, dtype=np.bool_), "probabilities": np.empty(0)}
         fresh["permanent_epoch"] = np.array(-1)
@@ -258,7 +208,7 @@ class Session:
         """Tells the server to forget this device's key. What it sent stays sent."""
         reply = yield Call(Request("DELETE", "/v1/devices/me", round_number=self._last_round))
         if reply.status != 204 and reply.kind not in ("not-enrolled", "not-active"):
-            _expect(reply, 204)
+            expect(reply, 204)
         with self.store.change():
             self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
             self.store.drop(
@@ -279,7 +229,7 @@ class Session:
         if reply.kind == "bad-signature":  # an earlier try arrived, and its reply was lost
             self._key = new
             reply = yield Call(Request("PUT", "/v1/devices/me/key", body, self._last_round))
-        _expect(reply, 204)
+        expect(reply, 204)
         self._key = new
         with self.store.change():
             self.store.put("key", new.to_bytes())
@@ -290,13 +240,16 @@ class Session:
     def step(self, wait: float = 0) -> Job:
         """Answers the open round, if there is one that this device has not answered; returns what happened."""
         self._refuse_copies()
+        if self.store.get("next_key") is not None:
+            yield from self.rotate_key()  # it was cut short
         if self.store.get("outbox") is not None:
             yield from self._send_outbox()
         client = self.client()
         if not client.takes_part:
             raise LocalProtocolError("a device without ratings of this server's items takes no part. Rate some first.")
-        target = f"/v1/round?after={client.last_round}&wait={wait:g}"
-        reply = yield Call(Request("GET", target, round_number=client.last_round))
+        target = f"/v1/round?after={client.last_round}&wait={min(wait, LONGEST_WAIT):g}"
+        asked = Request("GET", target, round_number=client.last_round)
+        reply = yield Call(asked, largest=LARGEST_TABLE + SMALL_REPLY)
         self._check_answered(reply)
         if reply.status == 204:
             return NO_ROUND
@@ -306,10 +259,10 @@ class Session:
                 with self.store.change():
                     self.store.put("over", b"1")
             return RUN_OVER
-        announcement = wire.decode_announcement(_expect(reply, 200))
+        announcement = wire.decode_announcement(expect(reply, 200))
         self._check_announcement(announcement)
         if announcement.offer.terms.n_items > self._n_items:
-            yield from self._refresh_catalogue()
+            yield from self._refresh_catalogue(announcement.offer.terms.n_items)
             client = self.client()
         self._prepare_answer(client, announcement)
         yield from self._send_outbox()
@@ -317,11 +270,12 @@ class Session:
 
     def refresh_vectors(self) -> Job:
         """Fetches the item vectors as they are now, for recommendations."""
-        body = _expect((yield Call(Request("GET", "/v1/vectors"), signed=False)), 200)
+        call = Call(Request("GET", "/v1/vectors"), signed=False, largest=LARGEST_TABLE + SMALL_REPLY)
+        body = expect((yield call), 200)
         announcement = wire.decode_announcement(body)
         self._check_announcement(announcement)
         if announcement.offer.terms.n_items > self._n_items:
-            yield from self._refresh_catalogue()
+            yield from self._refresh_catalogue(announcement.offer.terms.n_items)
         with self.store.change(durable=False):
             self._put_vectors(announcement.item_vectors.item_vectors)
 
@@ -343,7 +297,10 @@ class Session:
 
     def _check_answered(self, reply: Reply) -> None:
         """The server knows an answer of this key that the store does not: another copy gave it."""
+        assert self.offer is not None
         if reply.answered is not None and reply.answered > self._last_round:
+            if reply.answered > self.offer.terms.max_rounds:
+                raise RemoteProtocolError("the server speaks of a round that this run does not have.")
             self._found_copy(reply.answered)
 
     def _found_copy(self, answered: int) -> None:
@@ -356,6 +313,7 @@ class Session:
         assert self.offer is not None
         if not announcement.offer.keeps(self.offer):
             raise RemoteProtocolError("the announcement breaks what this device accepted when it joined. Not answered.")
+        check_size(announcement.offer)
 
     def _prepare_answer(self, client: Client, announcement: wire.Announcement) -> None:
         """Makes the answer, charges the ledger, and stores both, before a byte is sent."""
@@ -388,20 +346,21 @@ class Session:
         if reply.kind == "answered":
             self._found_copy(finished.round_number)
         if reply.kind != "round-closed":
-            wire.decode_receipt(_expect(reply, 200))
+            wire.decode_receipt(expect(reply, 200))
         with self.store.change(durable=False):  # if a crash undoes it, the same bytes are sent again
             self.store.drop("outbox")
 
-    def _refresh_catalogue(self) -> Job:
-        """Appends the items that are new; positions never change."""
+    def _refresh_catalogue(self, n_items: int) -> Job:
+        """Appends the items that are new, a page after the other; positions never change."""
         known = self.store.count_items()
-        reply = yield Call(Request("GET", f"/v1/items?first={known}"), signed=False)
-        catalogue = wire.decode_catalogue(_expect(reply, 200))
-        if catalogue.first != known:
-            raise RemoteProtocolError("the server answered with another part of the catalogue than was asked for.")
-        if catalogue.ids:
+        while known < n_items:
+            call = Call(Request("GET", f"/v1/items?first={known}"), signed=False, largest=LARGEST_PAGE)
+            page = wire.decode_catalogue(expect((yield call), 200))
+            if page.first != known or not page.ids or known + len(page.ids) > MOST_ITEMS:
+                raise RemoteProtocolError("the server answered with another part of the catalogue than was asked for.")
             with self.store.change():
-                self.store.append_items(known, catalogue.ids, catalogue.titles)
+                self.store.append_items(known, page.ids, page.titles)
+            known += len(page.ids)
         self.forget_client()
 
     # Recommendations, offline ----------------------------------------------------------------------------------
@@ -451,11 +410,3 @@ class Session:
         if rated:
             client.add_ratings(np.array(list(rated)), values)
         return client
-
-
-def _expect(reply: Reply, status: int) -> bytes:
-    """The body of a reply with the status hoped for, or the server's refusal in its own words."""
-    if reply.status != status:
-        detail = str(reply.problem.get("detail", "no reason was given"))[:300]
-        raise RemoteProtocolError(f"the server refused ({reply.status}): {detail}", status_hint=reply.status)
-    return reply.body

@@ -82,7 +82,11 @@ class Store:
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
         except sqlite3.Error as error:
             self._database.close()
-            raise StorageError(f"the store in {self.folder} is damaged ({type(error).__name__}).") from None
+            state = "is damaged" if type(error) is sqlite3.DatabaseError else "cannot be opened now"
+            raise StorageError(f"the store in {self.folder} {state} ({type(error).__name__}).") from None
+        if version == 0:
+            self._database.close()
+            raise StorageError(f"the store in {self.folder} was never finished. Remove the folder, and make it anew.")
         if version != SCHEMA_VERSION:
             self._database.close()
             raise StorageError(f"the store has version {version}, this hushrec knows {SCHEMA_VERSION}.")

@@ -1,5 +1,6 @@
 """Drives a session's jobs over HTTP. Retries with back-off live here."""
 
+import re
 import secrets
 import ssl
 import time
@@ -10,13 +11,17 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from hushrec.device.session import Call, Job, Reply, Session
-from hushrec.errors import ConnectionFailed, ParameterError
+from hushrec.device.calls import Call, Job, Reply
+from hushrec.device.session import Session
+from hushrec.errors import ConnectionFailed, ParameterError, RemoteProtocolError
 from hushrec.wire import MEDIA_TYPE
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 FIRST_DELAY, LONGEST_DELAY = 0.2, 20.0
+KEEP_ALIVE_SECONDS = 100.0  # from one round to the next, mostly; less than a server waits
+LONGEST_REPLY = 600.0  # seconds
 _RETRIED = (429, 502, 503, 504)
+_NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 def check_address(server: str, *, insecure: bool = False) -> str:
@@ -51,7 +56,7 @@ class _Attempts:
             return None
         delay = self._delay * (0.5 + secrets.randbelow(1000) / 1000)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
-        if asked is not None and asked.isdigit():
+        if asked is not None and _NUMBER.fullmatch(asked):
             delay = max(delay, min(float(asked), LONGEST_DELAY))
         return delay
 
@@ -82,8 +87,8 @@ class BlockingDriver:
         while True:
             asked, failure = None, None
             try:
-                response = self._http.request(**self._request(call))
-                reply = self._reply(response)
+                with self._http.stream(**self._request(call)) as response:
+                    reply = self._reply(response, call.largest)
                 if reply.status not in _RETRIED and reply.kind != "stale-nonce":
                     return reply
                 asked = response.headers.get("Retry-After")
@@ -99,23 +104,46 @@ class BlockingDriver:
     def _request(self, call: Call) -> dict[str, Any]:
         """Signed anew for every attempt; the body stays the same."""
         request = call.request
-        headers = {"Accept": MEDIA_TYPE}
+        headers = {"Accept": MEDIA_TYPE, "Accept-Encoding": "identity"}  # no few bytes that unpack to many
         if request.body:
             headers["Content-Type"] = MEDIA_TYPE
         if call.signed:
             headers["Authorization"] = self.session.sign(request).header()
         return {"method": request.method, "url": request.target, "content": request.body or None, "headers": headers}
 
-    def _reply(self, response: httpx.Response) -> Reply:
+    def _reply(self, response: httpx.Response, largest: int) -> Reply:
         answered = response.headers.get("Hushrec-Answered", "")
-        reply = Reply(response.status_code, response.content, int(answered) if answered.isdigit() else None)
+        known = int(answered) if _NUMBER.fullmatch(answered) else None
+        reply = Reply(response.status_code, _read(response, largest), known)
         if reply.kind == "stale-nonce" and isinstance(reply.problem.get("last_nonce"), int):
             self.session.raise_nonce(reply.problem["last_nonce"])
         return reply
+
+
+def _read(response: httpx.Response, largest: int) -> bytes:
+    """The body as it came; a server that sends more than the device asked for, or never ends, is refused."""
+    until = time.monotonic() + LONGEST_REPLY
+    chunks, length = [], 0
+    for chunk in response.iter_raw():
+        length += len(chunk)
+        if length > largest:
+            raise RemoteProtocolError(f"the server's reply is longer than the {largest} bytes that this device takes.")
+        if time.monotonic() > until:
+            raise ConnectionFailed("the server's reply did not end in time.")
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx.Client:
+    """Connections to a server. What goes unencrypted goes there directly, whatever proxy the environment names."""
+    kept = httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS)
+    encrypted = address.startswith("https:")
+    return httpx.Client(base_url=address, verify=context, timeout=seconds, limits=kept, trust_env=encrypted)
 
 
 def _failure(error: httpx.TransportError) -> ConnectionFailed:
     """What to say if no try succeeds; a certificate that is not trusted is refused at once."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         raise ConnectionFailed("the server's certificate is not trusted. Give its authority with --ca.") from None
-    return ConnectionFailed(f"the server could not be reached ({type(error).__name__}).")
+    hint = " Does its address begin with https?" if isinstance(error, httpx.RemoteProtocolError) else ""
+    return ConnectionFailed(f"the server could not be reached ({type(error).__name__}).{hint}")

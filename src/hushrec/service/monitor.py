@@ -2,6 +2,7 @@
 
 import json
 import logging
+import traceback
 from collections import Counter, deque
 from collections.abc import Mapping
 
@@ -11,6 +12,18 @@ LOGGER = logging.getLogger("hushrec.service")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _MOST_TIMED = 10_000
 _USUAL = ("run-over", "round-closed")  # refusals of a healthy run: a device asks once more, or comes too late
+
+
+class JsonLines(logging.Formatter):
+    """Every line of the log as one JSON object with its time; what others log, the web server above all, too."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        words = record.getMessage()
+        facts = json.loads(words) if record.name == LOGGER.name else {"event": "message", "text": words}
+        if record.exc_info and record.exc_info[0] is not None:
+            kind, _, trace = record.exc_info  # without its words: they may name a device
+            facts |= {"error": kind.__name__, "trace": "".join(traceback.format_tb(trace))}
+        return json.dumps({"time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"), **facts})
 
 
 class Monitor:

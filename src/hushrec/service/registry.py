@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from hushrec.messages import Enrolment
 from hushrec.service.problems import Refusal
 from hushrec.service.schema import devices, invitations, reports, run
 from hushrec.service.settings import LimitSettings
-from hushrec.service.storage import Storage, use_invitation
+from hushrec.service.storage import Storage
 from hushrec.signing import Credentials, Request, device_id_of, is_signed, load_public_key
 
 ACTIVE, LEFT, REVOKED = "active", "left", "revoked"
@@ -72,6 +73,7 @@ class Registry:
         self._admin_digest = storage.read(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
         rows = storage.read(lambda c: c.execute(sa.select(devices)).all())
         self._devices = {row.id: self._device(row._asdict()) for row in rows}
+        self._active_since = Counter(d.first_round for d in self._devices.values() if d.state == ACTIVE)
 
     def _device(self, row: Mapping[str, Any]) -> Device:
         return Device(
@@ -95,10 +97,13 @@ class Registry:
 
     def count_active(self, round_number: int | None = None) -> int:
         """Devices that take part; with a round, those from which an answer to it can still come."""
-        return sum(
-            d.state == ACTIVE and (round_number is None or d.first_round <= round_number)
-            for d in self._devices.values()
-        )
+        since = self._active_since.items()  # short: asked for after every answer
+        return sum(count for first, count in since if round_number is None or first <= round_number)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """What the admin may see of them."""
+        names = ("id", "state", "first_round", "last_round")
+        return [{name: getattr(device, name) for name in names} for device in self._devices.values()]
 
     def known(self, device: str) -> Device:
         """The device of this name, if it takes part; cheap, before any body is read."""
@@ -153,14 +158,18 @@ class Registry:
         }
 
         def write(connection: sa.Connection) -> None:
+            if connection.execute(sa.select(devices.c.id).where(devices.c.id == name)).first() is not None:
+                return  # the same request, sent twice at once
             if not self._open_enrolment:
                 invitation = enrolment.invitation
-                if invitation is None or not use_invitation(connection, digest_of(invitation), name):
+                if invitation is None or not _use_invitation(connection, digest_of(invitation), name):
                     raise Refusal("not-invited", "an invitation that nobody has used yet is needed.", status=403)
             connection.execute(devices.insert().values(**row))
 
         await self._storage.write(write)
-        self._devices[name] = self._device(row)
+        if name not in self._devices:
+            self._devices[name] = self._device(row)
+            self._active_since[first_round] += 1
         return self._devices[name]
 
     async def rotate(self, device: Device, public_key: bytes) -> None:
@@ -172,7 +181,7 @@ class Registry:
     async def leave(self, device: Device) -> None:
         """A device goes. What it sent in the open round stays in the sum."""
         await self._update(device, state=LEFT)
-        device.state = LEFT
+        self._end(device, LEFT)
 
     async def revoke(self, name: str) -> None:
         """The admin sends a device away, and its answer to the open round with it."""
@@ -184,8 +193,12 @@ class Registry:
             connection.execute(devices.update().where(devices.c.id == name).values(state=REVOKED))
             connection.execute(reports.delete().where(reports.c.device == name))
 
-        device.state = REVOKED  # first, so that no answer slips in behind the deletion
-        await self._storage.write(write)
+        self._end(device, REVOKED)  # first, so that no answer slips in behind the deletion
+        await self._storage.write(write, scrub=True)
+
+    def _end(self, device: Device, state: str) -> None:
+        self._active_since[device.first_round] -= device.state == ACTIVE
+        device.state = state
 
     async def _update(self, device: Device, **values: object) -> None:
         statement = devices.update().where(devices.c.id == device.id)
@@ -198,3 +211,12 @@ class Registry:
         rows = [{"digest": digest_of(code)} for code in codes]
         await self._storage.write(lambda connection: connection.execute(invitations.insert(), rows))
         return codes
+
+
+def _use_invitation(connection: sa.Connection, digest: bytes, device: str) -> bool:
+    """Marks an invitation as used by this device; False if there is none, or another device used it."""
+    row = connection.execute(sa.select(invitations).where(invitations.c.digest == digest)).first()
+    if row is None or row.used_by not in (None, device):
+        return False
+    connection.execute(invitations.update().where(invitations.c.digest == digest).values(used_by=device))
+    return True

@@ -12,25 +12,29 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import sqlalchemy as sa
 
-from hushrec.errors import StorageError
+from hushrec.errors import HushrecError
 from hushrec.messages import Enrolment, ItemVectors, Offer
 from hushrec.models import make_model
 from hushrec.randomness import FloatArray, Purpose, SystemRandomness
 from hushrec.server import Server
+from hushrec.service.catalogue import insert_items, read_items
 from hushrec.service.history import write_round
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import ACTIVE, Device, Registry
-from hushrec.service.schema import items, reports, rounds, run
+from hushrec.service.reports import NewReport, delete_reports, sum_reports
+from hushrec.service.schema import reports, rounds, run
 from hushrec.service.settings import Settings
-from hushrec.service.storage import NewReport, Storage, delete_reports
+from hushrec.service.storage import Storage
 from hushrec.signing import Credentials, Request
 from hushrec.wire import (
     Announcement,
+    Catalogue,
     Receipt,
     decode_answer,
     decode_offer,
@@ -40,6 +44,7 @@ from hushrec.wire import (
 )
 
 RETRY_SECONDS = 1.0
+ITEMS_PER_PAGE = 10_000  # of the catalogue, which anybody may ask for
 
 
 class Rounds:
@@ -75,9 +80,12 @@ class Rounds:
         self.is_paused: bool = row.is_paused
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
+        self._turn = asyncio.Lock()  # rounds open and close one at a time, whoever asks
         self._closing = False
+        self._is_stopping = False
+        self._catalogue = storage.read(lambda c: read_items(c, 0))
         self._answers: dict[str, bytes] = {}
-        self._pending: dict[str, tuple[bytes, asyncio.Task[None]]] = {}
+        self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
         self._server = self._make_server(row.round - row.is_open)
         self._announcement = b""
         elapsed = min(max(0.0, wall_clock() - row.opened_at), self._settings.deadline_seconds)
@@ -92,7 +100,8 @@ class Rounds:
     def _resume(self) -> None:
         """Goes on with the round that was open when the server stopped."""
         self._announcement = encode_announcement(Announcement(self.offer, self._server.start_round()))
-        stored = self._storage.read(lambda c: c.execute(sa.select(reports.c.device, reports.c.body)).all())
+        query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == self.round_number)
+        stored = self._storage.read(lambda connection: connection.execute(query).all())
         self._answers = {row.device: hashlib.sha256(row.body).digest() for row in stored}
         self._monitor.log("round-resumed", round=self.round_number, answers=len(self._answers))
 
@@ -140,6 +149,8 @@ class Rounds:
         while not self._can_answer(device, after):
             if self.is_over:
                 raise Refusal("run-over", f"all {self.offer.terms.max_rounds} rounds of this run are over.", status=410)
+            if self._is_stopping:
+                return None
             changed = self._changed
             try:
                 await asyncio.wait_for(changed.wait(), timeout=until - self._clock())
@@ -157,6 +168,11 @@ class Rounds:
             and self.round_number >= device.first_round
             and device.id not in self._answers
         )
+
+    def stop_waiting(self) -> None:
+        """The server ends: whoever waits for a round is told that there is none."""
+        self._is_stopping = True
+        self._announce_change()
 
     def latest_vectors(self) -> bytes:
         """The item vectors as they stand, in the form of an announcement."""
@@ -178,10 +194,10 @@ class Rounds:
                 await asyncio.shield(self._pending[device.id][1])
             return Receipt(round_number, repeated=True)
         self._check_body(device, round_number, request.body)
-        report = NewReport(round_number, device.id, nonce, request.body)
-        task = asyncio.create_task(self._store(device, report, digest))
-        self._pending[device.id] = digest, task
-        await asyncio.shield(task)  # a request that is given up loses nothing
+        stored = self._storage.store(NewReport(round_number, device.id, nonce, request.body))
+        self._pending[device.id] = digest, stored
+        stored.add_done_callback(partial(self._stored, device, round_number, digest))
+        await asyncio.shield(stored)  # a request that is given up loses nothing
         return Receipt(round_number, repeated=False)
 
     def _earlier(self, name: str) -> bytes | None:
@@ -206,14 +222,13 @@ class Rounds:
             if message is not None:
                 self._server.check(device.id, message)
 
-    async def _store(self, device: Device, report: NewReport, digest: bytes) -> None:
-        try:
-            await self._storage.store(report)
-            if self.is_open and report.round_number == self.round_number:
-                self._answers[device.id] = digest
-            device.last_round = report.round_number
-        finally:
-            del self._pending[device.id]
+    def _stored(self, device: Device, round_number: int, digest: bytes, stored: "asyncio.Future[None]") -> None:
+        del self._pending[device.id]
+        if stored.cancelled() or stored.exception() is not None:
+            return
+        if self.is_open and round_number == self.round_number:
+            self._answers[device.id] = digest
+        device.last_round = round_number
         self._wake.set()
 
     # Rounds ----------------------------------------------------------------------------------------------------
@@ -224,8 +239,11 @@ class Rounds:
             self._wake.clear()
             try:
                 delay = await self._advance()
-            except StorageError as error:
-                self._monitor.log("storage-error", reason=str(error))
+            except Refusal:  # the admin was quicker
+                delay = 0.0
+            except Exception as error:  # the server goes on, and so must its rounds
+                reason = str(error) if isinstance(error, HushrecError) else type(error).__name__
+                self._monitor.log("round-error", reason=reason)
                 delay = RETRY_SECONDS
             try:
                 await asyncio.wait_for(self._wake.wait(), timeout=delay)
@@ -255,11 +273,15 @@ class Rounds:
 
     async def open_round(self) -> None:
         """Opens the next round; items that joined the catalogue are in it."""
-        if self.is_open or self._closing:
+        async with self._turn:
+            await self._open_round()
+
+    async def _open_round(self) -> None:
+        if self.is_open:
             raise Refusal("round-open", f"round {self.round_number} is open already.", status=409)
         if self.is_over:
             raise Refusal("run-over", "all rounds of this run are over.", status=409)
-        offer, vectors = await self._with_new_items()
+        offer, vectors = self._with_new_items()
         values = {
             "offer": encode_offer(offer),
             "item_vectors": vectors.tobytes(),
@@ -278,10 +300,9 @@ class Rounds:
         self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
         self._announce_change()
 
-    async def _with_new_items(self) -> tuple[Offer, FloatArray]:
+    def _with_new_items(self) -> tuple[Offer, FloatArray]:
         """Offer and vectors with a start vector for each item that was added since the last round."""
-        count = await self._storage.write(lambda c: c.execute(sa.select(sa.func.count()).select_from(items)).scalar())
-        missing = int(count or 0) - len(self.item_vectors)
+        missing = len(self._catalogue) - len(self.item_vectors)
         if missing == 0:
             return self.offer, self.item_vectors
         rng = SystemRandomness().stream(Purpose.ITEM_VECTORS)
@@ -291,14 +312,23 @@ class Rounds:
 
     async def close_round(self) -> None:
         """Sums the answers in order of device id and publishes, in one transaction that also deletes them."""
-        if not self.is_open or self._closing:
+        async with self._turn:
+            await self._close_round()
+
+    async def _close_round(self) -> None:
+        if not self.is_open:
             raise Refusal("no-round", "no round is open.", status=409)
         self._closing = True
         seconds = self.elapsed
         asked, latency = self.registry.count_active(self.round_number), self._monitor.latency()
 
         def write(connection: sa.Connection) -> tuple[FloatArray, int]:
-            server, n_answers = self._summed(connection)
+            stored = connection.execute(sa.select(run.c.is_open, run.c.item_vectors)).one()
+            if not stored.is_open:  # an earlier try was committed although its answer was lost
+                return np.frombuffer(stored.item_vectors).reshape(self.item_vectors.shape), self.n_answers
+            server = self._make_server(self.round_number - 1)
+            server.start_round()
+            n_answers = sum_reports(connection, server)
             vectors = server.publish()
             connection.execute(
                 run.update().values(item_vectors=vectors.tobytes(), is_open=False, opened_at=self._wall_clock())
@@ -325,20 +355,6 @@ class Rounds:
         self._monitor.round_closed(self.round_number, n_answers, seconds)
         self._announce_change()
 
-    def _summed(self, connection: sa.Connection) -> tuple[Server, int]:
-        server = self._make_server(self.round_number - 1)
-        server.start_round()
-        query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == self.round_number)
-        stored = sorted(connection.execute(query).all(), key=lambda row: row.device)  # not the database's collation
-        for row in stored:
-            report, finished = decode_answer(bytes(row.body))
-            if report is not None:
-                server.receive(row.device, report)
-            server.receive(row.device, finished)
-        if server.phase.value == "open":
-            server.deadline_passed()
-        return server, len(stored)
-
     def _announce_change(self) -> None:
         """Wakes everyone who waits for a round."""
         changed, self._changed = self._changed, asyncio.Event()
@@ -356,8 +372,9 @@ class Rounds:
     async def start(self) -> None:
         """Ends a pause, and opens a round now if none is open."""
         await self.set_paused(False)
-        if not self.is_open:
-            await self.open_round()
+        async with self._turn:
+            if not self.is_open:
+                await self._open_round()
 
     async def revoke(self, name: str) -> None:
         """Sends a device away; its answer to the open round no longer counts."""
@@ -367,14 +384,16 @@ class Rounds:
 
     async def add_items(self, ids: list[str], titles: list[str]) -> int:
         """Adds those ids that are new; they get their vectors when the next round opens. Returns how many."""
-        return await self._storage.write(lambda connection: insert_items(connection, ids, titles))
 
+        def write(connection: sa.Connection) -> list[tuple[str, str]]:
+            insert_items(connection, ids, titles)
+            return read_items(connection, len(self._catalogue))
 
-def insert_items(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
-    """Appends the ids that the catalogue does not hold; positions of the others never change."""
-    known = set(connection.execute(sa.select(items.c.id)).scalars())
-    new = [(name, title) for name, title in zip(ids, titles, strict=True) if name not in known]
-    rows = [{"position": len(known) + n, "id": name, "title": title} for n, (name, title) in enumerate(new)]
-    if rows:
-        connection.execute(items.insert(), rows)
-    return len(rows)
+        added = await self._storage.write(write)
+        self._catalogue += added
+        return len(added)
+
+    def catalogue_from(self, first: int) -> Catalogue:
+        """A page of the catalogue, from memory."""
+        page = self._catalogue[first : first + ITEMS_PER_PAGE]
+        return Catalogue(first, [name for name, _ in page], [title for _, title in page])

@@ -4,11 +4,14 @@ import asyncio
 import datetime
 import ipaddress
 import os
+import socket
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from cryptography import x509
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -36,45 +39,84 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def make_server(
-    app: FastAPI,
-    *,
-    host: str,
-    port: int,
-    certificate: Path | None = None,
-    key: Path | None = None,
-    head_seconds: float = 30,
-) -> uvicorn.Server:
-    """A server to `run`: until SIGINT or SIGTERM, then it lets requests in flight end."""
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at this address, before anything else is made or changed."""
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise ParameterError(
+            f"--host and --port must be a free address of this machine, got {host}:{port} ({error.strerror})."
+        ) from None
+    return bound
+
+
+def check_certificate(certificate: Path, key: Path) -> None:
+    """Refuses files that are no certificate and key, or do not belong together."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError):
+        raise ParameterError(
+            f"--tls-cert and --tls-key must be readable PEM files that belong together, got {certificate} and {key}."
+        ) from None
+
+
+def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seconds: float = 30) -> uvicorn.Server:
+    """A server to `run`: until SIGINT or SIGTERM, then it lets requests in flight end, and tells those that wait."""
     config = uvicorn.Config(
         app,
-        host=host,
-        port=port,
         http=_timed_protocol(head_seconds),
         ws="none",
-        ssl_certfile=certificate,
-        ssl_keyfile=key,
+        ssl_certfile=None if tls is None else tls[0],
+        ssl_keyfile=None if tls is None else tls[1],
         access_log=False,  # it would hold addresses
+        proxy_headers=False,
         log_config=None,
         server_header=False,
         backlog=4096,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    if certificate is not None:
+    if tls is not None:
         config.load()
         assert config.ssl is not None
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
-    server = uvicorn.Server(config)
+    server = _Server(config, app.state.stop_waiting)
     app.state.is_stopping = lambda: server.should_exit  # streams without an end look at it
     return server
 
 
+class _Server(uvicorn.Server):
+    """Tells those that wait for a round before it waits for them."""
+
+    def __init__(self, config: uvicorn.Config, stop_waiting: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._stop_waiting = stop_waiting
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stop_waiting()
+        await super().shutdown(sockets)
+
+
 def _timed_protocol(seconds: float) -> type[H11Protocol]:
-    """Closes a connection whose next request does not arrive whole in time: half-open ones, and slow heads."""
+    """Closes a connection whose next request does not arrive whole in time: half-open ones, and slow heads.
+
+    Cuts off one that does not take what it asked for: it would hold a place that others wait for.
+    """
 
     class TimedProtocol(H11Protocol):
         _deadline: asyncio.TimerHandle | None = None
+        _stuck: asyncio.TimerHandle | None = None
+
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            self._stuck = self.loop.call_later(seconds, self.transport.abort)
+
+        def resume_writing(self) -> None:
+            super().resume_writing()
+            self._stop_cutting()
 
         def connection_made(self, transport: Any) -> None:
             super().connection_made(transport)
@@ -89,6 +131,7 @@ def _timed_protocol(seconds: float) -> type[H11Protocol]:
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._stop_waiting()
+            self._stop_cutting()
             super().connection_lost(exc)
 
         def _await_head(self) -> None:
@@ -99,31 +142,50 @@ def _timed_protocol(seconds: float) -> type[H11Protocol]:
                 self._deadline.cancel()
                 self._deadline = None
 
+        def _stop_cutting(self) -> None:
+            if self._stuck is not None:
+                self._stuck.cancel()
+                self._stuck = None
+
     return TimedProtocol
 
 
 def self_signed(folder: Path, host: str) -> tuple[Path, Path]:
-    """A certificate for trying things out, made anew when it is missing; devices must be given it as their CA."""
+    """A certificate for trying things out; devices must be given it as their CA.
+
+    Made anew when it is missing, or of no use any more: expired, or for another host.
+    """
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    if not (certificate.exists() and key.exists()):
+    if not (key.exists() and _is_good(certificate, host)):
         folder.mkdir(parents=True, exist_ok=True)
         _write_certificate(certificate, key, host)
     return certificate, key
 
 
+def _is_good(certificate: Path, host: str) -> bool:
+    try:
+        found = x509.load_pem_x509_certificate(certificate.read_bytes())
+        named = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (OSError, ValueError, x509.ExtensionNotFound):
+        return False
+    return found.not_valid_after_utc > datetime.datetime.now(datetime.UTC) and _name_of(host) in named
+
+
+def _name_of(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
 def _write_certificate(certificate: Path, key: Path, host: str) -> None:
-    from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
 
     secret = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hushrec self-signed")])
     now = datetime.datetime.now(datetime.UTC)
-    names: list[x509.GeneralName] = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-    try:
-        names.append(x509.IPAddress(ipaddress.ip_address(host)))
-    except ValueError:
-        names.append(x509.DNSName(host))
+    names = [_name_of("localhost"), _name_of("127.0.0.1"), _name_of(host)]
     built = (
         x509.CertificateBuilder()
         .subject_name(name)

@@ -46,6 +46,7 @@ class LimitSettings(_Table):
     burst: Count = 20  # per device, at once
     enrolments_per_second: Positive = 200
     waiting_reports: Count = 256  # above it, devices are told to come back later
+    waiting_megabytes: Positive = 512  # of all reports that are on their way
     waiting_downloads: Count = 64  # announcements sent at the same time
     body_seconds: Positive = 30  # for a request's head, and again for its body
 

@@ -8,8 +8,8 @@ from hushrec.errors import ParameterError
 from hushrec.messages import Offer, Terms
 from hushrec.models import make_model
 from hushrec.randomness import Purpose, SystemRandomness
+from hushrec.service.catalogue import insert_items
 from hushrec.service.registry import digest_of
-from hushrec.service.rounds import insert_items
 from hushrec.service.schema import run
 from hushrec.service.settings import TermsSettings
 from hushrec.service.storage import Storage
@@ -53,6 +53,18 @@ def prepare_run(storage: Storage, settings: TermsSettings, ids: list[str], title
         )
 
     storage.read(write)
+    return token
+
+
+def has_run(storage: Storage) -> bool:
+    """Whether this database holds a run already."""
+    return storage.read(lambda connection: connection.execute(sa.select(run.c.id)).first()) is not None
+
+
+def renew_admin_token(storage: Storage) -> str:
+    """Another token for the admin; the old one is worth nothing from now on."""
+    token = secrets.token_urlsafe(32)
+    storage.read(lambda connection: connection.execute(run.update().values(admin_digest=digest_of(token))))
     return token
 
 

@@ -1,17 +1,20 @@
 """The server's database: SQLite by default, PostgreSQL by address, through SQLAlchemy Core.
 
-One thread writes. It gathers every report that is waiting into one transaction, so that many reports share one
-flush to the disk, and a report's future is resolved only after the commit. A round's reports are deleted in the
-transaction that writes the new item vectors; in SQLite freed pages are overwritten (`secure_delete`) and the
-write-ahead log is cut to nothing afterwards. In PostgreSQL the table is truncated, which gives its file back.
+One thread writes, in the order in which it was asked. It gathers every report that is waiting into one transaction, so
+that many reports share one flush to the disk, and a report's future is resolved only after the commit. A round's
+reports are deleted in the transaction that writes the new item vectors; in SQLite freed pages are overwritten
+(`secure_delete`) and the write-ahead log is cut to nothing afterwards. In PostgreSQL the table is truncated, which
+gives its file back.
 """
 
 import asyncio
 import contextlib
+import os
 import queue
+import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,7 +22,8 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from hushrec.errors import StorageError
-from hushrec.service.schema import devices, invitations, migrate, reports
+from hushrec.service.reports import NewReport, insert_reports
+from hushrec.service.schema import migrate, reports
 
 MOST_PER_COMMIT = 512
 LOCK_TIMEOUT_SECONDS = 5
@@ -29,20 +33,14 @@ Outcome = TypeVar("Outcome")
 
 
 @dataclass(frozen=True)
-class NewReport:
-    """One device's answer to one round, as it came in."""
-
-    round_number: int
-    device: str
-    nonce: int
-    body: bytes = field(repr=False)
-
-
-@dataclass(frozen=True)
 class _Job:
     work: "NewReport | Callable[[sa.Connection], Any]"
-    done: Callable[[Any, BaseException | None], None]
+    future: "asyncio.Future[Any]"
     scrub: bool = False
+
+    def done(self, outcome: Any, error: BaseException | None = None) -> None:
+        """From the writing thread: hands the outcome over."""
+        _resolve_all([(self.future, outcome, error)])
 
 
 class Storage:
@@ -50,14 +48,17 @@ class Storage:
 
     def __init__(self, url: str) -> None:
         self._guard = contextlib.ExitStack()
-        self._url = sa.make_url(url)
+        self._url = _parsed(url)
         if self._url.get_backend_name() == "postgresql":
             self._url = self._url.set(drivername="postgresql+psycopg")
-        elif self._url.get_backend_name() != "sqlite":
-            raise StorageError("--database must be an address that begins with sqlite:/// or postgresql://.")
         self.is_sqlite = self._url.get_backend_name() == "sqlite"
         self._engine = sa.create_engine(
-            self._url, pool_size=1, max_overflow=0, poolclass=sa.QueuePool, pool_pre_ping=not self.is_sqlite
+            self._url,
+            pool_size=1,
+            max_overflow=0,
+            poolclass=sa.QueuePool,
+            pool_pre_ping=not self.is_sqlite,
+            hide_parameters=True,  # no error may hold a report
         )
         if self.is_sqlite:
             _configure_sqlite(self._engine)
@@ -83,7 +84,10 @@ class Storage:
     def _take(self) -> None:
         """Makes sure that no other server uses this database: two would each close rounds."""
         if self.is_sqlite:
-            self._guard.enter_context(_file_lock(Path(str(self._url.database) + ".lock")))
+            path = Path(str(self._url.database))
+            with _as_storage_error():
+                self._guard.enter_context(_file_lock(path.with_name(path.name + ".lock")))
+                os.close(os.open(path, os.O_CREAT, 0o600))  # its write-ahead log will have the same mode
             return
         with _as_storage_error():
             engine = sa.create_engine(self._url, poolclass=sa.NullPool)
@@ -104,27 +108,22 @@ class Storage:
 
         With `scrub`, no byte of what was deleted is left in the database's files when it returns.
         """
-        outcome: Outcome = await self._submit(work, scrub)
+        outcome: Outcome = await asyncio.shield(self._submit(work, scrub))
         return outcome
 
-    async def store(self, report: NewReport) -> None:
-        """Returns when the report is durable."""
-        await self._submit(report)
+    def store(self, report: NewReport) -> "asyncio.Future[None]":
+        """Done when the report is durable. It is in the queue when this returns: what is asked for later is later."""
+        return self._submit(report)
 
-    async def _submit(self, work: Any, scrub: bool = False) -> Any:
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[Any] = loop.create_future()
-
-        def done(outcome: Any, error: BaseException | None) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
-                loop.call_soon_threadsafe(_resolve, future, outcome, error)
-
+    def _submit(self, work: Any, scrub: bool = False) -> "asyncio.Future[Any]":
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future.add_done_callback(self._one_less)
         self._waiting += 1
-        try:
-            self._queue.put(_Job(work, done, scrub))
-            return await asyncio.shield(future)
-        finally:
-            self._waiting -= 1
+        self._queue.put(_Job(work, future, scrub))
+        return future
+
+    def _one_less(self, _: "asyncio.Future[Any]") -> None:
+        self._waiting -= 1
 
     def scrub(self) -> None:
         """Leaves no byte of a deleted report in the write-ahead log."""
@@ -177,7 +176,7 @@ class Storage:
         if job.scrub:
             with contextlib.suppress(StorageError):  # a reader is in the way: the next start or round scrubs
                 self.scrub()
-        job.done(outcome, None)
+        job.done(outcome)
 
     def _store_batch(self, jobs: list[_Job]) -> None:
         """All in one transaction; if one of them collides, each on its own."""
@@ -191,11 +190,9 @@ class Storage:
             for job in jobs:
                 self._store_alone(job)
         except Exception as error:
-            for job in jobs:
-                job.done(None, error)
+            _resolve_all([(job.future, None, error) for job in jobs])
         else:
-            for job in jobs:
-                job.done(None, None)
+            _resolve_all([(job.future, None, None) for job in jobs])
 
     def _store_alone(self, job: _Job) -> None:
         """The commit of an earlier try may have succeeded although its answer was lost: the same bytes are fine."""
@@ -212,46 +209,38 @@ class Storage:
         except Exception as error:
             job.done(None, error)
         else:
-            job.done(None, None)
+            job.done(None)
 
 
-def insert_reports(connection: sa.Connection, new: list[NewReport]) -> None:
-    """Reports, with the nonces that came with them, so that a restart still refuses a replay."""
-    rows = [{"round": r.round_number, "device": r.device, "body": r.body} for r in new]
-    connection.execute(reports.insert(), rows)
-    seen = [{"name": r.device, "nonce": r.nonce, "round": r.round_number} for r in new]
-    connection.execute(
-        devices.update()
-        .where(devices.c.id == sa.bindparam("name"))
-        .values(last_nonce=sa.bindparam("nonce"), last_round=sa.bindparam("round")),
-        seen,
-    )
+def _parsed(url: str) -> sa.URL:
+    try:
+        found = sa.make_url(url)
+        is_file = found.get_backend_name() == "sqlite" and found.database not in (None, "", ":memory:")
+        known = is_file or found.get_backend_name() == "postgresql"
+    except (SQLAlchemyError, ValueError):
+        known = False
+    if not known:
+        raise StorageError("--database must be an address that begins with sqlite:///FILE or postgresql://.")
+    return found
 
 
-def delete_reports(connection: sa.Connection) -> None:
-    """Every report; in PostgreSQL by truncating, so that no dead row stays in the table's file."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("TRUNCATE reports"))
-    else:
-        connection.execute(reports.delete())
+_Result = tuple["asyncio.Future[Any]", Any, BaseException | None]
 
 
-def use_invitation(connection: sa.Connection, digest: bytes, device: str) -> bool:
-    """Marks an invitation as used by this device; False if there is none, or another device used it."""
-    row = connection.execute(sa.select(invitations).where(invitations.c.digest == digest)).first()
-    if row is None or row.used_by not in (None, device):
-        return False
-    connection.execute(invitations.update().where(invitations.c.digest == digest).values(used_by=device))
-    return True
+def _resolve_all(results: list[_Result]) -> None:
+    """Wakes the loop once for all of them."""
+    with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+        results[0][0].get_loop().call_soon_threadsafe(_resolve, results)
 
 
-def _resolve(future: "asyncio.Future[Any]", outcome: Any, error: BaseException | None) -> None:
-    if future.cancelled():
-        return
-    if error is None:
-        future.set_result(outcome)
-    else:
-        future.set_exception(error)
+def _resolve(results: list[_Result]) -> None:
+    for future, outcome, error in results:
+        if future.cancelled():
+            continue
+        if error is None:
+            future.set_result(outcome)
+        else:
+            future.set_exception(error)
 
 
 @contextlib.contextmanager
@@ -261,8 +250,12 @@ def _as_storage_error() -> Iterator[None]:
         yield
     except IntegrityError:
         raise
+    except OSError as error:
+        raise StorageError(f"the database's folder or file cannot be used ({error.strerror}). Name another.") from None
     except SQLAlchemyError as error:
         reason = getattr(error, "orig", None)
+        if type(reason) is sqlite3.DatabaseError:
+            raise StorageError("the database's file is damaged, or is none. Restore it, or name another.") from None
         raise StorageError(f"the database cannot be used now ({type(reason or error).__name__}). Try again.") from None
 
 
@@ -286,7 +279,7 @@ def _file_lock(path: Path) -> Iterator[None]:
     import fcntl
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -1,0 +1,71 @@
+"""One request of a device and the server's reply to it, as values; and how much of a server's words a device takes."""
+
+from collections.abc import Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from hushrec.errors import RemoteProtocolError
+from hushrec.messages import Offer
+from hushrec.models import make_model
+from hushrec.signing import Request
+
+SMALL_REPLY = 200_000  # bytes: an offer, a receipt, a refusal
+LARGEST_PAGE = 16 * 2**20  # of the catalogue
+LARGEST_TABLE = 64 * 2**20  # item vectors
+MOST_ITEMS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a server said."""
+
+    status: int
+    body: bytes = field(default=b"", repr=False)
+    answered: int | None = None  # the header Hushrec-Answered
+
+    @property
+    def problem(self) -> dict[str, Any]:
+        """A refusal's body; empty when it is none."""
+        if self.status < 400:
+            return {}
+        try:
+            found = msgspec.json.decode(self.body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def kind(self) -> str:
+        return str(self.problem.get("type", "")).rpartition(":")[2]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One request to make; `signed` unless the server need not know who asks. A longer reply is not taken."""
+
+    request: Request
+    signed: bool = True
+    largest: int = SMALL_REPLY
+
+
+Job = Generator[Call, Reply, Any]
+
+
+def check_size(offer: Offer) -> None:
+    """A server must not be able to fill a device up."""
+    width = make_model(offer.terms.model, offer.terms.n_factors).item_width
+    if offer.terms.n_items > MOST_ITEMS or offer.terms.n_items * width * 4 > LARGEST_TABLE:
+        raise RemoteProtocolError(
+            f"a run must have at most {MOST_ITEMS} items and {LARGEST_TABLE} bytes of item vectors for this device,"
+            f" got {offer.terms.n_items} items of {width} numbers."
+        )
+
+
+def expect(reply: Reply, status: int) -> bytes:
+    """The body of a reply with the status hoped for, or the server's refusal in its own words."""
+    if reply.status != status:
+        detail = "".join(c for c in str(reply.problem.get("detail", "no reason was given"))[:300] if c.isprintable())
+        raise RemoteProtocolError(f"the server refused ({reply.status}): {detail}", status_hint=reply.status)
+    return reply.body

@@ -1,0 +1,117 @@
+"""The admin's routes: JSON, with the token of `admin-token`."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from fastapi import FastAPI, Path, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from hushrec import wire
+from hushrec.messages import PROTOCOL_VERSION
+from hushrec.service.description import ADMIN, BINARY, problems
+from hushrec.service.intake import Service
+from hushrec.service.problems import Refusal
+from hushrec.service.rounds import Rounds
+
+LARGEST_ITEM_BODY = 10_000_000
+
+
+class NewItems(BaseModel):
+    """Items to append to the catalogue."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    ids: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(min_length=1, max_length=100_000)
+    titles: list[Annotated[str, Field(max_length=500)]] | None = None
+
+
+TAKES_ITEMS = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": NewItems.model_json_schema()}}}
+}
+
+
+def add_admin(app: FastAPI, service: Service) -> None:
+    """Adds them."""
+    rounds = service.rounds
+    common: dict[str, Any] = {"tags": ["admin"], "openapi_extra": ADMIN}
+
+    @app.get("/v1/admin/status", responses=problems(401), **common)
+    async def status(request: Request) -> dict[str, Any]:
+        """Where the run stands."""
+        service.check_admin(request)
+        return _status(rounds)
+
+    @app.post("/v1/admin/{action}", responses=problems(401, 409), **common)
+    async def act(request: Request, action: Literal["start", "pause", "close"]) -> dict[str, Any]:
+        """`start`: end a pause and open a round; `pause`: open no further round; `close`: close the round now."""
+        service.check_admin(request)
+        if action == "start":
+            await rounds.start()
+        elif action == "pause":
+            await rounds.set_paused(True)
+        else:
+            await rounds.close_round()
+        return _status(rounds)
+
+    @app.post("/v1/admin/invitations/{count}", responses=problems(401), **common)
+    async def invite(request: Request, count: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, list[str]]:
+        """New invitation codes, each for one device. They are shown once."""
+        service.check_admin(request)
+        return {"invitations": await rounds.registry.invite(count)}
+
+    @app.post(
+        "/v1/admin/catalogue/items",
+        responses=problems(401, 408, 413),
+        tags=["admin"],
+        openapi_extra=ADMIN | TAKES_ITEMS,
+    )
+    async def add_items(request: Request) -> dict[str, int]:
+        """Appends items; they take part from the next round on. Ids that are known already are left as they are."""
+        service.check_admin(request)  # before the body, which is long, is read
+        new = _new_items(await service.body(request, LARGEST_ITEM_BODY))
+        titles = new.ids if new.titles is None else new.titles
+        if len(titles) != len(new.ids) or len(set(new.ids)) != len(new.ids):
+            raise Refusal("bad-items", "ids must be different, with one title each or none at all.", status=422)
+        return {"added": await rounds.add_items(new.ids, titles)}
+
+    @app.get("/v1/admin/devices", responses=problems(401), **common)
+    async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
+        """The devices: their ids, to revoke one by, their state, and the first and last round of each."""
+        service.check_admin(request)
+        return {"devices": rounds.registry.listed()}
+
+    @app.delete("/v1/admin/devices/{device}", status_code=204, responses=problems(401, 404), **common)
+    async def revoke(request: Request, device: Annotated[str, Path(max_length=64)]) -> Response:
+        """Sends a device away; its answer to the open round no longer counts."""
+        service.check_admin(request)
+        await rounds.revoke(device)
+        return Response(status_code=204)
+
+    @app.get("/v1/admin/vectors", responses={200: {"content": BINARY}, **problems(401)}, **common)
+    async def export(request: Request) -> Response:
+        """The item vectors: raw little-endian float64, row by row, in the order of the catalogue."""
+        service.check_admin(request)
+        vectors = rounds.item_vectors
+        body = {"version": PROTOCOL_VERSION, "round_number": rounds.round_number, "n_items": len(vectors)}
+        packed = msgspec.msgpack.encode(body | {"item_vectors": vectors.astype("<f8").tobytes()})
+        return Response(packed, media_type=wire.MEDIA_TYPE)
+
+
+def _status(rounds: Rounds) -> dict[str, Any]:
+    return {
+        "round": rounds.round_number,
+        "open": rounds.is_open,
+        "paused": rounds.is_paused,
+        "over": rounds.is_over,
+        "answers": rounds.n_answers,
+        "devices": rounds.registry.count_active(),
+        "items": rounds.offer.terms.n_items,
+    }
+
+
+def _new_items(body: bytes) -> NewItems:
+    try:
+        return NewItems.model_validate_json(body)
+    except ValidationError as error:
+        raise RequestValidationError(error.errors(include_input=False, include_context=False)) from None

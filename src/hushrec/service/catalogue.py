@@ -1,0 +1,23 @@
+"""The catalogue in the database: items are only ever appended."""
+
+import sqlalchemy as sa
+
+from hushrec.service.schema import items
+from hushrec.wire import check_items
+
+
+def read_items(connection: sa.Connection, first: int) -> list[tuple[str, str]]:
+    """(id, title) from a position on."""
+    query = sa.select(items.c.id, items.c.title).where(items.c.position >= first).order_by(items.c.position)
+    return [(row.id, row.title) for row in connection.execute(query)]
+
+
+def insert_items(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
+    """Appends the ids that the catalogue does not hold; positions of the others never change."""
+    check_items(ids, titles)
+    known = set(connection.execute(sa.select(items.c.id)).scalars())
+    new = [(name, title) for name, title in zip(ids, titles, strict=True) if name not in known]
+    rows = [{"position": len(known) + n, "id": name, "title": title} for n, (name, title) in enumerate(new)]
+    if rows:
+        connection.execute(items.insert(), rows)
+    return len(rows)

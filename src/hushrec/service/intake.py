@@ -1,0 +1,126 @@
+"""What all routes share: bodies within limits, who asks, back-pressure, and large replies that many fetch at once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+from hushrec import signing, wire
+from hushrec.service.monitor import Monitor
+from hushrec.service.problems import Refusal
+from hushrec.service.registry import Device
+from hushrec.service.rounds import Rounds
+from hushrec.service.settings import LimitSettings
+from hushrec.service.storage import Storage
+
+MOST_PER_DEVICE = 4
+_CHUNK = 128 * 1024
+
+
+class Service:
+    """Everything that the routes share."""
+
+    def __init__(self, storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSettings) -> None:
+        self.storage = storage
+        self.rounds = rounds
+        self.monitor = monitor
+        self.limits = limits
+        self.downloads = asyncio.Semaphore(limits.waiting_downloads)
+        self._public_downloads = asyncio.Semaphore(limits.waiting_downloads)
+        self._sending: Counter[str] = Counter()  # answers on their way, by device
+        self._bytes = 0  # of all of them
+
+    async def body(self, request: Request, largest: int) -> bytes:
+        """The request's body, or a refusal as soon as it is too long or too slow."""
+        declared = request.headers.get("content-length", "0")
+        if not declared.isdecimal() or int(declared) > largest:
+            raise _too_large(largest)
+        chunks, length = [], 0
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                async for chunk in request.stream():
+                    length += len(chunk)
+                    if length > largest:
+                        raise _too_large(largest)
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise Refusal("too-slow", "the body of this request did not arrive in time.", status=408) from None
+        return b"".join(chunks)
+
+    async def signed(self, request: Request, largest: int) -> tuple[Device, signing.Credentials, signing.Request]:
+        """The device behind a request, its credentials, and what they cover."""
+        credentials = signing.Credentials.parse(request.headers.get("authorization"))
+        self.rounds.registry.known(credentials.device)
+        body = await self.body(request, largest)
+        told = signing.Request(request.method, target_of(request), body, credentials.round_number)
+        return self.rounds.registry.authenticate(credentials, told), credentials, told
+
+    @contextmanager
+    def answering(self, request: Request) -> Iterator[None]:
+        """Back-pressure: better a short wait for a device than a long queue here, before its body is read.
+
+        One device has few places, so that it cannot take those of the others by sending slowly.
+        """
+        device = signing.Credentials.parse(request.headers.get("authorization")).device
+        declared = request.headers.get("content-length", "")
+        size = int(declared) if declared.isdecimal() else self.rounds.largest_body
+        full = max(self._sending.total(), self.storage.waiting) >= self.limits.waiting_reports
+        if full or (self._bytes and self._bytes + size > self.limits.waiting_megabytes * 10**6):
+            raise _busy()
+        if self._sending[device] >= MOST_PER_DEVICE:
+            raise Refusal("too-many-requests", "this device sends too many answers at once.", status=429, retry_after=1)
+        self._sending[device] += 1
+        self._bytes += size
+        try:
+            yield
+        finally:
+            self._bytes -= size
+            self._sending[device] -= 1
+            if not self._sending[device]:
+                del self._sending[device]
+
+    def public_downloads(self) -> asyncio.Semaphore:
+        """Room for those who need not say who they are: apart from that of devices, and nobody queues for it."""
+        if self._public_downloads.locked():
+            raise _busy()
+        return self._public_downloads
+
+    def check_admin(self, request: Request) -> None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        self.rounds.registry.check_admin(token if scheme == "Bearer" else None)
+
+
+class Download(Response):
+    """A large body, the same for every device: few are sent at once, in pieces, so that memory stays bounded."""
+
+    def __init__(self, room: asyncio.Semaphore, content: bytes, headers: dict[str, str]) -> None:
+        super().__init__(status_code=200, headers=headers, media_type=wire.MEDIA_TYPE)
+        self.headers["content-length"] = str(len(content))
+        self._room = room
+        self._content = content
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._room:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            for start in range(0, len(self._content), _CHUNK):
+                piece = self._content[start : start + _CHUNK]
+                more = start + _CHUNK < len(self._content)
+                await send({"type": "http.response.body", "body": piece, "more_body": more})
+
+
+def target_of(request: Request) -> str:
+    """Path and query exactly as they came."""
+    path: bytes = request.scope["raw_path"]
+    query: bytes = request.scope["query_string"]
+    return (path + (b"?" + query if query else b"")).decode("latin-1")
+
+
+def _too_large(largest: int) -> Refusal:
+    return Refusal("too-large", f"the body of this request must have at most {largest} bytes.", status=413)
+
+
+def _busy() -> Refusal:
+    return Refusal("busy", "the server has all it can do. Try again in a moment.", status=503, retry_after=1)

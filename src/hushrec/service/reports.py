@@ -1,0 +1,54 @@
+"""Reports in the database: stored as they came, summed in order of device id, deleted with the round they belong to."""
+
+from dataclasses import dataclass, field
+
+import sqlalchemy as sa
+
+from hushrec.server import Server
+from hushrec.service.schema import devices, reports
+from hushrec.wire import decode_answer
+
+
+@dataclass(frozen=True)
+class NewReport:
+    """One device's answer to one round, as it came in."""
+
+    round_number: int
+    device: str
+    nonce: int
+    body: bytes = field(repr=False)
+
+
+def insert_reports(connection: sa.Connection, new: list[NewReport]) -> None:
+    """Reports, with the nonces that came with them, so that a restart still refuses a replay."""
+    rows = [{"round": r.round_number, "device": r.device, "body": r.body} for r in new]
+    connection.execute(reports.insert(), rows)
+    seen = [{"name": r.device, "nonce": r.nonce, "round": r.round_number} for r in new]
+    connection.execute(
+        devices.update()
+        .where(devices.c.id == sa.bindparam("name"))
+        .values(last_nonce=sa.bindparam("nonce"), last_round=sa.bindparam("round")),
+        seen,
+    )
+
+
+def delete_reports(connection: sa.Connection) -> None:
+    """Every report; in PostgreSQL by truncating, so that no dead row stays in the table's file."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(sa.text("TRUNCATE reports"))
+    else:
+        connection.execute(reports.delete())
+
+
+def sum_reports(connection: sa.Connection, server: Server) -> int:
+    """Gives the open round of `server` all reports that are stored for it, and closes it; returns how many."""
+    query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == server.round_number)
+    stored = sorted(connection.execute(query).all(), key=lambda row: row.device)  # not the database's collation
+    for row in stored:
+        report, finished = decode_answer(bytes(row.body))
+        if report is not None:
+            server.receive(row.device, report)
+        server.receive(row.device, finished)
+    if server.phase.value == "open":
+        server.deadline_passed()
+    return len(stored)

@@ -1,0 +1,309 @@
+"""Each side against the other gone bad: servers that would fill a device up, and strangers that would hold a server."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import msgspec
+import pytest
+from service_kit import OPEN_SOCKETS, RawDevice, live_server, make_body, new_device, small_settings, wait_for
+from test_service_security import kind, scripted
+
+from hushrec import Device, wire
+from hushrec.device import calls, transport
+from hushrec.device.calls import Call, Reply
+from hushrec.device.transport import BlockingDriver
+from hushrec.errors import ConnectionFailed, LocalProtocolError, RemoteProtocolError
+from hushrec.signing import Request
+
+pytestmark = OPEN_SOCKETS
+
+Talk = Callable[[socket.socket], None]
+
+
+@contextmanager
+def bad_server(talk: Talk) -> Iterator[str]:
+    """Reads a request's head, then does as `talk` does, once per connection."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.recv(100_000)
+                try:
+                    talk(connection)
+                except OSError:
+                    continue  # the device hung up: what the test hopes for
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+    listening.shutdown(socket.SHUT_RDWR)
+    listening.close()
+    thread.join(timeout=10)
+
+
+def says(head: str, body: bytes = b"") -> Talk:
+    """A fixed reply."""
+    return lambda connection: connection.sendall(f"HTTP/1.1 {head}\r\n\r\n".encode("latin-1") + body)
+
+
+def ask(url: str, call: Call, session: object = None) -> Reply:
+    """What a device's driver makes of a server's reply, at the first attempt."""
+    with httpx.Client(base_url=url, timeout=5) as http:
+        return BlockingDriver(session, http, attempts=1)._make(call)  # type: ignore[arg-type]
+
+
+CALL = Call(Request("GET", "/v1/run"), signed=False, largest=1000)
+
+
+def endless(connection: socket.socket) -> None:
+    """A body that never ends."""
+    connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        connection.sendall(b"1000\r\n" + bytes(4096) + b"\r\n")
+
+
+@pytest.mark.parametrize("talk", [endless, says("200 OK\r\nContent-Length: 5000000000", bytes(3000))])
+def test_a_device_takes_no_more_of_a_reply_than_it_asked_for(talk: Talk) -> None:
+    """Neither a body without an end nor one of stated length fills a device's memory."""
+    with bad_server(talk) as url, pytest.raises(RemoteProtocolError, match="longer than the 1000 bytes"):
+        ask(url, CALL)
+
+
+def test_a_reply_that_trickles_for_ever_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, the last one never does."""
+    monkeypatch.setattr(transport, "LONGEST_REPLY", 0.3)
+
+    def trickle(connection: socket.socket) -> None:
+        connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 900\r\n\r\n")
+        for _ in range(900):
+            connection.sendall(b"x")
+            time.sleep(0.02)
+
+    with bad_server(trickle) as url, pytest.raises(ConnectionFailed, match="did not end in time"):
+        ask(url, CALL)
+
+
+def test_compressed_replies_are_not_unpacked() -> None:
+    """Few bytes cannot become many: what was asked for without compression is read as it came."""
+    import gzip
+
+    packed = gzip.compress(bytes(10_000_000))[:1000]
+    head = f"200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {len(packed)}"
+    with bad_server(says(head, packed)) as url:
+        assert ask(url, CALL).body == packed
+
+
+@pytest.mark.parametrize("value", ["²", "9" * 5000, "-1", "1e9"])
+def test_numbers_in_headers_that_are_none_are_ignored(value: str) -> None:
+    """A header cannot crash a device."""
+    with bad_server(says(f"204 No Content\r\nHushrec-Answered: {value}\r\nRetry-After: {value}")) as url:
+        assert ask(url, CALL) == Reply(204)
+    assert transport._Attempts(2).next_delay(value) < 1  # type: ignore[operator]
+
+
+def test_a_refusal_cannot_write_on_the_screen_what_it_likes() -> None:
+    """Control characters are left out of a server's words, and nonsense is no reason."""
+    body = msgspec.json.encode({"detail": "come \x1b[2Jback"})
+    with pytest.raises(RemoteProtocolError, match=r"refused \(503\): come \[2Jback"):
+        calls.expect(Reply(503, body), 200)
+    for nonsense in (b"[" * 100_000, b"\xff", b"{", b"[]"):
+        with pytest.raises(RemoteProtocolError, match="no reason was given"):
+            calls.expect(Reply(503, nonsense), 200)
+
+
+def test_a_catalogue_holds_no_control_characters_and_no_novels() -> None:
+    """Titles end up on screens: the device refuses such a page, and the server such an item."""
+    for ids, titles in ((["a\x1b"], ["A"]), (["a"], ["A\n"]), (["a"], ["A" * 501]), (["a" * 201], ["A"])):
+        body = wire.encode_catalogue(wire.Catalogue(0, ids, titles))
+        with pytest.raises(RemoteProtocolError, match="none of them for control"):
+            wire.decode_catalogue(body)
+
+
+def test_a_run_too_large_for_a_device_is_refused_before_anything_is_fetched(tmp_path: Path) -> None:
+    """An offer cannot announce tables or catalogues that fill a device up."""
+    with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
+        offer = live.rounds.offer
+        for n_items in (calls.MOST_ITEMS + 1, 50_000_000):
+            huge = replace(offer, terms=offer.terms.with_items(n_items))
+            job = device._session.join()
+            next(job)
+            with pytest.raises(RemoteProtocolError, match="at most 1000000 items and 67108864 bytes"):
+                job.send(Reply(200, wire.encode_offer(huge)))
+        assert not device.has_joined
+
+
+def test_a_catalogue_comes_in_pages_and_must_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody gets more than a page at once; a page that is empty, or of another place, is refused."""
+    monkeypatch.setattr("hushrec.service.rounds.ITEMS_PER_PAGE", 7)
+    with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
+        assert len(wire.decode_catalogue(httpx.get(f"{live.url}/v1/items?first=50").content).ids) == 7
+        assert wire.decode_catalogue(httpx.get(f"{live.url}/v1/items?first=900").content).ids == []
+        device.join(live.url)
+        assert [name for name, _ in device._store.catalogue()] == [f"item-{n}" for n in range(60)]
+        for page in (wire.Catalogue(60, [], []), wire.Catalogue(61, ["x"], ["X"])):
+            job = device._session._refresh_catalogue(61)
+            next(job)
+            with pytest.raises(RemoteProtocolError, match="another part of the catalogue"):
+                job.send(Reply(200, wire.encode_catalogue(page)))
+
+
+def test_a_round_that_the_run_does_not_have_was_not_answered(tmp_path: Path) -> None:
+    """A server cannot make a device charge itself for a billion lost draws."""
+    with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        with pytest.raises(RemoteProtocolError, match="a round that this run does not have"):
+            scripted(device._session, [Reply(204, b"", 7)])
+        assert device._store.get("copied") is None
+
+
+def test_joining_elsewhere_changes_nothing_while_joined(tmp_path: Path) -> None:
+    """A device that refuses to join twice still talks to its own server."""
+    settings = small_settings(rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        with pytest.raises(LocalProtocolError, match="has joined already"):
+            device.join("https://elsewhere.example:1")
+        assert device.server == live.url
+        assert device.step(wait=5) == "answered"
+
+
+def test_a_key_change_that_was_cut_short_is_finished_by_the_next_step(tmp_path: Path) -> None:
+    """Whether or not the server heard of the new key before the device was killed."""
+    with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
+        with new_device(tmp_path / "device") as device:
+            device.join(live.url)
+        for heard in (False, True):
+            with Device(tmp_path / "device") as device:
+                job = device._session.rotate_key()
+                call = next(job)
+                if heard:
+                    assert device._driver()._make(call).status == 204
+                job.close()  # killed here
+            with Device(tmp_path / "device") as device:
+                assert device.step(wait=5) == "answered"
+                assert device._store.get("next_key") is None
+
+
+def test_a_device_waits_no_longer_than_its_connection_does(tmp_path: Path) -> None:
+    """Whatever an app asks for: a longer wait would be refused by the server, or cut off by the device itself."""
+    with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        assert next(device._session.step(wait=600)).request.target == "/v1/round?after=0&wait=45"
+
+
+def test_plain_requests_take_no_proxy_and_encrypted_ones_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain HTTP is for this machine alone, whatever the environment names."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    context = transport.tls_context(None)
+    with bad_server(says("204 No Content")) as url, transport.open_http(url, context, seconds=5) as http:
+        assert http.get("/").status_code == 204
+
+
+# Strangers at the server ---------------------------------------------------------------------------------------
+
+
+def test_a_stranger_cannot_make_the_server_read_a_long_body(tmp_path: Path) -> None:
+    """The only long body is the admin's, and it is not read before the token is seen."""
+    with live_server(tmp_path) as live:
+        target = f"{live.url}/v1/admin/catalogue/items"
+        sent = 0
+
+        def endless_body() -> Iterator[bytes]:
+            nonlocal sent
+            while sent < 1000:
+                sent += 1
+                yield bytes(100_000)
+
+        with suppress(httpx.TransportError):  # the server closes the connection while we are still sending
+            assert kind(httpx.post(target, content=endless_body())) == "not-admin"
+        assert sent < 500
+        for body in (b"{", b'{"ids": []}', b'{"ids": ["a"], "x": 1}'):
+            assert kind(live.admin("POST", "/v1/admin/catalogue/items", content=body)) == "malformed"
+        assert kind(live.admin("POST", "/v1/admin/catalogue/items", content=bytes(10_000_001))) == "too-large"
+        bad = live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["a"], "titles": ["\x1b"]})
+        assert "none of them for control" in bad.json()["detail"]
+
+
+def test_downloads_that_nobody_reads_are_cut_off_and_hold_no_device_up(tmp_path: Path) -> None:
+    """Strangers who ask for the vectors and do not read them get 503 when there is no room, and lose their place."""
+    settings = small_settings(
+        terms={"factors": 50}, rounds={"min_devices": 1}, limits={"waiting_downloads": 2, "body_seconds": 1}
+    )
+    with live_server(tmp_path, settings, n_items=60_000) as live:  # 12 MB: more than the kernel keeps for a connection
+        port = int(live.url.rpartition(":")[2])
+        idle = []
+        for _ in range(2):
+            stranger = socket.socket()
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stranger.connect(("127.0.0.1", port))
+            stranger.sendall(b"GET /v1/vectors HTTP/1.1\r\nHost: x\r\n\r\n")
+            idle.append(stranger)
+        wait_for(lambda: httpx.get(f"{live.url}/v1/vectors").status_code == 503)
+        with RawDevice(live) as device:  # devices have room of their own
+            wait_for(lambda: live.rounds.is_open)
+            assert device.send("GET", "/v1/round").status_code == 200
+        wait_for(lambda: httpx.get(f"{live.url}/v1/vectors").status_code == 200)  # their places are free again
+        for stranger in idle:
+            stranger.close()
+
+
+def test_one_slow_device_does_not_take_the_places_of_the_others(tmp_path: Path) -> None:
+    """A device that begins many answers and ends none is told so; another's answer is taken."""
+    settings = small_settings(limits={"waiting_reports": 6, "body_seconds": 5})
+    with live_server(tmp_path, settings) as live, RawDevice(live) as slow, RawDevice(live) as other:
+        wait_for(lambda: live.rounds.is_open)
+        header = slow.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        head = f"POST /v1/rounds/1/answer HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
+        sockets = [socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) for _ in range(20)]
+        for connection in sockets:
+            connection.sendall(head.encode())
+        wait_for(lambda: slow.answer(make_body()).status_code == 429)
+        assert other.answer(make_body()).status_code == 200
+        for connection in sockets:
+            connection.close()
+
+
+def test_answers_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> None:
+    """All bodies on their way count, by their stated length; a single one is always let in."""
+    settings = small_settings(limits={"waiting_megabytes": 0.0001, "body_seconds": 5})
+    with live_server(tmp_path, settings) as live, RawDevice(live) as slow, RawDevice(live) as other:
+        wait_for(lambda: live.rounds.is_open)
+        header = slow.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        head = f"POST /v1/rounds/1/answer HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) as connection:
+            connection.sendall(head.encode())
+            wait_for(lambda: other.answer(b"xx").status_code == 503)
+        wait_for(lambda: other.answer(make_body()).status_code == 200)
+
+
+def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
+    """It holds reports while a round is open."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        wait_for(lambda: live.rounds.is_open)
+        assert one.answer(make_body()).status_code == 200
+        files = list(tmp_path.glob("server.sqlite*"))
+        assert {path.name for path in files} >= {"server.sqlite", "server.sqlite-wal", "server.sqlite.lock"}
+        assert all(path.stat().st_mode & 0o077 == 0 for path in files)
+
+
+def test_a_mistake_of_the_server_is_a_problem_too_and_says_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An error that we did not foresee is answered in the same form, and logged by its kind."""
+    caplog.set_level("INFO", logger="hushrec")
+    with live_server(tmp_path) as live:
+        monkeypatch.setattr(type(live.rounds), "catalogue_from", lambda *_: 1 / 0)
+        reply = httpx.get(f"{live.url}/v1/items")
+        assert (kind(reply), reply.status_code) == ("internal", 500)
+    assert '{"event": "error", "kind": "ZeroDivisionError"}' in caplog.text

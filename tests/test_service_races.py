@@ -1,0 +1,231 @@
+"""Things that happen at once at the server, things that are cut in two, and how it ends."""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from service_kit import OPEN_SOCKETS, RawDevice, live_server, make_body, wait_for
+from test_service_faults import Clock, join_two, make_rounds
+
+from hushrec import wire
+from hushrec.errors import StorageError
+from hushrec.messages import Enrolment
+from hushrec.service import schema, serving
+from hushrec.service.problems import Refusal
+from hushrec.service.rounds import Rounds
+from hushrec.service.storage import Storage
+from hushrec.signing import DeviceKey, Request, device_id_of
+
+pytestmark = OPEN_SOCKETS
+
+ANSWER = Request("POST", "/v1/rounds/1/answer", make_body(), 1)
+
+
+@contextlib.contextmanager
+def insides(tmp_path: Path) -> Iterator[tuple[Storage, Rounds]]:
+    """A server without a socket."""
+    storage, rounds = make_rounds(tmp_path, Clock(), Clock())
+    yield storage, rounds
+    storage.close()
+
+
+def stored(storage: Storage, query: Any) -> list[Any]:
+    """Rows of the database."""
+    return storage.read(lambda connection: connection.execute(query).all())
+
+
+def test_two_who_open_a_round_at_once_open_one(tmp_path: Path) -> None:
+    """The schedule and the admin may both want to: memory and database stay at the same round."""
+
+    async def scenario(rounds: Rounds) -> None:
+        await join_two(rounds)
+        outcomes = await asyncio.gather(rounds.open_round(), rounds.open_round(), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [type(None), Refusal]
+        await asyncio.gather(rounds.start(), rounds.start())
+        assert rounds.round_number == 1
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(rounds))
+        assert stored(storage, sa.select(schema.run.c.round, schema.run.c.is_open)) == [(1, True)]
+
+
+def test_an_answer_taken_while_the_round_is_being_closed_is_in_its_sum(tmp_path: Path) -> None:
+    """What was let in before the close is stored before it: acknowledged, counted, and gone with the others."""
+
+    async def scenario(rounds: Rounds) -> None:
+        devices = await join_two(rounds)
+        await rounds.open_round()
+        await rounds.answer(devices[0], 2, ANSWER)
+        receipt, _ = await asyncio.gather(rounds.answer(devices[1], 2, ANSWER), rounds.close_round())
+        assert not receipt.repeated
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(rounds))
+        assert stored(storage, sa.select(schema.rounds.c.answers)) == [(2,)]
+        assert stored(storage, sa.select(schema.reports)) == []
+
+
+def test_an_answer_of_a_device_that_is_being_revoked_does_not_stay(tmp_path: Path) -> None:
+    """Whichever of the two the server hears first."""
+
+    async def scenario(rounds: Rounds) -> None:
+        devices = await join_two(rounds)
+        await rounds.open_round()
+        await asyncio.gather(rounds.answer(devices[0], 2, ANSWER), rounds.revoke(devices[0].id))
+        assert rounds.n_answers == 0
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(rounds))
+        assert stored(storage, sa.select(schema.reports)) == []
+
+
+def test_a_revoked_answer_leaves_no_byte_in_the_files(tmp_path: Path) -> None:
+    """It is erased like the answers of a round that closes."""
+    body = make_body(items=(3, 4), size=0.123)
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        wait_for(lambda: live.rounds.is_open)
+        assert one.answer(body).status_code == 200
+
+        def is_on_disk() -> bool:
+            return any(body[-30:] in path.read_bytes() for path in tmp_path.glob("server.sqlite*"))
+
+        assert is_on_disk()
+        assert live.admin("DELETE", f"/v1/admin/devices/{one.name}").status_code == 204
+        assert not is_on_disk()
+
+
+def test_the_same_enrolment_twice_at_once_is_one_device(tmp_path: Path) -> None:
+    """A device that sends again before it was answered is not refused, and not doubled."""
+
+    async def scenario(rounds: Rounds) -> None:
+        key = DeviceKey.generate()
+        enrolment = Enrolment(key.public_key)
+        request = Request("POST", "/v1/devices", wire.encode_enrolment(enrolment))
+        name = device_id_of(key.public_key)
+        signed = [key.sign(request, run_id=rounds.offer.run_id, device=name, nonce=n) for n in (1, 2)]
+        one, two = await asyncio.gather(*(rounds.enrol(enrolment, credentials, request) for credentials in signed))
+        assert one is two
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(rounds))
+        assert len(stored(storage, sa.select(schema.devices.c.id))) == 1
+
+
+def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection to the database broke after the commit: the next try takes up what is stored."""
+
+    async def scenario(storage: Storage, rounds: Rounds) -> None:
+        devices = await join_two(rounds)
+        await rounds.open_round()
+        for device in devices:
+            await rounds.answer(device, 2, ANSWER)
+        write = storage.write
+
+        async def lost(*arguments: Any, **named: Any) -> None:
+            await write(*arguments, **named)
+            raise StorageError("the connection broke.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(storage, "write", lost)
+            with pytest.raises(StorageError):
+                await rounds.close_round()
+        assert rounds.is_open
+        await rounds._advance()
+        assert not rounds.is_open
+        packed = (await write(lambda c: c.execute(sa.select(schema.run.c.item_vectors)))).scalar_one()
+        assert np.array_equal(np.frombuffer(packed), rounds.item_vectors.ravel())
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(storage, rounds))
+        assert stored(storage, sa.select(schema.rounds.c.answers)) == [(2,)]
+
+
+def test_the_schedule_survives_what_nobody_foresaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One failure does not end the opening and closing of rounds for good; it is logged by its kind."""
+    lines: list[dict[str, object]] = []
+    with insides(tmp_path) as (_, rounds):
+        advance, failures = rounds._advance, [ZeroDivisionError(), StorageError("the database cannot be used now.")]
+
+        async def failing() -> float | None:
+            if failures:
+                raise failures.pop()
+            return await advance()
+
+        async def scenario() -> None:
+            await join_two(rounds)
+            schedule = asyncio.create_task(rounds.run_schedule())
+            while not rounds.is_open:
+                await asyncio.sleep(0.001)
+            schedule.cancel()
+
+        monkeypatch.setattr("hushrec.service.rounds.RETRY_SECONDS", 0.001)
+        monkeypatch.setattr(rounds, "_advance", failing)
+        monkeypatch.setattr(rounds._monitor, "log", lambda event, **facts: lines.append({"event": event, **facts}))
+        asyncio.run(asyncio.wait_for(scenario(), 10))
+    reasons = [line["reason"] for line in lines if line["event"] == "round-error"]
+    assert reasons == ["the database cannot be used now.", "ZeroDivisionError"]
+
+
+def test_a_server_that_stops_tells_those_who_wait(tmp_path: Path) -> None:
+    """A device that waits a minute for a round does not hold the end up: it hears that there is none."""
+    heard = []
+    with live_server(tmp_path) as live:
+        device = RawDevice(live)
+
+        def wait() -> None:
+            heard.append(device.send("GET", "/v1/round?wait=60").status_code)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        wait_for(lambda: live.rounds.registry.known(device.name).bucket.tokens < 999.5)
+        started = time.monotonic()
+    waiting.join(timeout=10)
+    device.http.close()
+    assert heard == [204]
+    assert time.monotonic() - started < 5
+
+
+def test_a_self_signed_certificate_is_made_anew_when_it_is_of_no_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Expired, damaged, or for another host; else it stays, because devices trust it."""
+    certificate, _ = serving.self_signed(tmp_path, "127.0.0.1")
+    first = certificate.read_bytes()
+    serving.self_signed(tmp_path, "127.0.0.1")
+    assert certificate.read_bytes() == first
+    serving.self_signed(tmp_path, "films.example")
+    second = certificate.read_bytes()
+    assert second != first
+    certificate.write_bytes(b"nothing")
+    monkeypatch.setattr(serving, "CERTIFICATE_DAYS", 1e-9)
+    serving.self_signed(tmp_path, "films.example")
+    expired = certificate.read_bytes()
+    monkeypatch.undo()
+    serving.self_signed(tmp_path, "films.example")
+    assert len({first, second, expired, certificate.read_bytes()}) == 4
+    assert serving._is_good(certificate, "films.example")
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "", "sqlite://", "sqlite:///:memory:", "mysql://host/name", "postgresql://host:port/x"]
+)
+def test_an_address_that_is_no_database_is_refused(address: str) -> None:
+    """With the two forms that would do."""
+    with pytest.raises(StorageError, match="begins with sqlite:///FILE or postgresql://"):
+        Storage(address)
+
+
+def test_files_that_cannot_hold_a_database_are_refused(tmp_path: Path) -> None:
+    """One sentence each, for a folder that is none and for a file of something else."""
+    (tmp_path / "file").write_text("x" * 5000)
+    with pytest.raises(StorageError, match="folder or file cannot be used"):
+        Storage(f"sqlite:///{tmp_path / 'file' / 'server.sqlite'}")
+    with pytest.raises(StorageError, match="is damaged, or is none"):
+        Storage(f"sqlite:///{tmp_path / 'file'}")
