@@ -48,6 +48,22 @@ def test_the_accuracy_of_the_page_is_that_of_the_record():
     assert not [f"{value:.4f}" for value in rmse.values() if f"{value:.4f}" not in PAGE]
 
 
+def test_the_fleet_of_the_page_is_that_of_the_record():
+    """943 devices over TLS, 100 rounds: the engine's RMSE within 0.006, and what it cost."""
+    fleet = record("service-fleet")
+    assert (fleet["devices"], fleet["rounds"], fleet["transport"]) == (943, 100, "HTTP over TLS, loopback")
+    assert abs(fleet["rmse"] - fleet["engine_rmse"]) <= 0.006
+    service = (ROOT / "docs" / "service.md").read_text("utf-8")
+    for number in (
+        f"{fleet['rmse']:.4f}",
+        f"{fleet['engine_rmse']:.4f}",
+        f"{fleet['seconds_per_round']:.1f} s",
+        f"{fleet['server_cpu_ms_per_report']:.2f} ms",
+    ):
+        assert number in PAGE
+        assert number in service
+
+
 def test_every_script_of_the_page_exists():
     """And so does the one that runs them all."""
     scripts = set(re.findall(r"benchmarks/\w+\.py", PAGE)) | {"benchmarks/run.py"}
