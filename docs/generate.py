@@ -1,15 +1,15 @@
 """Makes what is made in the docs.
 
-That is `docs/cli.md`, README's outputs and plots, the dashboard's words in `docs/privacy.md`, and the pictures of
-`docs/reproduction.md`, from the records. Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do
-`example`, `demo`, `knowledge` and `paper`.
+That is `docs/cli.md`, README's outputs and plots, the dashboard's words in `docs/privacy.md`, the pictures of
+`docs/reproduction.md`, and the tables and pictures of `docs/audit.md`, from the records. Run by `make docs`;
+`python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper` and `audit`.
 """
 
 import contextlib
 import io
+import json
 import os
 import re
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,12 +21,24 @@ import typer
 from hushrec.cli import app
 from hushrec.knowledge import as_markdown
 from hushrec.records import read_records
+from hushrec.report import plots
+from hushrec.report.audits import attack_rows, audit_figures
 from hushrec.report.figures import paper_figures
-from hushrec.report.records import make_study
+from hushrec.report.records import make_study, read_studies
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
 START, END = "<!-- demo output: made by `make docs` -->", "<!-- end of demo output -->"
+AUDITS = DOCS.parent / "experiments" / "records" / "audit"
+AUDIT_COMMANDS = {
+    "ml-100k": "ml-100k",
+    "ml-100k-cap": "ml-100k --protocol sdcf --profile-cap 600",
+    "ml-100k-sweeps": "ml-100k --protocol sdcf --users 30 --sweep noise --sweep budget",
+}
+AUDIT_PICTURES = {
+    "ml-100k": ["sdcf-roc", "sdcf-rounds", "sdcf-selection"],
+    "ml-100k-sweeps": ["sdcf-noise", "sdcf-budget"],
+}
 KNOWS, KNOWS_END = "<!-- knowledge: made by `make docs` -->", "<!-- end of knowledge -->"
 HEAD = """# Command line
 
@@ -95,12 +107,18 @@ def write_example() -> None:
     README.write_text(head + tail, "utf-8")
 
 
+def draw_demo(folder: Path) -> None:
+    """Where every setting of the demo ends, and how it learns, from its runs."""
+    (study,) = read_studies([folder])
+    for name, draw in (("finals", plots.finals), ("curves", plots.curves)):
+        (DOCS / "pictures" / f"demo-{name}.svg").write_text(draw(study), "utf-8")
+
+
 def write_demo() -> None:
     """Writes the demo's output into README.md, and its two plots."""
     with tempfile.TemporaryDirectory() as folder:
         output = demo_output(Path(folder))
-        for plot in ("finals", "curves"):
-            shutil.copy(Path(folder) / "hushrec-demo" / "plots" / f"{plot}.svg", DOCS / "pictures" / f"demo-{plot}.svg")
+        draw_demo(Path(folder) / "hushrec-demo")
     README.write_text(with_output(README.read_text("utf-8"), output), "utf-8")
 
 
@@ -114,6 +132,70 @@ def write_knowledge() -> None:
     """Writes the section of docs/privacy.md."""
     page = DOCS / "privacy.md"
     page.write_text(with_knowledge(page.read_text("utf-8")), "utf-8")
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cell or '–' for cell in line)} |" for line in lines)
+
+
+def sweep_table(points: list[dict[str, float | None]], across: str) -> str:
+    """What was swept from left to right, one line per attack, the test error last."""
+    header = [{"noise": "variance of the noise, times its own", "epsilon_g": "ε_g"}.get(across, across)]
+    header += [f"{point[across]:,g}".replace("1e+06", "1,000,000") for point in points]
+    names = [name for name in points[0] if name not in (across, "rmse", "interval")] + ["rmse"] * ("rmse" in points[0])
+    return table(header, [[name.replace("_", " "), *(_three(point.get(name)) for point in points)] for name in names])
+
+
+def _three(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def audit_tables() -> dict[str, str]:
+    """Every table of docs/audit.md by name, from the records of the audits."""
+    records = {name: json.loads((AUDITS / f"{name}.json").read_text("utf-8")) for name in AUDIT_COMMANDS}
+    run = [
+        [f"`{name}`", f"`hushrec audit {AUDIT_COMMANDS[name]} --plots DIR`", f"{record['seconds']:.0f}"]
+        for name, record in records.items()
+    ]
+    tables = {"commands": table(["record", "command", "seconds"], run)}
+    for name, record in records.items():
+        rows = [[row.target, row.name, row.measure, row.chance, *row.cells] for row in attack_rows(record)]
+        tables[name] = table(["target", "attack", "measure", "chance", *map("`{}`".format, record["worst"])], rows)
+        for curves in record["curves"].values():
+            for kind, across in (("noise", "noise"), ("budget", "epsilon_g"), ("selection", "rounds")):
+                if kind in curves:
+                    tables[f"{name}-{kind}"] = sweep_table(curves[kind], across)
+    return tables
+
+
+def with_tables(page: str) -> str:
+    """docs/audit.md with every table between its two marks."""
+    tables = audit_tables()
+    marked = r"<!-- table (\S+): made by `make docs` -->\n.*?<!-- end of table -->"
+
+    def fresh(found: re.Match[str]) -> str:
+        return f"<!-- table {found[1]}: made by `make docs` -->\n{tables[found[1]]}\n<!-- end of table -->"
+
+    return re.sub(marked, fresh, page, flags=re.DOTALL)
+
+
+def audit_pictures() -> dict[str, str]:
+    """The plots of docs/audit.md by file name, drawn from the records."""
+    drawn = {}
+    for name, wanted in AUDIT_PICTURES.items():
+        figures = audit_figures(json.loads((AUDITS / f"{name}.json").read_text("utf-8")))
+        drawn |= {f"audit-{one}.svg": figures[one][1] for one in wanted}
+    return drawn
+
+
+def write_audit() -> None:
+    """Writes the tables of docs/audit.md, and its pictures."""
+    page = DOCS / "audit.md"
+    page.write_text(with_tables(page.read_text("utf-8")), "utf-8")
+    for name, figure in audit_pictures().items():
+        (DOCS / "pictures" / name).write_text(figure, "utf-8")
 
 
 def write_cli() -> None:
@@ -136,7 +218,7 @@ def write_paper() -> None:
 if __name__ == "__main__":
     made = {
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
-        "paper": write_paper,
+        "paper": write_paper, "audit": write_audit,
     }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()

@@ -152,3 +152,29 @@ def test_a_shell_can_complete_commands(shell: str) -> None:
     asked |= {"COMP_WORDS": "hushrec de", "COMP_CWORD": "1", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=asked, check=False)
     assert "demo" in found.stdout
+
+
+def test_the_tables_and_pictures_of_the_audit_are_made_from_its_records(generator: ModuleType) -> None:
+    """Every number of every table in docs/audit.md, and the lines of its plots, stand in a committed record."""
+    page = (ROOT / "docs" / "audit.md").read_text("utf-8")
+    assert page.count("made by `make docs`") == 1 + len(re.findall("<!-- end of table -->", page))
+    assert generator.with_tables(page) == page
+    for name, figures in generator.audit_pictures().items():
+        assert (ROOT / "docs" / "pictures" / name).read_text("utf-8") == figures, name
+
+
+def test_what_the_audit_must_show_stands_in_its_records(generator: ModuleType) -> None:
+    """At full size: selections keep under their ceiling, what must succeed does."""
+    records = {
+        name: json.loads((generator.AUDITS / f"{name}.json").read_text("utf-8")) for name in generator.AUDIT_COMMANDS
+    }
+    full = records["ml-100k"]
+    assert (full["rounds"], full["users"], list(full["worst"])) == (100, 100, ["plain", "isgld", "sdcf"])
+    for point in full["curves"]["sdcf"]["selection"]:
+        low, high = point["interval"]
+        assert point["with_permanent_bits"] <= point["ceiling"] + (high - low)
+    assert full["curves"]["sdcf"]["selection"][-1]["without"] > 0.99
+    worst = full["worst"]
+    assert worst["plain"]["existence"]["value"] == 1
+    assert worst["sdcf"]["existence"]["value"] > 0.97
+    assert worst["sdcf"]["model"]["value"] > 0.99

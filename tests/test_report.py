@@ -108,7 +108,7 @@ def test_the_table_is_sorted_and_shows_the_bias_model_where_it_lies() -> None:
     rows = study_rows(study)
     assert [row.name for row in rows][:3] == ["plain, not private", "bias model", "sdcf ε_I=4, ε_g=4"]
     assert [row.gap for row in rows[:3]] == ["-0.010", "0.000", "+0.010"]
-    assert rows[2].protects == "which items: ε 8 profile-level, all rounds"
+    assert rows[2].protects == "list of items: ε 8 profile-level, all rounds"
     assert [row.better for row in rows[:3]] == [True, False, False]
 
 

@@ -23,7 +23,7 @@ def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.ran
     """The findings of one attack; empty where it does not apply."""
     if not attack.applies_to(observation):
         return []
-    guess = attack.guess(observation)
+    guess = observation.guessed_by(attack)
     return {"existence": _existence, "value": _value, "model": _model, "metadata": _count}[attack.target](
         attack, observation.protocol.name, guess, truth, rng
     )

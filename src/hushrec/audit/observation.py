@@ -6,6 +6,7 @@ are; nothing of a person but what that person's device sent. `Truth`, in `record
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.special import logit
@@ -98,6 +99,16 @@ class Observation:
         """Every victim's ratings as far as the traces show them; the most expensive step, done once."""
         found = zip(self.traces, self.laws, strict=True)
         return tuple(recover_ratings(one, self.protocol, self.terms, laws) for one, laws in found)
+
+    @cached_property
+    def _guesses(self) -> dict[Any, FloatArray]:
+        return {}
+
+    def guessed_by(self, attack: Any) -> FloatArray:
+        """What an attack makes of it, worked out once: attacks build on each other."""
+        if attack not in self._guesses:
+            self._guesses[attack] = attack.guess(self)
+        return self._guesses[attack]
 
     @cached_property
     def glance(self) -> Crowd:

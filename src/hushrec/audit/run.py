@@ -235,7 +235,7 @@ class Bench:
         curves: dict[str, Any] = {"false_rates": FALSE_RATES.tolist(), "roc": {}, "rounds": []}
         for attack in EXISTENCE:
             if attack.name in ROC_OF and attack.applies_to(observation):
-                curves["roc"][attack.name] = mean_roc(attack.guess(observation), truth.rated).tolist()
+                curves["roc"][attack.name] = mean_roc(observation.guessed_by(attack), truth.rated).tolist()
         for rounds in sorted({1, 3, 10, 30, observation.n_rounds}):
             if rounds <= observation.n_rounds:
                 curves["rounds"].append({"rounds": rounds, **self._early(observation.first_rounds(rounds), truth)})

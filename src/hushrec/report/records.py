@@ -271,7 +271,7 @@ def short_budget(budget: dict[str, Any]) -> str:
     """The budget with its unit in a few words; `unit` has the whole sentence."""
     epsilon = float(budget["epsilon"])
     if "epsilon_p" in budget:
-        return f"which items: ε {epsilon:g} profile-level, all rounds"
+        return f"list of items: ε {epsilon:g} profile-level, all rounds"
     if "clamp" in budget:
         return f"one rating's value: ε {epsilon:g}"
     if epsilon == float("inf"):

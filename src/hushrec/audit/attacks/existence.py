@@ -198,7 +198,7 @@ class WithPopularity:
         return self.base.applies_to(observation)
 
     def guess(self, observation: Observation) -> FloatArray:
-        return self.base.guess(observation) + observation.popularity_odds
+        return observation.guessed_by(self.base) + observation.popularity_odds
 
 
 @dataclass(frozen=True)
@@ -217,7 +217,7 @@ class LikeMinded:
         return self.base.applies_to(observation) and len(observation.crowd) > 1
 
     def guess(self, observation: Observation) -> FloatArray:
-        odds = WithPopularity(self.base).guess(observation)
+        odds = observation.guessed_by(self.base) + observation.popularity_odds
         profiles = np.where(observation.selection_counts > 0, expit(odds), 0.0)
         return np.asarray(odds + np.log(observation.glance.likely_for(profiles)))
 
@@ -238,7 +238,7 @@ class NeverReported:
         return isinstance(observation.protocol, Sdcf) and self.base.applies_to(observation)
 
     def guess(self, observation: Observation) -> FloatArray:
-        return np.where(observation.selection_counts > 0, np.nan, self.base.guess(observation))
+        return np.where(observation.selection_counts > 0, np.nan, observation.guessed_by(self.base))
 
 
 EXISTENCE: tuple[Attack, ...] = (
