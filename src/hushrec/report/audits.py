@@ -37,16 +37,17 @@ HOW_TO_READ = (
 
 
 def audit_sections(record: Record) -> list[Section]:
-    """Protocol by target with the most successful attack on each, and every attack with its claim below."""
+    """Protocol by target with the most successful attack on each, every attack, and the claim that each tests."""
     protocols = list(record["worst"])
     worst = [
         [TARGETS[target], *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols)]
         for target in TARGETS
     ]
-    rows, before = [], ""
+    rows, claims, before = [], {}, ""
     for row in attack_rows(record):
         target = "" if row.target == before else TARGETS[row.target]
-        rows.append([target, row.name, row.measure, row.chance, *map(_unbroken, row.cells), row.claim])
+        rows.append([target, row.name, row.measure, row.chance, *map(_unbroken, row.cells)])
+        claims[row.name] = row.claim
         before = row.target
     facts = f"{record['dataset']}, {record['model']}, {record['rounds']} rounds, {record['users']} people"
     return [
@@ -54,9 +55,10 @@ def audit_sections(record: Record) -> list[Section]:
         Section(
             "Every attack",
             [HOW_TO_READ],
-            ["target", "attack", "measure", "chance", *protocols, "claim"],
+            ["target", "attack", "measure", "chance", *protocols],
             rows,
         ),
+        Section("What they test", [], ["attack", "claim"], [list(pair) for pair in claims.items()]),
     ]
 
 
