@@ -20,6 +20,7 @@ from hushrec.audit.own_uploads import read_uploads
 from hushrec.cli.device import ui
 from hushrec.device import session
 from hushrec.device import ui as device_ui
+from hushrec.device.inference import compare
 from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
 from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.device.view import View, likeness_between
@@ -257,6 +258,26 @@ def test_the_page_is_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("uvicorn.Server.run", lambda _, sockets: bound.extend(one.getsockname()[0] for one in sockets))
     ui(port=0, store=tmp_path / "device")
     assert bound == ["127.0.0.1"]
+
+
+def test_attacks_are_held_against_the_truth() -> None:
+    """By hand: of four items seen two are called rated, one is, with its rating; the direction is the true one."""
+
+    class Said:
+        direction = np.array([0.0, 1.0])
+        items = np.array([1, 3, 5, 7])
+        beliefs = np.array([0.9, 0.8, 0.1, 0.0])
+        ratings = np.array([4.0, 2.0, 5.0, 1.0])
+
+    vectors = np.column_stack([np.arange(30.0), np.arange(30.0)[::-1]])  # along one axis the best are the other's worst
+    found = compare(Said(), np.array([0.0, 2.0]), vectors, {1: 4.0, 8: 3.0})
+    assert (found.cosine, found.same_top) == (1.0, 10)
+    assert (found.n_seen, found.n_believed, found.n_right, found.n_exact) == (4, 2, 1, 1)
+    away = compare(Said(), np.array([2.0, 0.0]), vectors, {1: 5.0, 8: 3.0})
+    assert (away.cosine, away.same_top, away.n_exact) == (0.0, 0, 0)
+    assert 0 <= away.public_top <= 10
+    taste = np.random.default_rng(1).normal((3.0, 0.0), size=(200, 2))
+    assert compare(Said(), np.array([1.0, 0.0]), taste, {}).public_top > 5  # V w is nearly constant along the mean
 
 
 def test_reasons_are_those_of_explain(rng: np.random.Generator) -> None:

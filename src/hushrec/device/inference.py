@@ -44,6 +44,7 @@ class Comparison:
 
     cosine: float  # between the guessed and the true direction of taste
     same_top: int  # of the person's SHOWN best unrated items, how many are among the server's guess
+    public_top: int  # the same for what anybody can guess from the public item vectors, without any upload
     n_seen: int  # items reported in these rounds
     n_believed: int  # of them, those that the server would call rated
     n_right: int  # of those, the ones that are
@@ -53,18 +54,25 @@ class Comparison:
 def compare(reading: Reading, user_vector: FloatArray, item_vectors: FloatArray, rated: dict[int, float]) -> Comparison:
     """Holds what the attacks say against what only this device knows; `rated` is on the scale 1 to 5."""
     norm = float(np.linalg.norm(user_vector))
-    best = [_best(item_vectors @ direction, rated) for direction in (user_vector, reading.direction)]
+    directions = (user_vector, reading.direction, _public_direction(item_vectors))
+    best, guess, public = (_best(item_vectors @ direction, rated) for direction in directions)
     believed = reading.items[reading.beliefs > BELIEVED].tolist()
     guessed = dict(zip(reading.items.tolist(), reading.ratings.tolist(), strict=True))
     right = [item for item in believed if item in rated]
     return Comparison(
         cosine=abs(float(reading.direction @ user_vector)) / norm if norm else 0.0,
-        same_top=len(best[0] & best[1]),
+        same_top=len(best & guess),
+        public_top=len(best & public),
         n_seen=len(reading.items),
         n_believed=len(believed),
         n_right=len(right),
         n_exact=sum(abs(guessed[item] - rated[item]) < 0.5 for item in right),
     )
+
+
+def _public_direction(item_vectors: FloatArray) -> FloatArray:
+    """What everybody likes: w with V w nearest to one constant, (VᵀV) w = Vᵀ1."""
+    return np.asarray(np.linalg.lstsq(item_vectors.T @ item_vectors, item_vectors.sum(axis=0))[0])
 
 
 def _best(scores: FloatArray, rated: Collection[int]) -> set[int]:

@@ -217,7 +217,7 @@ async function showSent() {
   say("#sent-words", `Round ${count(last.round)}: ${plural(last.rows.length, "item", "items")} with ${count(numbers)} numbers, ${count(last.bytes)} bytes.${last.waiting ? " Still waiting to be sent." : ""} Chance chose the items; you rated ${count(yours)} of them.`);
   say("#sent-from", last.n_uploads === 1 ? "What a server can read off it" : `What a server can read off your last ${count(last.n_uploads)} reports`);
   items("#sent-read", [
-    `Your taste: its guess lies along the true direction with a cosine of ${last.cosine.toFixed(2)} (1 is exact). Of your ${last.of_top} best recommendations it would name ${last.same_top}.`,
+    `Your taste: its guess lies along the true direction with a cosine of ${last.cosine.toFixed(2)} (1 is exact). Of your ${last.of_top} best recommendations it would name ${last.same_top}; anybody, without a report of yours, ${last.public_top}.`,
     `Which items you rated: of ${plural(last.n_seen, "item", "items")} seen it would call ${last.n_believed} rated, and be right about ${last.n_right}. You rated ${last.n_rated}.`,
     `Your ratings: of those ${last.n_right} it would know ${last.n_exact} exactly.`,
     "Found here, by running the audit’s attacks on your own reports. A server that keeps more of them, knows what is popular, or cheats, knows more.",
