@@ -121,4 +121,5 @@ def shoot(page: Any, name: str) -> None:
     """A picture for the docs, when they are asked for."""
     if DRAWING:
         drawn = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
-        drawn.quantize(96, dither=Image.Dither.NONE).save(PICTURES / f"{name}.png", optimize=True)
+        few = drawn.quantize(40, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)  # rare colours stay
+        few.save(PICTURES / f"{name}.png", optimize=True)
