@@ -22,6 +22,8 @@ from browser_kit import (
 )
 from service_kit import OPEN_SOCKETS, Live, live_server, new_device, play, small_settings
 
+from hushrec.service import dashboard
+
 pytestmark = OPEN_SOCKETS
 WORDS = ["Silent Harbour", "Golden Orchard", "Hidden Letters", "Frozen River", "Paper Mirror", "Electric Island"]
 
@@ -149,8 +151,9 @@ def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> Non
     assert page.complaints == []
 
 
-def test_trouble_is_named(browser: Any, tmp_path: Path) -> None:
+def test_trouble_is_named(browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A round that nobody answers in time, then one that most devices missed: the page says so, and is calm before."""
+    monkeypatch.setattr(dashboard, "BEAT_SECONDS", 0.5)
     settings = small_settings(rounds={"min_devices": 3, "deadline_seconds": 0.2})
     with live_server(tmp_path, settings) as live, contextlib.ExitStack() as stack:
         page = open_page(browser, live.url)
