@@ -220,6 +220,24 @@ def test_another_open_page_keeps_nothing_after_forgetting(browser: Any, tmp_path
             assert page.complaints == []
 
 
+def test_half_stars_and_ratings_between_them_are_shown(browser: Any, tmp_path: Path) -> None:
+    """A scale from 0.5 to 5 has ten stars; an imported 3.3 lights the nearest, and stays 3.3 until it is changed."""
+    with (
+        live_server(tmp_path) as live,
+        Device.create(tmp_path / "mine", scale=(0.5, 5.0)) as device,
+        shown(device) as address,
+    ):
+        device.add_rating("item-1", 3.3)
+        device.join(live.url)
+        page = open_page(browser, address)
+        page.click("#own-head")
+        page.wait_for_selector("#ratings li")
+        assert page.locator("#ratings input").count() == 10
+        assert page.locator("#ratings input:checked").get_attribute("value") == "3.5"
+        assert device._store.ratings() == {"item-1": 3.3}
+        assert page.complaints == []
+
+
 def test_a_page_without_the_token_shows_nothing(browser: Any, tmp_path: Path) -> None:
     """Opened without what the command printed, the page says what to do, and no rating is in it."""
     with new_device(tmp_path / "mine") as device, shown(device) as address:
