@@ -32,6 +32,8 @@ START, END = "<!-- demo output: made by `make docs` -->", "<!-- end of demo outp
 AUDITS = DOCS.parent / "experiments" / "records" / "audit"
 AUDIT_COMMANDS = {
     "ml-100k": "ml-100k",
+    "ml-1m": "ml-1m",
+    "ml-100k-bpr": "ml-100k --model bpr",
     "ml-100k-cap": "ml-100k --protocol sdcf --profile-cap 600",
     "ml-100k-sweeps": "ml-100k --protocol sdcf --users 30 --sweep noise --sweep budget",
 }

@@ -282,8 +282,9 @@ def test_the_user_vector_is_read_off_an_upload(model, protocol, attack, rng):
 def test_what_is_public_tells_less_of_a_person_than_their_uploads(model, protocol, rng):
     """One direction for everybody, from the item vectors alone; no message changes it."""
     _, observation, truth, _ = watched(model, protocol)
-    public, upload = (judge(attack, observation, truth, rng=rng)[0].value for attack in MODEL[:2])
-    assert public < upload
+    public, upload = (judge(attack, observation, truth, rng=rng)[0] for attack in MODEL[:2])
+    assert 0.5 * public.chance < public.value < upload.value
+    assert (np.einsum("ij,ij->i", MODEL[0].guess(observation), truth.user_vectors) > 0).mean() > 0.8
     silent = replace(observation, uploads=tuple((None,) * observation.n_rounds for _ in observation.uploads))
     assert (MODEL[0].guess(silent) == MODEL[0].guess(observation)).all()
 
@@ -358,6 +359,16 @@ def test_timing_tells_what_it_is_made_from(rng):
     area, correlation = judge(FinishTiming(), alike, truth, rng=rng)
     assert area.auc == 0.5
     assert correlation.value == 0
+
+
+def test_the_length_of_an_upload_by_chance_is_no_part_of_the_time(rng):
+    """`sdcf`: a second for every item reported and one for every item rated: the latter are told all the same."""
+    _, observation, truth, _ = watched("mf", "sdcf", open_wide=False)
+    lengths = np.array([[0 if one is None else len(one.items) for one in uploads] for uploads in observation.uploads])
+    timed = replace(observation, finish_seconds=lengths + 1.0 * truth.counts[:, None])
+    area, correlation = judge(FinishTiming(), timed, truth, rng=rng)
+    assert area.auc == 1
+    assert correlation.value > 0.99
 
 
 @pytest.mark.parametrize(("model", "protocol"), RUNS)

@@ -66,10 +66,11 @@ class Observation:
 
     @cached_property
     def public_direction(self) -> FloatArray:
-        """What everybody likes: scores nearest to the middle of the scale; one-class, to the items' popularity."""
+        """What everybody likes: scores nearest to the middle of the scale; one-class, in the order of popularity."""
         table = self.announcements[-1].item_vectors.astype(np.float64)
-        known = self.popularity_odds if self.terms.model == "bpr" else np.full(len(table), (LOWEST + HIGHEST) / 2)
-        return likely_direction(table, known)
+        if self.terms.model == "bpr":  # scores count beside each other alone
+            return likely_direction(table - table.mean(axis=0), self.popularity_odds - self.popularity_odds.mean())
+        return likely_direction(table, np.full(len(table), (LOWEST + HIGHEST) / 2))
 
     @cached_property
     def pooled_directions(self) -> FloatArray:

@@ -50,7 +50,7 @@ class CountFromValues:
 
 @dataclass(frozen=True)
 class FinishTiming:
-    """Time from the announcement to "finished", less what the length of the upload explains, in a quiet round.
+    """Time from the announcement to "finished" in a quiet round, less what an upload's length by chance explains.
 
     A device computes an error for every rated item, reported or not; how much longer a longer upload takes is told
     by the rounds of each person among themselves.
@@ -70,7 +70,8 @@ class FinishTiming:
         length_turns = lengths - lengths.mean(axis=1, keepdims=True)
         turns = seconds - np.median(seconds, axis=1, keepdims=True)
         per_item = float((length_turns * turns).sum() / max(float((length_turns**2).sum()), 1.0))
-        return np.asarray(np.quantile(seconds - max(per_item, 0.0) * lengths, 0.25, axis=1))
+        by_chance = isinstance(observation.protocol, Sdcf)  # else the length tells what is asked, as the time does
+        return np.asarray(np.quantile(seconds - by_chance * max(per_item, 0.0) * lengths, 0.25, axis=1))
 
 
 METADATA: tuple[Attack, ...] = (CountFromSelections(), CountFromValues())
