@@ -10,12 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from PIL import Image
+from service_kit import N_ITEMS
 
 from hushrec.data import load
-from hushrec.service.schema import items
-from hushrec.service.storage import Storage
 
 ROOT = Path(__file__).parents[1]
 PICTURES = ROOT / "docs" / "pictures"
@@ -108,13 +106,11 @@ def check_for_everyone(page: Any, name: str) -> None:
     assert violations(page) == []
 
 
-def name_items(storage: Storage) -> None:
-    """Gives the kit's items titles that are pleasant to look at."""
+def pleasant_titles() -> list[str]:
+    """Titles for the kit's items that are good to look at."""
     titles = load("synthetic").titles
     assert titles is not None
-    named = [{"at": n, "name": title} for n, title in enumerate(titles)]
-    change = items.update().where(items.c.position == sa.bindparam("at")).values(title=sa.bindparam("name"))
-    storage.read(lambda connection: connection.execute(change, named))
+    return list(titles[:N_ITEMS])
 
 
 def shoot(page: Any, name: str) -> None:

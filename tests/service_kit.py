@@ -76,13 +76,14 @@ def live_server(
     n_items: int = N_ITEMS,
     admin_token: str | None = None,
     port: int = 0,
+    titles: list[str] | None = None,
     **clocks: Any,
 ) -> Iterator[Live]:
     """Serves until the block ends."""
     settings = small_settings() if settings is None else settings
     ids = [f"item-{n}" for n in range(n_items)]
     storage = Storage(database or f"sqlite:///{folder / 'server.sqlite'}")
-    token = prepare_run(storage, settings.terms, ids, [name.title() for name in ids])
+    token = prepare_run(storage, settings.terms, ids, titles or [name.title() for name in ids])
     monitor = Monitor()
     rounds = Rounds(storage, settings, monitor, **clocks)
     certificate = serving.self_signed(folder, "127.0.0.1") if tls else None

@@ -15,9 +15,9 @@ from browser_kit import (
     LOOKS,
     check_for_everyone,
     free_port,
-    name_items,
     open_browser,
     open_page,
+    pleasant_titles,
     violations,
 )
 from service_kit import OPEN_SOCKETS, Live, live_server, new_device, play, small_settings
@@ -172,8 +172,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """A server whose run is over."""
     folder = tmp_path_factory.mktemp("watched")
     settings = small_settings(terms={"rounds": 40 if DRAWING else 4})
-    with live_server(folder, settings) as live, contextlib.ExitStack() as stack:
-        name_items(live.storage)
+    with live_server(folder, settings, titles=pleasant_titles()) as live, contextlib.ExitStack() as stack:
         count = 8 if DRAWING else 2
         devices = [stack.enter_context(new_device(folder / f"device-{n}", seed=n)) for n in range(count)]
         for device in devices:

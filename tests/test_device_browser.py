@@ -15,17 +15,16 @@ from browser_kit import (
     LOOKS,
     check_for_everyone,
     free_port,
-    name_items,
     open_browser,
     open_page,
+    pleasant_titles,
     violations,
 )
-from service_kit import OPEN_SOCKETS, live_server, new_device, play, small_settings
+from service_kit import N_ITEMS, OPEN_SOCKETS, live_server, new_device, play, small_settings
 
 from hushrec import Device
 from hushrec.audit.own_uploads import read_uploads
 from hushrec.device.ui import Page, make_ui
-from hushrec.service.schema import items
 
 pytestmark = OPEN_SOCKETS
 
@@ -153,9 +152,11 @@ def test_what_is_read_or_has_the_focus_stays(browser: Any, tmp_path: Path) -> No
     settings = small_settings(
         terms={"rounds": 10_000, "factors": 8, "reports_per_client": 10}, rounds={"min_devices": 1}
     )
-    with live_server(tmp_path, settings) as live, contextlib.ExitStack() as stack:
-        hostile = "<img src=x onerror=alert(1)>"
-        live.storage.read(lambda connection: connection.execute(items.update().values(title=hostile)))
+    hostile = "<img src=x onerror=alert(1)>"
+    with (
+        live_server(tmp_path, settings, titles=[hostile] * N_ITEMS) as live,
+        contextlib.ExitStack() as stack,
+    ):
         device = stack.enter_context(new_device(tmp_path / "mine"))
         device.join(live.url)
         page = open_page(browser, stack.enter_context(shown(device)))
@@ -251,8 +252,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The page of a device whose run is over."""
     folder = tmp_path_factory.mktemp("trained")
     settings = small_settings(terms={"rounds": 40 if DRAWING else 4, "factors": 6, "reports_per_client": 10})
-    with live_server(folder, settings) as live, contextlib.ExitStack() as stack:
-        name_items(live.storage)
+    with live_server(folder, settings, titles=pleasant_titles()) as live, contextlib.ExitStack() as stack:
         count = 8 if DRAWING else 2
         devices = [stack.enter_context(new_device(folder / f"device-{n}", seed=n)) for n in range(count)]
         for device in devices:
