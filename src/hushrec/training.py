@@ -21,7 +21,7 @@ from hushrec.data.ratings import Ratings
 from hushrec.data.side import side_columns
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
-from hushrec.engines import Remark, default_engine, make_engine
+from hushrec.engines import DEFAULT_ENGINE, Remark, make_engine
 from hushrec.errors import HushrecError, LocalProtocolError, ParameterError, RunError
 from hushrec.models import MODELS, Model, make_model
 from hushrec.models.fm import FactorizationMachine
@@ -63,7 +63,7 @@ class Settings:
     """Everything that defines a run besides its data. An option that model or protocol does not use is refused.
 
     None means the default of the protocol in force: ε 4 for `isgld`; ε_I 4, ε_P 2 ε_I, ε_g 4 for `sdcf`; or of the
-    model: see `DEFAULT_FACTORS`, `DEFAULT_STEP`, `default_engine`. `at_least` is the lowest rating that counts as an
+    model: see `DEFAULT_FACTORS`, `DEFAULT_STEP`. `at_least` is the lowest rating that counts as an
     action (`bpr`); `order` (2 or 3) and `attributes` (names, or "none"; all unless given) shape `fm`. With `patience`
     a fifth of the training part is kept for validation, and training stops when that has not improved for so
     many rounds.
@@ -121,7 +121,7 @@ class Settings:
     @property
     def chosen_engine(self) -> str:
         """How the rounds are computed."""
-        return default_engine(self.model) if self.engine is None else self.engine
+        return DEFAULT_ENGINE if self.engine is None else self.engine
 
     def make_model(self, ratings: Ratings) -> Model:
         """The model, with the public attributes of the items if it uses them."""

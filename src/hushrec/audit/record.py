@@ -7,9 +7,8 @@ import numpy as np
 
 from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.statistics import BoolArray
-from hushrec.engines import CPU_MODELS, Engine
+from hushrec.engines import Engine
 from hushrec.engines.cpu import CpuEngine
-from hushrec.engines.reference import ReferenceEngine
 from hushrec.messages import GradientReport, ItemVectors
 from hushrec.problem import Problem
 from hushrec.randomness import FloatArray, IntArray
@@ -38,11 +37,10 @@ def record(
     problem: Problem, victims: IntArray, crowd: IntArray, popularity: FloatArray
 ) -> tuple[Observation, Truth, Engine]:
     """Trains to the last round of the terms; keeps all uploads of the victims and the last few of the crowd."""
-    play = _play_cpu if problem.model.name in CPU_MODELS else _play_reference
     announcements: list[ItemVectors] = []
     reports: list[list[Upload]] = []
     late: list[list[Upload]] = []
-    for played, (announcement, sent) in play(problem, victims, crowd):
+    for played, (announcement, sent) in _play(problem, victims, crowd):
         engine = played
         announcements.append(announcement)
         reports.append([sent.get(int(user)) for user in victims])
@@ -57,22 +55,7 @@ def record(
     return observation, truth_of(problem, victims, engine), engine
 
 
-def _play_reference(problem: Problem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[Engine, Round]]:
-    """Every message of every client, opened on its way to the server."""
-    engine = ReferenceEngine(problem)
-    for _ in range(problem.terms.max_rounds):
-        sent: dict[int, Upload] = {}
-        announcement = engine.server.start_round()
-        for user, client in engine.clients.items():
-            for message in client.answer(announcement):
-                engine.server.receive(user, message)
-                if isinstance(message, GradientReport):
-                    sent[user] = narrow(message)
-        engine.server.publish()
-        yield engine, (narrow_vectors(announcement), sent)
-
-
-def _play_cpu(problem: Problem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[Engine, Round]]:
+def _play(problem: Problem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[Engine, Round]]:
     """The same from the engine that plays all clients at once; it writes out the reports of those asked for."""
     engine = CpuEngine(problem, record_users=[int(user) for user in victims])
     for round_number in range(1, problem.terms.max_rounds + 1):

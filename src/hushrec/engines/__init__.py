@@ -11,7 +11,7 @@ from hushrec.problem import Problem
 from hushrec.randomness import FloatArray
 
 Remark = Callable[[str], None]
-CPU_MODELS = ("mf", "bpr", "fm")
+DEFAULT_ENGINE = "cpu"
 
 State = dict[str, npt.NDArray[np.generic]]
 
@@ -48,11 +48,6 @@ class Engine(Protocol):
 
     def restore(self, state: State) -> None:
         """Continues from a state, bit for bit as if there had been no interruption."""
-
-
-def default_engine(model: str) -> str:
-    """The fastest engine that knows the model."""
-    return "cpu" if model in CPU_MODELS else "reference"
 
 
 def make_engine(name: str, problem: Problem, *, remark: Remark | None = None) -> Engine:

@@ -21,7 +21,7 @@ from numba.core import event
 
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
 from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
-from hushrec.engines import CPU_MODELS, Remark, State, cpu_kernels, cpu_pairs
+from hushrec.engines import Remark, State, cpu_kernels, cpu_pairs
 from hushrec.engines.cpu_kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
 from hushrec.engines.cpu_pairs import Pairing
 from hushrec.engines.philox import Stream, make_stream
@@ -77,8 +77,6 @@ class CpuEngine:
         dtype: npt.DTypeLike = np.float32,
         remark: Remark | None = None,
     ) -> None:
-        if problem.model.name not in CPU_MODELS:
-            raise ParameterError(f"engine cpu learns {', '.join(CPU_MODELS)}, got {problem.model.name}. Use reference.")
         self.problem = problem
         self.recorded: list[dict[int, GradientReport]] = []
         self._record_users = _checked_users(problem, record_users)
