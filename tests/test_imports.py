@@ -12,7 +12,17 @@ PACKAGE = Path(hushrec.__file__).parent
 _BASE = {"errors", "randomness"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
-_SIMULATION = _PARTIES | {"problem", "statement", "engines", "data", "evaluate", "runs", "tasks", "checkpoints"}
+_SIMULATION = _PARTIES | {
+    "problem",
+    "statement",
+    "engines",
+    "data",
+    "evaluate",
+    "files",
+    "runs",
+    "tasks",
+    "checkpoints",
+}
 
 # Which parts of hushrec each part may import. `hushrec` is the package's own __init__.
 ALLOWED: dict[str, set[str]] = {
@@ -34,8 +44,9 @@ ALLOWED: dict[str, set[str]] = {
     "engines": _PARTIES | {"problem"},
     "data": _BASE,
     "evaluate": _BASE,
-    "checkpoints": _BASE,
-    "runs": _PARTS | {"protocols", "data", "evaluate"},
+    "files": {"errors"},
+    "checkpoints": _BASE | {"protocols", "files"},
+    "runs": _PARTS | {"protocols", "data", "evaluate", "files"},
     "tasks": _BASE | {"models", "data", "evaluate"},
     "training": _SIMULATION,
     "audit": _SIMULATION | {"training"},
@@ -62,6 +73,7 @@ _EDGES = {
     "device",
     "pages",
     "records",
+    "files",
     "runs",
     "checkpoints",
     "cli",

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.errors import RunError
+from hushrec.files import replacing
 from hushrec.protocols import Isgld, Plain, Sdcf
-from hushrec.runs import replacing
 
 FORMAT = b"hushrec checkpoint 2"  # a change of draws changes it too: what was begun with others cannot go on
 

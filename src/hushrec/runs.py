@@ -6,17 +6,15 @@ private to its owner (mode 0700), because this is a simulation in which one part
 """
 
 import json
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from hushrec.errors import ParameterError, RunError
+from hushrec.files import check_free, replacing
 from hushrec.models import Model, make_model
 from hushrec.randomness import FloatArray, IntArray
 
@@ -132,49 +130,6 @@ def likeness(vectors: FloatArray, item: int) -> FloatArray:
     norms = np.linalg.norm(centred, axis=1)
     unit = centred / np.where(norms > 0, norms, 1)[:, None]
     return np.asarray(unit @ unit[item])
-
-
-def check_free(folder: str | Path) -> None:
-    """Makes a folder that is private to its owner; refuses one that already holds something or cannot be made."""
-    path = Path(folder)
-    try:
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise RunError(f"{path} must be a new or empty folder. Choose another --out, or remove it first.")
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.chmod(0o700)
-    except OSError as error:
-        raise RunError(f"{path} cannot be made a run folder ({type(error).__name__}). Choose another --out.") from None
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write beside `path`, which takes its place when it is whole and on the disk; else nothing changes."""
-    temporary = path.with_suffix(".part")
-    try:
-        with temporary.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        reason = error.strerror or type(error).__name__
-        raise RunError(f"{path} cannot be written ({reason}). What was kept before is still there.") from None
-
-
-@contextmanager
-def reserved(folder: str | Path) -> Iterator[None]:
-    """Keeps a run folder to this process; the operating system gives it back when the process ends, however it does."""
-    import fcntl
-
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise RunError(f"{folder} is in use by another run. Choose another --out.") from None
-    finally:
-        os.close(handle)
 
 
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:

@@ -23,11 +23,12 @@ from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
 from hushrec.engines import DEFAULT_ENGINE, Remark, make_engine
 from hushrec.errors import HushrecError, LocalProtocolError, ParameterError, RunError
+from hushrec.files import check_free, reserved
 from hushrec.models import MODELS, Model, make_model
 from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem, make_problem
 from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
-from hushrec.runs import Result, check_free, reserved, save, to_json
+from hushrec.runs import Result, save, to_json
 from hushrec.statement import budget_statement
 from hushrec.tasks import Task, ranking_task, rating_task
 

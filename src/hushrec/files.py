@@ -1,0 +1,52 @@
+"""Run folders and the files in them: private to their owner, written whole, and used by one run at a time."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from hushrec.errors import RunError
+
+
+def check_free(folder: str | Path) -> None:
+    """Makes a folder that is private to its owner; refuses one that already holds something or cannot be made."""
+    path = Path(folder)
+    try:
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise RunError(f"{path} must be a new or empty folder. Choose another --out, or remove it first.")
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as error:
+        raise RunError(f"{path} cannot be made a run folder ({type(error).__name__}). Choose another --out.") from None
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write beside `path`, which takes its place when it is whole and on the disk; else nothing changes."""
+    temporary = path.with_suffix(".part")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        reason = error.strerror or type(error).__name__
+        raise RunError(f"{path} cannot be written ({reason}). What was kept before is still there.") from None
+
+
+@contextmanager
+def reserved(folder: str | Path) -> Iterator[None]:
+    """Keeps a run folder to this process; the operating system gives it back when the process ends, however it does."""
+    import fcntl
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise RunError(f"{folder} is in use by another run. Choose another --out.") from None
+    finally:
+        os.close(handle)
