@@ -4,7 +4,8 @@
 
 The server is a process of its own; the load comes from this one, on the same machine: signed requests with reports
 of 20 kB (98 items of 50 factors), prepared before the clock starts, over connections that are kept open. First as
-fast as the server answers (closed loop), then at twice that rate whether it answers or not (open loop).
+fast as the server answers (closed loop), in several turns of which the fastest counts, because others may use the
+machine; then at twice that rate whether it answers or not (open loop).
 """
 
 import argparse
@@ -183,7 +184,7 @@ def cpu_seconds(pid: int) -> float:
 
 
 async def measure(
-    port: int, ca: Path | None, n_devices: int, rounds: int, pid: int, connections: int
+    port: int, ca: Path | None, n_devices: int, rounds: int, turns: int, pid: int, connections: int
 ) -> dict[str, object]:
     """Enrols devices, then loads the server in both ways."""
     context = None if ca is None else ssl.create_default_context(cafile=ca)
@@ -205,20 +206,25 @@ async def measure(
         body = wire.encode_enrolment(Enrolment(sender.key.public_key))
         assert await load.send(sender.request("POST", "/v1/devices", body, 0, run_id)) == 201
     _, number = await load.closed_loop(1, 0)  # warm
-    load.latencies.clear()
-    load.statuses.clear()
-    before = cpu_seconds(pid)
-    seconds, number = await load.closed_loop(rounds, number)
-    used = cpu_seconds(pid) - before
     reports = n_devices * rounds
-    rate = reports / seconds
-    closed = {
-        "reports": reports,
-        "reports_per_second": round(rate, 1),
-        "connections": connections,
-        "server_cpu_ms_per_report": round(1000 * used / reports, 3),
-        **load.percentiles(),
-    }
+    found = []
+    for _ in range(turns):
+        load.latencies.clear()
+        before = cpu_seconds(pid)
+        seconds, number = await load.closed_loop(rounds, number)
+        used = cpu_seconds(pid) - before
+        found.append(
+            {
+                "reports": reports,
+                "reports_per_second": round(reports / seconds, 1),
+                "connections": connections,
+                "server_cpu_ms_per_report": round(1000 * used / reports, 3),
+                **load.percentiles(),
+            }
+        )
+    rates = [float(turn["reports_per_second"]) for turn in found]
+    rate = max(rates)
+    closed = found[rates.index(rate)] | {"reports_per_second_of_each_turn": rates}
     load.latencies.clear()
     load.statuses.clear()
     await load.connect(4 * connections)
@@ -241,7 +247,8 @@ def main() -> None:
     """Starts the server, loads it, prints and keeps the record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--devices", type=int, default=943)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=8)
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--port", type=int, default=8471)
     parser.add_argument("--tls", action="store_true")
@@ -266,7 +273,15 @@ def main() -> None:
                 wait_until_served(options.port, server)
                 ca = place / "certificate.pem" if options.tls else None
                 found = asyncio.run(
-                    measure(options.port, ca, options.devices, options.rounds, server.pid, options.connections)
+                    measure(
+                        options.port,
+                        ca,
+                        options.devices,
+                        options.rounds,
+                        options.turns,
+                        server.pid,
+                        options.connections,
+                    )
                 )
             finally:
                 server.terminate()
