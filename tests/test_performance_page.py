@@ -48,6 +48,22 @@ def test_the_accuracy_of_the_page_is_that_of_the_record():
     assert not [f"{value:.4f}" for value in rmse.values() if f"{value:.4f}" not in PAGE]
 
 
+@pytest.mark.parametrize("name", ["service-load", "service-load-tls", "service-load-before-limits"])
+def test_the_load_of_the_page_is_that_of_the_record(name):
+    """Reports of 20 kB: how many a second, how long each waits, and twice the load, after which none is missing."""
+    load = record(name)
+    closed, doubled = load["closed_loop"], load["twice_the_load"]
+    assert load["report_bytes"] >= 20_000
+    assert doubled["acknowledged_in_the_end"] == doubled["reports"]
+    for text in (
+        f"{closed['reports_per_second']:.0f}",
+        f"{closed['p50_ms']:.0f}, {closed['p90_ms']:.0f}, {closed['p99_ms']:.0f} ms",
+        f"{closed['server_cpu_ms_per_report']:.2f} ms",
+        f"{doubled['durable_per_second']:.0f}; {doubled['p50_ms']:.0f}, {doubled['p99_ms']:.0f} ms",
+    ):
+        assert text in PAGE
+
+
 def test_the_fleet_of_the_page_is_that_of_the_record():
     """943 devices over TLS, 100 rounds: the engine's RMSE within 0.006, and what it cost."""
     fleet = record("service-fleet")
