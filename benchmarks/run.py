@@ -25,6 +25,7 @@ def main() -> None:
         ["bpr.py", *peer],
         ["memory.py"],
         ["accuracy.py"],
+        ["audit.py"],
         ["scaling.py", "--largest", "1e8"],
     ):
         print(f"== {script}", flush=True)

@@ -268,7 +268,7 @@ def ui(
     from hushrec.device.ui import Page, make_ui
     from hushrec.errors import ParameterError
 
-    with Device(store, attempts=2) as device, socket.socket() as listening:
+    with Device(store, attempts=2) as device, socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", port))
