@@ -19,24 +19,29 @@ import numpy as np
 import numpy.typing as npt
 from numba.core import event
 
-from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
 from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
 from hushrec.engines import Remark, State, cpu_kernels, cpu_pairs
 from hushrec.engines.cpu_kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
+from hushrec.engines.cpu_layout import (
+    block_borders,
+    even_borders,
+    given_draws,
+    sdcf_of,
+    selection_probabilities,
+    thresholds,
+)
 from hushrec.engines.cpu_pairs import Pairing
 from hushrec.engines.philox import Stream, make_stream
-from hushrec.engines.responses import fill_permanent, threshold
+from hushrec.engines.responses import fill_permanent
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import GradientReport
 from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem
-from hushrec.protocols import Draws, Sdcf
+from hushrec.protocols import Draws
 from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
 from hushrec.server import LARGEST_GRADIENT
 
-MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
-REPORTS_PER_SUM = 32  # of an item in a block, so that clearing and adding up blocks costs little beside them
 REGISTER_BYTES = 64
 
 
@@ -90,10 +95,10 @@ class CpuEngine:
         takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
         items = problem.items.astype(np.uint32)
         self._profiles = Profiles(problem.starts, items, self._training_values(), takes_part)
-        self._probabilities = _selection_probabilities(problem)
+        self._probabilities = selection_probabilities(problem)
         self._choices = self._empty_choices()
         self._epoch = -1
-        self._borders = _block_borders(problem)
+        self._borders = block_borders(problem)
         shape = (len(self._borders) - 1, problem.n_items, start.items.shape[1])
         self._sums = np.empty(shape, self._dtype)
         self._counts = np.empty(shape[:2], np.int64)
@@ -120,7 +125,7 @@ class CpuEngine:
         with self._compilation_announced():
             round_number = self.round_number + 1
             self._renew_permanent_bits(round_number)
-            self._play(round_number, _given(self.problem, draws), self._pairing(round_number, draws), draws)
+            self._play(round_number, given_draws(self.problem, draws), self._pairing(round_number, draws), draws)
 
     def value_rho(self) -> FloatArray:
         return self._state.rho.copy()
@@ -204,7 +209,7 @@ class CpuEngine:
         def move(_: int, first: int, stop: int) -> int:
             return int(cpu_kernels.move_items(first, stop, *common))
 
-        return moved, sum(self._in_threads(move, _even_borders(len(moved))))
+        return moved, sum(self._in_threads(move, even_borders(len(moved))))
 
     def _derive_moves(self, step: Step, streams: Streams, known: _Known) -> tuple[Rows, int]:
         """The new public table of a factorization machine, from the sum of each item's reports as a server has it."""
@@ -299,9 +304,9 @@ class CpuEngine:
             nothing, nowhere = np.zeros(0), np.zeros(0, np.uint64)
             return Choices(bits, nothing, nothing, nowhere, nowhere, nothing)
         zero, one = self._probabilities.prob_send_zero, self._probabilities.prob_send_one
-        bounds = [_sdcf(problem, user).epsilon_g for user in range(n_users)]
+        bounds = [sdcf_of(problem, user).epsilon_g for user in range(n_users)]
         epsilon_g = np.array([np.inf if bound is None else bound for bound in bounds])  # no fakes: nothing to bound
-        return Choices(bits, zero, one, _thresholds(zero), _thresholds(one), epsilon_g)
+        return Choices(bits, zero, one, thresholds(zero), thresholds(one), epsilon_g)
 
     def _renew_permanent_bits(self, round_number: int) -> None:
         """Draws B' anew where a permanent epoch begins; a resumed run draws what the epoch began with."""
@@ -310,8 +315,8 @@ class CpuEngine:
         if self._probabilities is None or epoch == self._epoch:
             return
         first_round = 1 if problem.terms.epoch_rounds is None else epoch * problem.terms.epoch_rounds + 1
-        caps = np.array([_sdcf(problem, user).profile_cap or problem.n_items for user in range(problem.n_users)])
-        flip = _thresholds(self._probabilities.prob_randomize / 2)
+        caps = np.array([sdcf_of(problem, user).profile_cap or problem.n_items for user in range(problem.n_users)])
+        flip = thresholds(self._probabilities.prob_randomize / 2)
         stream = self._stream(Purpose.PERMANENT_BITS, first_round)
         starts, items, bits = self._profiles.starts, self._profiles.items, self._choices.bits
 
@@ -444,82 +449,3 @@ def _checked_users(problem: Problem, users: Sequence[int]) -> list[int]:
     if not active.issuperset(users):
         raise ParameterError("record_users must be users with training ratings.")
     return sorted({int(user) for user in users})
-
-
-def _sdcf(problem: Problem, user: int) -> Sdcf:
-    protocol = problem.protocol(user)
-    if not isinstance(protocol, Sdcf):
-        raise ParameterError(f"engine cpu needs one protocol for all users, got sdcf and {protocol.name}.")
-    if protocol.epsilon_g is None and not problem.model.one_class:
-        raise ParameterError("epsilon_g must be given: this model needs fake errors.")
-    return protocol
-
-
-def _selection_probabilities(problem: Problem) -> SelectionProbabilities[FloatArray] | None:
-    """f, p, q per user, all 0 for those who take no part; None where rated items are sent as they are."""
-    if not problem.protocol(0).selects:
-        return None
-    z = problem.terms.reports_per_client
-    assert z is not None
-    active, counts = problem.active_users, problem.rated_counts
-    protocols = [_sdcf(problem, int(user)) for user in active]
-    protected = np.array(
-        [
-            counts[user] if own.profile_cap is None else own.profile_cap
-            for user, own in zip(active, protocols, strict=True)
-        ]
-    )
-    epsilon_i = np.array([own.epsilon_i for own in protocols])
-    epsilon_p = np.array([own.epsilon_p for own in protocols])
-    solved = calibrate_selection(protected, problem.n_items, z, epsilon_i, epsilon_p)
-    everybody = {}
-    for name, values in vars(solved).items():
-        everybody[name] = np.zeros(problem.n_users)
-        everybody[name][active] = values
-    return SelectionProbabilities(**everybody)
-
-
-def _thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
-    return np.array([threshold(float(probability)) for probability in probabilities], dtype=np.uint64)
-
-
-def _block_borders(problem: Problem) -> IntArray:
-    """Cuts the users into blocks of about equal work; their number depends on the problem, never on the machine.
-
-    It is a power of two, which most numbers of cores share evenly.
-    """
-    z = problem.terms.reports_per_client
-    counts = problem.rated_counts
-    work = np.cumsum(counts if z is None else np.where(counts > 0, counts + z, 0))
-    n_reports = len(problem.items) if z is None else len(problem.active_users) * z
-    wanted = np.clip(n_reports / (REPORTS_PER_SUM * problem.n_items), FEWEST_BLOCKS, MOST_BLOCKS)
-    n_blocks = 2 ** int(np.log2(wanted))
-    cuts = np.searchsorted(work, work[-1] * np.arange(1, n_blocks) / n_blocks)
-    return np.concatenate([[0], cuts, [problem.n_users]]).astype(np.int64)
-
-
-def _given(problem: Problem, draws: Mapping[int, Draws] | None) -> Given:
-    """The draws side by side as the kernel takes them; fakes at the places of unrated items."""
-    width = problem.model.user_width
-    if draws is None:
-        return Given(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty((0, width)))
-    if set(draws) != set(problem.active_users.tolist()):
-        raise ParameterError("draws must be given for each user who takes part, and for nobody else.")
-    counts = np.zeros(problem.n_users, np.int64)
-    user_noise = np.zeros((problem.n_users, width))
-    items, errors = [], []
-    for user in sorted(draws):
-        own = draws[user]
-        rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
-        fakes = np.zeros(len(own.selected))
-        if not problem.model.one_class:
-            fakes[~np.isin(own.selected, rated)] = own.fake_errors
-        counts[user], user_noise[user] = len(own.selected), own.user_noise
-        items.append(own.selected)
-        errors.append(fakes)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return Given(starts, np.concatenate(items).astype(np.uint32), np.concatenate(errors), user_noise)
-
-
-def _even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
-    return np.arange(n_parts + 1) * count // n_parts

@@ -1,0 +1,99 @@
+"""What the kernels are given: how likely everybody selects, how users are cut into blocks, draws side by side."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
+from hushrec.engines.cpu_kernels import Given
+from hushrec.engines.responses import threshold
+from hushrec.errors import ParameterError
+from hushrec.problem import Problem
+from hushrec.protocols import Draws, Sdcf
+from hushrec.randomness import FloatArray, IntArray
+
+MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
+REPORTS_PER_SUM = 32  # of an item in a block, so that clearing and adding up blocks costs little beside them
+
+
+def sdcf_of(problem: Problem, user: int) -> Sdcf:
+    """This user's own `sdcf`, with all that the model needs of it."""
+    protocol = problem.protocol(user)
+    if not isinstance(protocol, Sdcf):
+        raise ParameterError(f"engine cpu needs one protocol for all users, got sdcf and {protocol.name}.")
+    if protocol.epsilon_g is None and not problem.model.one_class:
+        raise ParameterError("epsilon_g must be given: this model needs fake errors.")
+    return protocol
+
+
+def selection_probabilities(problem: Problem) -> SelectionProbabilities[FloatArray] | None:
+    """f, p, q per user, all 0 for those who take no part; None where rated items are sent as they are."""
+    if not problem.protocol(0).selects:
+        return None
+    z = problem.terms.reports_per_client
+    assert z is not None
+    active, counts = problem.active_users, problem.rated_counts
+    protocols = [sdcf_of(problem, int(user)) for user in active]
+    protected = np.array(
+        [
+            counts[user] if own.profile_cap is None else own.profile_cap
+            for user, own in zip(active, protocols, strict=True)
+        ]
+    )
+    epsilon_i = np.array([own.epsilon_i for own in protocols])
+    epsilon_p = np.array([own.epsilon_p for own in protocols])
+    solved = calibrate_selection(protected, problem.n_items, z, epsilon_i, epsilon_p)
+    everybody = {}
+    for name, values in vars(solved).items():
+        everybody[name] = np.zeros(problem.n_users)
+        everybody[name][active] = values
+    return SelectionProbabilities(**everybody)
+
+
+def thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
+    """Probabilities as the kernels compare them with random bits."""
+    return np.array([threshold(float(probability)) for probability in probabilities], dtype=np.uint64)
+
+
+def block_borders(problem: Problem) -> IntArray:
+    """Cuts the users into blocks of about equal work; their number depends on the problem, never on the machine.
+
+    It is a power of two, which most numbers of cores share evenly.
+    """
+    z = problem.terms.reports_per_client
+    counts = problem.rated_counts
+    work = np.cumsum(counts if z is None else np.where(counts > 0, counts + z, 0))
+    n_reports = len(problem.items) if z is None else len(problem.active_users) * z
+    wanted = np.clip(n_reports / (REPORTS_PER_SUM * problem.n_items), FEWEST_BLOCKS, MOST_BLOCKS)
+    n_blocks = 2 ** int(np.log2(wanted))
+    cuts = np.searchsorted(work, work[-1] * np.arange(1, n_blocks) / n_blocks)
+    return np.concatenate([[0], cuts, [problem.n_users]]).astype(np.int64)
+
+
+def given_draws(problem: Problem, draws: Mapping[int, Draws] | None) -> Given:
+    """The draws side by side as the kernel takes them; fakes at the places of unrated items."""
+    width = problem.model.user_width
+    if draws is None:
+        return Given(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty((0, width)))
+    if set(draws) != set(problem.active_users.tolist()):
+        raise ParameterError("draws must be given for each user who takes part, and for nobody else.")
+    counts = np.zeros(problem.n_users, np.int64)
+    user_noise = np.zeros((problem.n_users, width))
+    items, errors = [], []
+    for user in sorted(draws):
+        own = draws[user]
+        rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
+        fakes = np.zeros(len(own.selected))
+        if not problem.model.one_class:
+            fakes[~np.isin(own.selected, rated)] = own.fake_errors
+        counts[user], user_noise[user] = len(own.selected), own.user_noise
+        items.append(own.selected)
+        errors.append(fakes)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    return Given(starts, np.concatenate(items).astype(np.uint32), np.concatenate(errors), user_noise)
+
+
+def even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
+    """Cuts so many rows into equal parts."""
+    return np.arange(n_parts + 1) * count // n_parts
