@@ -28,6 +28,8 @@ from hushrec.service.schema import migrate, reports
 MOST_PER_COMMIT = 512
 LOCK_TIMEOUT_SECONDS = 5
 _PG_LOCK = 0x68757368
+_PG_LOCK_NOT_AVAILABLE = "55P03"
+_TAKEN = "another server uses this database. Stop it first."
 
 Outcome = TypeVar("Outcome")
 
@@ -62,10 +64,13 @@ class Storage:
         )
         if self.is_sqlite:
             _configure_sqlite(self._engine)
+        else:
+            _configure_postgresql(self._engine)
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting = 0
         try:
-            self._take()
+            if self.is_sqlite:
+                self._take_file()
             with _as_storage_error():
                 with self._engine.begin() as connection:
                     migrate(connection)
@@ -81,20 +86,12 @@ class Storage:
         """Jobs that are not yet committed."""
         return self._waiting
 
-    def _take(self) -> None:
-        """Makes sure that no other server uses this database: two would each close rounds."""
-        if self.is_sqlite:
-            path = Path(str(self._url.database))
-            with _as_storage_error():
-                self._guard.enter_context(_file_lock(path.with_name(path.name + ".lock")))
-                os.close(os.open(path, os.O_CREAT, 0o600))  # its write-ahead log will have the same mode
-            return
+    def _take_file(self) -> None:
+        """Makes sure that no other server uses this file: two would each close rounds."""
+        path = Path(str(self._url.database))
         with _as_storage_error():
-            engine = sa.create_engine(self._url, poolclass=sa.NullPool)
-            connection = self._guard.enter_context(engine.connect())
-            if not connection.execute(sa.select(sa.func.pg_try_advisory_lock(_PG_LOCK))).scalar():
-                raise StorageError("another server uses this database. Stop it first.")
-            connection.commit()
+            self._guard.enter_context(_file_lock(path.with_name(path.name + ".lock")))
+            os.close(os.open(path, os.O_CREAT, 0o600))  # its write-ahead log will have the same mode
 
     # Reading and rare writing ----------------------------------------------------------------------------------
 
@@ -273,6 +270,25 @@ def _configure_sqlite(engine: sa.Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
+def _configure_postgresql(engine: sa.Engine) -> None:
+    @sa.event.listens_for(engine, "connect")
+    def on_connect(connection: Any, _: object) -> None:
+        """The one connection that reads and writes holds the lock: who loses it takes it anew, or does neither.
+
+        It waits a little, since a server that was just stopped may still be leaving.
+        """
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+                cursor.execute(f"SELECT pg_advisory_lock({_PG_LOCK})")
+            connection.commit()
+        except connection.OperationalError as error:
+            connection.close()
+            if error.sqlstate == _PG_LOCK_NOT_AVAILABLE:
+                raise StorageError(_TAKEN) from None
+            raise
+
+
 @contextlib.contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
     """Held by the operating system as long as this process lives, and not longer."""
@@ -283,5 +299,5 @@ def _file_lock(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise StorageError("another server uses this database. Stop it first.") from None
+            raise StorageError(_TAKEN) from None
         yield
