@@ -131,6 +131,17 @@ def test_an_announcement_that_breaks_the_terms_is_refused(changes, sentence):
     assert private_view(client) == before
 
 
+def test_a_step_whose_gradients_have_no_finite_price_is_refused():
+    """Nothing is charged, drawn or sent."""
+    client = make_client(step=1e300)
+    client.receive(make_announcement(step=1e300))
+    before = private_view(client)
+    with pytest.raises(RemoteProtocolError, match="announced step makes gradients beyond all bounds"):
+        client.make_report()
+    assert private_view(client) == before
+    assert client.ledger.value_rho == 0
+
+
 def test_a_round_is_never_answered_twice():
     """Rounds only rise."""
     client = make_client()

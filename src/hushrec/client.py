@@ -13,6 +13,7 @@ were accepted at the start: it may not raise what it asks, repeat a round, or sh
 
 import dataclasses
 import enum
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -223,6 +224,8 @@ class Client:
         )
         sent_values = np.outer(errors, self._model.direction(self._user_vector))
         rho = gradient_rho(step_size * terms.data_weight * sent_values, step_size)
+        if not rho < math.inf:
+            raise RemoteProtocolError("the announced step makes gradients beyond all bounds. Do not answer it.")
         sent = GradientsSent(len(errors), rho)
         self.ledger.charge([*events, *self._protocol.selection_events(), sent])  # refuses before anything changes
 

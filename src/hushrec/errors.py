@@ -5,6 +5,7 @@
     HushrecError
     ├── ParameterError              a setting is outside the range its formula allows
     │   └── ImpossibleBudget        no f, p, q exist for this budget; carries the smallest one that works
+    ├── Diverged                    training went astray: numbers grew beyond what any party accepts
     ├── BudgetExceeded              the ledger refuses what would be sent
     ├── UnknownEvent                an accountant was handed an event it cannot price
     ├── LedgerError                 a ledger is lost, damaged, or not this device's
@@ -37,6 +38,10 @@ class ImpossibleBudget(ParameterError):
     def __init__(self, message: str, *, smallest_epsilon_p: float) -> None:
         super().__init__(message)
         self.smallest_epsilon_p = smallest_epsilon_p
+
+
+class Diverged(HushrecError):
+    """Training went astray: vectors or gradients grew beyond what any party accepts."""
 
 
 class BudgetExceeded(HushrecError):

@@ -9,6 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hushrec.checkpoints import (
     Checkpoint,
     checkpoint_files,
@@ -21,7 +23,7 @@ from hushrec.data.ratings import Ratings
 from hushrec.data.side import side_columns
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
-from hushrec.engines import DEFAULT_ENGINE, Remark, make_engine
+from hushrec.engines import DEFAULT_ENGINE, Engine, Remark, diverged, make_engine, play_round
 from hushrec.errors import HushrecError, LocalProtocolError, ParameterError, RunError
 from hushrec.files import check_free, reserved
 from hushrec.models import MODELS, Model, make_model
@@ -311,7 +313,7 @@ class Run:
     def _play(self) -> float:
         """One round, measured; what a checkpoint holds of it is complete when the curve has it."""
         started = time.perf_counter()
-        self.engine.run_round()
+        play_round(self.engine)
         self.seconds += time.perf_counter() - started
         headline = self.metrics()[self.task.headline]
         self._validate()
@@ -329,7 +331,7 @@ class Run:
         """Notes the round in which the validation part came out best."""
         if self.validation is None:
             return
-        found = self._measure(self.validation)[self.task.headline]
+        found = measure(self.validation, self.engine)[self.task.headline]
         cost = -found if self.validation.scale is None else found  # a ranking is better when larger
         if cost < self.stopping.get("cost", math.inf):
             self.stopping = {"best_round": self.engine.round_number, "cost": cost}
@@ -354,10 +356,7 @@ class Run:
 
     def metrics(self) -> dict[str, float]:
         """Accuracy on the test part so far."""
-        return self._measure(self.task)
-
-    def _measure(self, task: Task) -> dict[str, float]:
-        return task.metrics(self.engine.problem.model, self.engine.user_vectors, self.engine.item_vectors)
+        return measure(self.task, self.engine)
 
     def budget(self) -> dict[str, Any]:
         engine = self.engine
@@ -419,6 +418,15 @@ class Run:
             attributes=model.attributes if isinstance(model, FactorizationMachine) else None,
             rated_values=problem.values,
         )
+
+
+def measure(task: Task, engine: Engine) -> dict[str, float]:
+    """Accuracy on a task's test part as the engine stands; refused where that is no number any more."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        found = task.metrics(engine.problem.model, engine.user_vectors, engine.item_vectors)
+    if not math.isfinite(found[task.headline]):
+        raise diverged(engine.problem, engine.round_number)
+    return found
 
 
 def task_problem(task: Task, settings: Settings) -> Problem:

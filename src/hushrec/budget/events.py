@@ -69,9 +69,11 @@ def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
     """Zero-concentrated loss of sending these gradients rather than zeros: Σ ‖η N e u‖² / 2η.
 
     `data_terms` (n_gradients, width) holds η N e u, without prior and noise; the noise has variance η = `step_size`.
-    This is the loss that happened, not a guarantee, and it tells about the ratings: it stays on the device.
+    This is the loss that happened, not a guarantee, and it tells about the ratings: it stays on the device. Where the
+    squares overflow it is infinite.
     """
-    return float(np.sum(np.square(data_terms))) / (2 * step_size)
+    with np.errstate(over="ignore"):
+        return float(np.sum(np.square(data_terms))) / (2 * step_size)
 
 
 def _require_positive(name: str, value: float) -> None:

@@ -1,13 +1,14 @@
 """The command line's root: the app that commands join, and what happens to errors."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from hushrec.errors import HushrecError
+from hushrec.errors import HushrecError, ParameterError
 
 ORDER = ("demo", "train", "recommend", "report", "budget", "data")  # as a newcomer meets them; others follow
 
@@ -56,10 +57,19 @@ Implicit = Annotated[bool, typer.Option("--implicit", help="The file holds (user
 def main() -> None:
     """Runs a command; our own errors become one sentence and exit code 1. (Ctrl-C is typer's: exit code 130.)"""
     try:
+        _check_threads(os.environ.get("NUMBA_NUM_THREADS"))
         app(standalone_mode=True)
     except HushrecError as error:
         print(f"hushrec: {error}", file=sys.stderr)
         sys.exit(1)
+
+
+def _check_threads(given: str | None) -> None:
+    """The one variable of others that decides whether engine `cpu` can start."""
+    if given is not None and not (given.strip().isdecimal() and int(given) > 0):
+        raise ParameterError(
+            f"NUMBA_NUM_THREADS must be a whole number from 1 up, got {given!r}. Set it so, or unset it."
+        )
 
 
 def print_json(value: Any) -> None:

@@ -6,8 +6,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.errors import ParameterError
+from hushrec.errors import Diverged, ParameterError, RemoteProtocolError
 from hushrec.problem import Problem
+from hushrec.protocols import Isgld
 from hushrec.randomness import FloatArray
 
 Remark = Callable[[str], None]
@@ -67,3 +68,23 @@ def make_engine(name: str, problem: Problem, *, remark: Remark | None = None) ->
             raise ParameterError(f"engine gpu needs {error.name}, which is not installed: pip install torch.") from None
         return GpuEngine(problem)
     raise ParameterError(f"engine must be cpu, gpu or reference, got {name}.")
+
+
+def play_round(engine: Engine) -> None:
+    """One round of any engine. What a party refuses in it means that training diverged, and that is what is said."""
+    round_number = engine.round_number + 1
+    try:
+        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+            engine.run_round()
+    except RemoteProtocolError as error:
+        raise diverged(engine.problem, round_number) from error
+
+
+def diverged(problem: Problem, round_number: int) -> Diverged:
+    """What went astray, when, and what to do."""
+    protocol = problem.protocol(0)
+    advice = "Lower the step, or raise epsilon." if isinstance(protocol, Isgld) else "Lower the step."
+    return Diverged(
+        f"training with {protocol.name} diverged in round {round_number}: its numbers grew beyond all bounds at step"
+        f" {problem.terms.step:g}. {advice}"
+    )

@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 from numba.core import event
 
-from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
 from hushrec.engines import Remark, State, cpu_kernels, cpu_pairs
 from hushrec.engines.cpu_kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
 from hushrec.engines.cpu_layout import (
@@ -31,16 +30,16 @@ from hushrec.engines.cpu_layout import (
     thresholds,
 )
 from hushrec.engines.cpu_pairs import Pairing
+from hushrec.engines.limits import check_finite, check_gradients, check_item_vectors
 from hushrec.engines.philox import Stream, make_stream
 from hushrec.engines.responses import fill_permanent
-from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import GradientReport
 from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem
 from hushrec.protocols import Draws
 from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
-from hushrec.server import LARGEST_GRADIENT
 
 REGISTER_BYTES = 64
 
@@ -121,7 +120,7 @@ class CpuEngine:
         terms = self.problem.terms
         if self.round_number >= terms.max_rounds:
             raise LocalProtocolError(f"all {terms.max_rounds} rounds of the terms are over.")
-        self._check_item_vectors()
+        check_item_vectors(self.round_number + 1, self._state.vectors.items, self.problem.n_items)
         with self._compilation_announced():
             round_number = self.round_number + 1
             self._renew_permanent_bits(round_number)
@@ -167,10 +166,10 @@ class CpuEngine:
         vectors = Vectors(state.vectors.users, self._kernel_rows())
         known = self._known_noise(round_number, step, streams, given, pairing, vectors, draws)
         outcome, largest = self._answer(step, streams, given, pairing, vectors)
-        self._check_gradients(round_number, largest)
+        check_gradients(round_number, largest)
         derives = isinstance(self.problem.model, FactorizationMachine)
         moved, n_reports = (self._derive_moves if derives else self._move)(step, streams, known)
-        self._check_finite(round_number, moved, outcome.users)
+        check_finite(round_number, moved, outcome.users)
         self._state = _State(
             round_number,
             Vectors(outcome.users, moved),
@@ -392,29 +391,6 @@ class CpuEngine:
     def _noise_of(self, user: int, round_number: int, count: int, step: Step) -> FloatArray:
         rng = SeededRandomness(self.problem.seed, user).stream(Purpose.GRADIENT_NOISE, round_number)
         return langevin_noise((count, step.n_factors), step.size, rng=rng)
-
-    # What clients and server would refuse ----------------------------------------------------------------------
-
-    def _check_item_vectors(self) -> None:
-        norms = np.linalg.norm(self._state.vectors.items, axis=1)
-        if not norms.max() <= LARGEST_ITEM_NORM or not plausible_norms(norms[: self.problem.n_items]):
-            raise RemoteProtocolError(
-                f"item vectors must have norms from {SMALLEST_ITEM_NORM:g} (but for {SMALL_SHARE:.0%} of them) to"
-                f" {LARGEST_ITEM_NORM:g}, which those of round {self.round_number + 1} have not. Lower the step."
-            )
-
-    def _check_gradients(self, round_number: int, largest: float) -> None:
-        if not largest <= LARGEST_GRADIENT:
-            raise RemoteProtocolError(
-                f"errors times user vectors must have norms up to {LARGEST_GRADIENT:g}, which those of round"
-                f" {round_number} have not. Lower the step, or, with isgld, raise epsilon."
-            )
-
-    def _check_finite(self, round_number: int, *vectors: Rows) -> None:
-        if not all(np.isfinite(rows).all() for rows in vectors):
-            raise RemoteProtocolError(
-                f"vectors must stay finite; those of round {round_number} did not. Lower the step."
-            )
 
     @contextmanager
     def _compilation_announced(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ import torch
 
 from hushrec.engines import State, dense, pairs
 from hushrec.engines.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
+from hushrec.engines.limits import check_finite, check_item_vectors
 from hushrec.engines.placement import (
     active_counts,
     check_supported,
@@ -80,6 +81,11 @@ class GpuBatch:
             users, items = self._fused_sums() if self.kernels == "fused" else self._dense_sums()
             user_gradients = users.gradients
         self._apply(user_gradients, items, *self._noises(items.counts))
+
+    def is_finite(self) -> npt.NDArray[np.bool_]:
+        """Which runs have vectors that are still numbers, `(n_runs,)`."""
+        both = (self.user_vectors.isfinite().all((1, 2)), self.item_vectors.isfinite().all((1, 2)))
+        return np.asarray((both[0] & both[1]).cpu().numpy())
 
     def value_rho(self) -> FloatArray:
         """Realized zCDP loss of the gradient values, `(n_runs, n_users)`."""
@@ -344,7 +350,9 @@ class GpuEngine:
         return np.asarray(self._batch.user_vectors[0].cpu().double().numpy())
 
     def run_round(self) -> None:
+        check_item_vectors(self.round_number + 1, self.item_vectors, self.problem.n_items)
         self._batch.run_round()
+        check_finite(self.round_number, self.user_vectors, self.item_vectors)
 
     def value_rho(self) -> FloatArray:
         return np.asarray(self._batch.value_rho()[0])

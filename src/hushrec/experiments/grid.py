@@ -261,6 +261,7 @@ def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: s
             result.curve[rows, round_number - 1] = metrics[:, 0]
     seconds = time.perf_counter() - started
     result.metrics[rows] = metrics
+    result.curve[rows[~batch.is_finite()], -1] = np.nan  # ranks of what is no number are still numbers
     rho = batch.value_rho()[:, problems[0].active_users]
     result.value_rho[rows] = np.stack([np.median(rho, axis=1), rho.max(axis=1)], axis=1)
     result.bytes_per_client_round[rows] = 4 * batch.mean_reports() * (1 + runs[0]["factors"])
@@ -276,7 +277,8 @@ def _measure(batch: Any, placed: Any) -> FloatArray:
     """The metrics of every run on its own split, `(n_runs, n_metrics)`."""
     if not batch.one_class:
         return np.asarray(batch.held_out_errors(placed))
-    found = [metrics_of_ranks(*ranks) for ranks in batch.held_out_ranks(placed)]
+    with np.errstate(divide="ignore", invalid="ignore"):  # of runs that went astray
+        found = [metrics_of_ranks(*ranks) for ranks in batch.held_out_ranks(placed)]
     return np.array([[metrics[name] for name in METRICS["bpr"]] for metrics in found])
 
 
@@ -347,11 +349,12 @@ def main(arguments: Sequence[str]) -> int:
 def summary(result: GridResult) -> str:
     """One line on what has been run so far."""
     about, last = result.about, result.curve[:, -1]
+    ended = last[np.isfinite(last)]
+    low, high = (ended.min(), ended.max()) if len(ended) else (np.nan, np.nan)
     return (
         f"{about['runs']} of {len(last)} runs in {about['seconds']:.1f} s, {about['seconds_in_rounds']:.1f} s of it in"
         f" rounds, {about['bytes_needed'] / about['seconds_in_rounds'] / 1e12:.2f} TB/s needed, at most"
-        f" {about['peak_bytes'] / 1e9:.1f} GB taken; last {about['metrics'][0].upper()} {np.nanmin(last):.4f} to"
-        f" {np.nanmax(last):.4f}"
+        f" {about['peak_bytes'] / 1e9:.1f} GB taken; last {about['metrics'][0].upper()} {low:.4f} to {high:.4f}"
     )
 
 

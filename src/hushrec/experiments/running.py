@@ -18,10 +18,11 @@ import numpy as np
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import make_engine
-from hushrec.errors import HushrecError, ParameterError, RunError
+from hushrec.errors import Diverged, HushrecError, ParameterError, RunError
 from hushrec.experiments.config import Experiment, Plan, make_plans, read_experiment
 from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, validation_task
+from hushrec.randomness import FloatArray
 from hushrec.records import Record, Shared, is_experiment, write_records
 from hushrec.report.records import setting_label
 from hushrec.runs import to_json
@@ -257,6 +258,8 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
     rows = []
     for number, plan in enumerate(prepared.plans):
         place = places.get(_grid_key(_grid_run(plan, [plan.settings.split_seed])))
+        if place is not None and np.isfinite(result.bytes_per_client_round[place]):
+            _refuse_astray(plan, result.curve[place])
         if place is None or np.isnan(result.curve[place, -1]):
             raise RunError(
                 f"the result lacks run {number + 1} of {len(prepared.plans)}: it is another's, or not whole."
@@ -269,6 +272,16 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
             row["budget"] = to_json(statement | {"value_rho": value_statement(*result.value_rho[place].tolist())})
         rows.append(row)
     return rows
+
+
+def _refuse_astray(plan: Plan, curve: FloatArray) -> None:
+    """A run that was played, and whose last error is no number, diverged."""
+    if not np.isfinite(curve[-1]):
+        last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
+        raise Diverged(
+            f"curves[{plan.curve}] on split {plan.settings.split_seed}: training with {plan.settings.protocol} diverged"
+            f" after round {last} at step {plan.settings.chosen_step:g}. Lower the step."
+        )
 
 
 def _grid_row(result: GridResult, place: int, stretch: float) -> Record:

@@ -9,8 +9,8 @@ import numpy as np
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.data.ratings import Ratings
 from hushrec.data.splits import cold_counts, validation_split
-from hushrec.engines import Engine, make_engine
-from hushrec.errors import ImpossibleBudget, ParameterError
+from hushrec.engines import Engine, make_engine, play_round
+from hushrec.errors import Diverged, ImpossibleBudget, ParameterError
 from hushrec.experiments.config import Plan
 from hushrec.experiments.grid import is_measured
 from hushrec.problem import Problem
@@ -19,7 +19,7 @@ from hushrec.records import Record
 from hushrec.runs import to_json
 from hushrec.statement import budget_statement
 from hushrec.tasks import RankingTask, RatingTask, Task, ranking_task
-from hushrec.training import task_problem
+from hushrec.training import measure, task_problem
 
 
 def make_plan_problem(task: Task, plan: Plan) -> Problem:
@@ -67,15 +67,23 @@ def check_plan(task: Task, plan: Plan) -> None:
 
 
 def run_plan(task: Task, plan: Plan) -> Record:
-    """Trains and measures: metrics, curve, seconds in rounds, bytes and the budget that was really spent."""
+    """Trains and measures; a run that goes astray is named by its curve and split."""
+    try:
+        return _run_plan(task, plan)
+    except Diverged as error:
+        raise Diverged(f"curves[{plan.curve}] on split {plan.settings.split_seed}: {error}") from None
+
+
+def _run_plan(task: Task, plan: Plan) -> Record:
+    """Metrics, curve, seconds in rounds, bytes and the budget that was really spent."""
     engine = make_engine(plan.settings.chosen_engine, make_plan_problem(task, plan))
     curve, seconds = [], 0.0
     for round_number in range(1, plan.settings.rounds + 1):
         started = time.perf_counter()
-        engine.run_round()
+        play_round(engine)
         seconds += time.perf_counter() - started
         if is_measured(round_number, plan.settings.rounds, plan.measure_every):
-            metrics = _metrics(task, engine)
+            metrics = measure(task, engine)
             curve.append({"round": round_number, task.headline: metrics[task.headline]})
     budget = budget_statement(engine.problem, engine.round_number, engine.value_rho())
     return {
@@ -88,10 +96,6 @@ def run_plan(task: Task, plan: Plan) -> Record:
     }
 
 
-def _metrics(task: Task, engine: Engine) -> dict[str, float]:
-    return task.metrics(engine.problem.model, engine.user_vectors, engine.item_vectors)
-
-
 def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
     """RMSE on the test ratings of each budget group's people."""
     if not plan.groups or not isinstance(task, RatingTask):
@@ -101,7 +105,7 @@ def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
     for number, group in enumerate(plan.groups):
         split = dataclasses.replace(task.split, test=task.split.test[members == number])
         part = dataclasses.replace(task, split=split)
-        found[f"rmse_at_epsilon_{group.epsilon_i:g}_{group.epsilon_g:g}"] = _metrics(part, engine)["rmse"]
+        found[f"rmse_at_epsilon_{group.epsilon_i:g}_{group.epsilon_g:g}"] = measure(part, engine)["rmse"]
     return found
 
 

@@ -1,0 +1,35 @@
+"""What clients and server would refuse in a round: vectors and gradients of absurd size, as an engine checks them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
+from hushrec.errors import RemoteProtocolError
+from hushrec.server import LARGEST_GRADIENT
+
+Rows = npt.NDArray[np.floating]
+
+
+def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
+    """Refuses a table that clients would not answer in this round; its first `n_items` rows are items."""
+    norms = np.linalg.norm(vectors, axis=1)
+    if not norms.max() <= LARGEST_ITEM_NORM or not plausible_norms(norms[:n_items]):
+        raise RemoteProtocolError(
+            f"item vectors must have norms from {SMALLEST_ITEM_NORM:g} (but for {SMALL_SHARE:.0%} of them) to"
+            f" {LARGEST_ITEM_NORM:g}, which those of round {round_number} have not. Lower the step."
+        )
+
+
+def check_gradients(round_number: int, largest: float) -> None:
+    """Refuses gradients that the server would not add up, by the largest |e| ‖u‖ among them."""
+    if not largest <= LARGEST_GRADIENT:
+        raise RemoteProtocolError(
+            f"errors times user vectors must have norms up to {LARGEST_GRADIENT:g}, which those of round"
+            f" {round_number} have not. Lower the step, or, with isgld, raise epsilon."
+        )
+
+
+def check_finite(round_number: int, *vectors: Rows) -> None:
+    """Refuses vectors that are no numbers any more."""
+    if not all(np.isfinite(rows).all() for rows in vectors):
+        raise RemoteProtocolError(f"vectors must stay finite; those of round {round_number} did not. Lower the step.")

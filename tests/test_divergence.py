@@ -1,0 +1,137 @@
+"""Training that goes astray ends in one sentence on every engine, and no warning of NumPy's reaches anybody."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from command import run
+from parties import small_problem
+
+from hushrec.data.sources import load
+from hushrec.engines import make_engine, play_round
+from hushrec.errors import Diverged, RemoteProtocolError
+from hushrec.experiments.running import prepare, run_experiment
+from hushrec.protocols import Isgld, Plain
+from hushrec.training import Settings, measure
+
+DATA = "synthetic:users=60,items=80,ratings=1500,seed=1"
+STEPS = (50, 1e39, 1e300)  # beyond the parties' bounds, beyond float32, beyond float64's squares
+
+
+def needs(engine: str) -> None:
+    """Skips where what the engine needs is absent."""
+    if engine == "gpu":
+        pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("model", ["mf", "bpr", "fm"])
+@pytest.mark.parametrize("engine", ["cpu", "reference"])
+def test_divergence_is_one_sentence_with_round_and_remedy(engine, model, step):
+    """Warnings are errors in the tests: none is raised on the way."""
+    words = ("train", DATA, "--engine", engine, "--model", model, "--factors", 4, "--rounds", 40, "--no-compare")
+    found = run(*words, "--step", 20 * step if model == "bpr" else step)
+    assert found.code == 1
+    last = found.err.strip().splitlines()[-1]
+    assert last.startswith("hushrec: training with sdcf diverged in round ")
+    assert last.endswith(f" at step {20 * step if model == 'bpr' else step:g}. Lower the step.")
+    assert "Warning" not in found.err
+    assert found.out == ""
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_divergence_is_the_same_sentence_on_engine_gpu(step):
+    """With PyTorch on whatever device there is."""
+    needs("gpu")
+    found = run("train", DATA, "--engine", "gpu", "--factors", 4, "--rounds", 40, "--no-compare", "--step", step)
+    assert found.code == 1
+    assert "hushrec: training with sdcf diverged in round " in found.err
+    assert "Warning" not in found.err
+
+
+@pytest.mark.parametrize("engine", ["cpu", "gpu", "reference"])
+def test_what_a_party_refuses_is_kept_as_the_cause(engine):
+    """The remedy names epsilon where its noise may be what is too large."""
+    needs(engine)
+    problem = small_problem(Isgld(epsilon=4.0), step=1e5)
+    made = make_engine(engine, problem)
+    with pytest.raises(
+        Diverged, match=r"with isgld diverged in round \d+: .*Lower the step, or raise epsilon"
+    ) as ended:
+        play_all_rounds(made)
+    assert isinstance(ended.value.__cause__, RemoteProtocolError)
+
+
+def play_all_rounds(engine):
+    """As many as the terms have."""
+    for _ in range(engine.problem.terms.max_rounds):
+        play_round(engine)
+
+
+def test_an_error_that_is_no_number_is_no_result():
+    """The last round is followed by none that would refuse its vectors: what is measured must be finite."""
+    ratings = load(DATA)
+    task, problem = Settings().make_task(ratings), small_problem(Plain())
+    table = {"user_vectors": np.full((60, 3), 1e200), "item_vectors": np.full((80, 3), 1e200)}
+    with pytest.raises(Diverged, match=r"with plain diverged in round 7: .* at step 0\.3\. Lower the step"):
+        measure(task, SimpleNamespace(problem=problem, round_number=7, **table))
+
+
+FILE = f"""
+name = "astray"
+title = "A step that is too large"
+[data]
+set = "{DATA}"
+[splits]
+count = 2
+first = 3
+[run]
+factors = 3
+rounds = 12
+[[curves]]
+protocol = "plain"
+step = 0.1
+[[curves]]
+protocol = "sdcf"
+step = 500.0
+"""
+
+
+def test_an_experiment_names_the_run_that_went_astray(tmp_path):
+    """By curve and split, in one process and in two."""
+    path = tmp_path / "astray.toml"
+    path.write_text(FILE)
+    for jobs in (1, 2):
+        with pytest.raises(Diverged, match=r"curves\[1\] on split [34]: training with sdcf diverged in round"):
+            run_experiment(prepare(path), tmp_path / str(jobs), jobs=jobs)
+
+
+@pytest.mark.parametrize("model", ["mf", "bpr"])
+def test_a_batch_names_the_run_that_went_astray(tmp_path, model):
+    """The other runs of the batch end well; ranks of vectors that are no numbers are no result."""
+    needs("gpu")
+    text = FILE.replace("step = 500.0", "step = 1e30").replace("rounds = 12", f'rounds = 12\nmodel = "{model}"')
+    path = tmp_path / "astray.toml"
+    path.write_text(text.replace("factors = 3", 'factors = 3\nengine = "gpu"'))
+    with pytest.raises(Diverged, match=r"curves\[1\] on split 3: training with sdcf diverged after round \d+ at step"):
+        run_experiment(prepare(path), tmp_path / "records")
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "words", "", "1.5"])
+def test_a_number_of_threads_that_is_none_is_one_sentence(monkeypatch, given):
+    """Numba itself would end in a traceback, or warn with one."""
+    monkeypatch.setenv("NUMBA_NUM_THREADS", given)
+    found = run("train", DATA, "--rounds", 1)
+    assert found.code == 1
+    assert found.err == (
+        f"hushrec: NUMBA_NUM_THREADS must be a whole number from 1 up, got {given!r}. Set it so, or unset it.\n"
+    )
+
+
+def test_a_number_of_threads_is_no_matter(monkeypatch):
+    """One that is a number passes."""
+    monkeypatch.setenv("NUMBA_NUM_THREADS", " 1 ")
+    found = run("budget", "--rated", 20, "--items", 100, "--json")
+    assert found.code == 0
+    assert json.loads(found.out)
