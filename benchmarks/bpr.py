@@ -63,7 +63,8 @@ def main() -> None:
     import numpy as np
 
     from hushrec.data import load
-    from hushrec.training import Run, Settings
+    from hushrec.settings import Settings
+    from hushrec.training import Run
 
     numba.set_num_threads(min(THREADS, numba.config.NUMBA_NUM_THREADS))
     run = Run(load(options.data), Settings(model="bpr", protocol="sdcf", engine="cpu", rounds=2 * options.turns + 2))

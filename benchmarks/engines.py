@@ -11,7 +11,8 @@ from measure import best, timed, write_record
 
 from hushrec.data import load
 from hushrec.engines import Engine
-from hushrec.training import Run, Settings
+from hushrec.settings import Settings
+from hushrec.training import Run
 
 
 def digest(engine: Engine) -> str:

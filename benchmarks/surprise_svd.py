@@ -61,7 +61,8 @@ def main() -> None:
     import numpy as np
 
     from hushrec.data import load
-    from hushrec.training import Run, Settings
+    from hushrec.settings import Settings
+    from hushrec.training import Run
 
     ratings = load(options.data)
     rounds = 3 * options.turns + 2

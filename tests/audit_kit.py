@@ -12,7 +12,8 @@ from hushrec.audit.run import item_popularity
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine
 from hushrec.problem import Problem
-from hushrec.training import Settings, task_problem
+from hushrec.settings import Settings
+from hushrec.training import task_problem
 
 VICTIMS = 12
 # Budgets so large that the permanent bits are the rated items: every round reports them all, and fakes besides.

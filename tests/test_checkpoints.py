@@ -20,7 +20,9 @@ from hushrec.client import Client
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.errors import ParameterError, RunError
+from hushrec.settings import Settings
 from hushrec.tasks import ranking_task, rating_task
+from hushrec.training import Run, measure
 
 DATA = "synthetic:users=40,items=60,ratings=900,seed=1"
 QUICK = {"rounds": 8, "factors": 4, "checkpoint_every": 3, "compare": False}
@@ -307,7 +309,7 @@ def test_a_whole_envelope_around_something_else_is_refused_by_name(ratings, tmp_
     path = checkpoint_path(tmp_path / "run", "sdcf")
     kept = load_checkpoint(path)
     assert kept is not None
-    about = {name: value for name, value in vars(kept).items() if name != "state"}
+    about = {name: value for name, value in vars(kept).items() if name not in ("state", "best")}
     inside = content(about, {f"state_{name}": array for name, array in kept.state.items()})
     forged = FORMAT + b" " + hashlib.sha256(inside).hexdigest().encode() + b"\n" + inside
     path.write_bytes(forged)
@@ -351,13 +353,111 @@ def test_patience_stops_when_the_validation_part_no_longer_improves(ratings):
     assert whole["best_round"] is None
 
 
-def test_patience_survives_a_resume(ratings, tmp_path):
-    """Where the best round stood is part of the checkpoint."""
-    settings = {**QUICK, "rounds": 60, "patience": 3}
+@pytest.mark.parametrize("engine", ["cpu", "reference", "gpu"])
+def test_with_patience_the_model_of_the_best_round_is_kept(ratings, tmp_path, engine):
+    """Vectors, metrics and recommendations are those of a run on the same part that ends there; so is what is saved."""
+    if engine == "gpu":
+        pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
+    settings = {**QUICK, "rounds": 60, "protocol": "plain", "engine": engine}
+    kept = hushrec.train(ratings, patience=3, out=tmp_path / "run", **settings)
+    best_round = kept.record["best_round"]
+    assert best_round == kept.record["rounds"] - 3
+    run = Run(ratings, Settings(protocol="plain", factors=4, rounds=60, patience=3, engine=engine))
+    for _ in range(best_round):
+        run.engine.run_round()
+    np.testing.assert_array_equal(kept.user_vectors, run.engine.user_vectors)
+    np.testing.assert_array_equal(kept.item_vectors, run.engine.item_vectors)
+    assert kept.record["metrics"] == measure(run.task, run.engine)
+    assert kept.record["metrics"]["rmse"] == kept.record["curve"][best_round - 1]["rmse"]
+    saved = hushrec.load(tmp_path / "run")
+    np.testing.assert_array_equal(saved.item_vectors, kept.item_vectors)
+    assert (saved.metrics, saved.record["best_round"]) == (kept.metrics, best_round)
+
+
+@pytest.mark.parametrize("last", [4, "best", "after"])
+def test_patience_survives_a_resume(ratings, tmp_path, last):
+    """The best round and its model are part of the checkpoint: cut before, in or after that round, nothing differs."""
+    settings = {**QUICK, "rounds": 60, "patience": 3, "protocol": "plain", "checkpoint_every": 1}
     whole = hushrec.train(ratings, **settings)
+    best_round = whole.record["best_round"]
+    assert best_round > 4
+    cut = {"best": best_round, "after": best_round + 2}.get(last, last)
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(4), **settings)
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(cut, "plain"), **settings)
     assert_same(whole, hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings))
+
+
+def test_an_interrupted_run_with_patience_keeps_the_best_so_far(ratings, tmp_path):
+    """Ctrl-C two rounds after the best one: the folder holds that one, and resuming ends as if nothing had happened."""
+    settings = {**QUICK, "rounds": 60, "patience": 3, "protocol": "plain"}
+    whole = hushrec.train(ratings, **settings)
+    best_round = whole.record["best_round"]
+    with pytest.raises(KeyboardInterrupt):
+        hushrec.train(
+            ratings, out=tmp_path / "run", progress=cut_after(best_round + 2, "plain", KeyboardInterrupt), **settings
+        )
+    kept = hushrec.load(tmp_path / "run")
+    assert (kept.record["rounds"], kept.record["best_round"]) == (best_round + 2, best_round)
+    np.testing.assert_array_equal(kept.item_vectors, whole.item_vectors)
+    assert_same(whole, hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"best_user_vectors": None},
+        {"best_item_vectors": np.zeros((3, 4))},
+        {"round_number": 9},
+    ],
+    ids=["no best users", "shape", "a round to come"],
+)
+def test_a_best_model_that_fits_no_such_run_is_refused_by_name(ratings, tmp_path, damage):
+    """Whole envelope, wrong content."""
+    settings = {**QUICK, "patience": 5}
+    with pytest.raises(Cut):
+        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **settings)
+    path = checkpoint_path(tmp_path / "run", "sdcf")
+    kept = load_checkpoint(path)
+    assert kept is not None
+    about = {name: value for name, value in vars(kept).items() if name not in ("state", "best")}
+    about["patience"] |= {name: value for name, value in damage.items() if name == "round_number"}
+    arrays = {f"state_{name}": array for name, array in kept.state.items()}
+    arrays |= {f"best_{name}": array for name, array in kept.best.items()} | damage
+    arrays = {name: array for name, array in arrays.items() if array is not None and name != "round_number"}
+    inside = npz(about=np.array(json.dumps(about)), **arrays)
+    path.write_bytes(FORMAT + b" " + hashlib.sha256(inside).hexdigest().encode() + b"\n" + inside)
+    with pytest.raises(RunError, match=r"checkpoint .*checkpoint-sdcf\.npz is damaged: it fits no such run"):
+        hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings)
+
+
+@pytest.mark.parametrize(
+    ("short", "written_out"),
+    [
+        ({}, {"factors": 50, "step": 0.4, "epsilon_i": 4.0, "epsilon_p": 8.0, "epsilon_g": 4.0, "engine": "cpu"}),
+        ({"protocol": "isgld"}, {"epsilon": 4.0, "clamp": False, "rounds": 100}),
+        ({"model": "bpr"}, {"factors": 10, "step": 4.0}),
+        ({"model": "fm"}, {"order": 2, "step": 0.2}),
+    ],
+    ids=["sdcf", "isgld", "bpr", "fm"],
+)
+def test_a_default_that_is_written_out_is_the_same_setting(short, written_out):
+    """So that a run is resumed with or without it; another value is another setting."""
+    assert Settings(**short).as_record() == Settings(**short, **written_out).as_record()
+    for name, value in written_out.items():
+        if isinstance(value, float):
+            assert Settings(**short, **{name: value + 1}).as_record() != Settings(**short).as_record()
+
+
+def test_a_run_resumes_with_its_defaults_written_out(ratings, tmp_path):
+    """And the other way round."""
+    settings = {**QUICK, "rounds": 4, "model": "bpr"}
+    del settings["factors"]
+    whole = hushrec.train(ratings, **settings)
+    for first, second in (({}, {"step": 4.0, "factors": 10}), ({"epsilon_i": 4.0, "epsilon_p": 8.0}, {})):
+        folder = tmp_path / str(len(first))
+        with pytest.raises(Cut):
+            hushrec.train(ratings, out=folder, progress=cut_after(3), **settings, **first)
+        assert_same(whole, hushrec.train(ratings, out=folder, resume=True, **settings, **second))
 
 
 def test_the_validation_part_comes_out_of_the_training_part(ratings):

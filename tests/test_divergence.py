@@ -13,7 +13,8 @@ from hushrec.engines import make_engine, play_round
 from hushrec.errors import Diverged, RemoteProtocolError
 from hushrec.experiments.running import prepare, run_experiment
 from hushrec.protocols import Isgld, Plain
-from hushrec.training import Settings, measure
+from hushrec.settings import Settings
+from hushrec.training import measure
 
 DATA = "synthetic:users=60,items=80,ratings=1500,seed=1"
 STEPS = (50, 1e39, 1e300)  # beyond the parties' bounds, beyond float32, beyond float64's squares

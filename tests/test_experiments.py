@@ -16,7 +16,7 @@ from hushrec.experiments.running import prepare, run_experiment, tuned_step
 from hushrec.experiments.single import group_of_users, validation_task
 from hushrec.records import is_experiment, read_records, read_stored
 from hushrec.report.records import make_study
-from hushrec.training import Settings
+from hushrec.settings import Settings
 
 FILE = """
 name = "small"

@@ -15,7 +15,8 @@ from hushrec.models import make_model
 from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import make_problem
 from hushrec.protocols import Isgld, Plain
-from hushrec.training import Settings, train
+from hushrec.settings import Settings
+from hushrec.training import train
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF}
 ORDERS = (2, 3)

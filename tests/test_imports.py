@@ -21,6 +21,7 @@ _SIMULATION = _PARTIES | {
     "files",
     "runs",
     "tasks",
+    "settings",
     "checkpoints",
 }
 
@@ -48,6 +49,7 @@ ALLOWED: dict[str, set[str]] = {
     "checkpoints": _BASE | {"protocols", "files"},
     "runs": _PARTS | {"protocols", "data", "evaluate", "files"},
     "tasks": _BASE | {"models", "data", "evaluate"},
+    "settings": _PARTIES | {"problem", "engines", "data", "evaluate", "files", "runs", "tasks"},
     "training": _SIMULATION,
     "audit": _SIMULATION | {"training"},
     "records": _BASE,

@@ -15,7 +15,7 @@ from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.sources import load as load_ratings
 from hushrec.errors import ParameterError, RunError
 from hushrec.runs import to_json
-from hushrec.training import Settings
+from hushrec.settings import Settings
 
 QUICK = {"rounds": 3, "factors": 4, "engine": "reference"}
 NON_PERSONAL = {"global_mean", "user_mean", "item_mean", "bias"}

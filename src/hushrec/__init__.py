@@ -7,7 +7,8 @@ if TYPE_CHECKING:
     from hushrec.device.device import Device
     from hushrec.errors import HushrecError
     from hushrec.runs import Reason, Recommendation, Result, load
-    from hushrec.training import Settings, train
+    from hushrec.settings import Settings
+    from hushrec.training import train
 
 __all__ = ["Device", "HushrecError", "Reason", "Recommendation", "Result", "Settings", "load", "train"]
 
@@ -17,7 +18,7 @@ _HOME = {
     "Reason": "runs",
     "Recommendation": "runs",
     "Result": "runs",
-    "Settings": "training",
+    "Settings": "settings",
     "load": "runs",
     "train": "training",
 }

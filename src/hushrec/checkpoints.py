@@ -20,9 +20,10 @@ from hushrec.errors import RunError
 from hushrec.files import replacing
 from hushrec.protocols import Isgld, Plain, Sdcf
 
-FORMAT = b"hushrec checkpoint 2"  # a change of draws changes it too: what was begun with others cannot go on
+FORMAT = b"hushrec checkpoint 3"  # a change of draws changes it too: what was begun with others cannot go on
 
-Arrays = dict[str, npt.NDArray[np.generic]]
+Arrays = dict[str, npt.NDArray[Any]]
+ARRAYS = ("state", "best")  # what of a checkpoint is arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,15 +33,17 @@ class Checkpoint:
     settings: dict[str, Any]  # of the run that the folder is for, which this may be a comparison with
     data: str  # checksum of what it learns from
     curve: list[dict[str, float]] = field(repr=False)
-    patience: dict[str, float] = field(repr=False)  # where the best validation error stands
+    patience: dict[str, Any] = field(repr=False)  # the best round on the validation part; nothing where there is none
     seconds: float
     state: Arrays = field(repr=False)
+    best: Arrays = field(repr=False)  # the vectors of that round
 
     def check(self, settings: dict[str, Any], data: str) -> None:
         """Refuses to go on with other data or another setting than the run began with."""
         if self.data != data:
             raise RunError("the checkpoint is of a run on other data. Resume with what it began with.")
-        for name in sorted(settings.keys() | self.settings.keys()):
+        names = settings.keys() | self.settings.keys()
+        for name in sorted(names, key=lambda name: (name not in ("model", "protocol"), name)):  # these decide others
             was, now = self.settings.get(name), settings.get(name)
             if was != now:
                 raise RunError(
@@ -61,9 +64,11 @@ def checkpoint_files(folder: str | Path) -> list[Path]:
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
     """Writes the whole file beside the last one and lets it take its place."""
-    about = {name: value for name, value in vars(checkpoint).items() if name != "state"}
+    about = {name: value for name, value in vars(checkpoint).items() if name not in ARRAYS}
     buffer = io.BytesIO()
-    arrays: dict[str, Any] = {f"state_{name}": array for name, array in checkpoint.state.items()}
+    arrays: dict[str, Any] = {
+        f"{kind}_{name}": array for kind in ARRAYS for name, array in getattr(checkpoint, kind).items()
+    }
     np.savez(buffer, about=np.array(json.dumps(about)), **arrays)
     content = buffer.getvalue()
     with replacing(path) as file:
@@ -85,10 +90,13 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             about = json.loads(str(arrays["about"]))
-            state = {name.removeprefix("state_"): arrays[name] for name in arrays.files if name != "about"}
+            state, best = (
+                {name.removeprefix(f"{kind}_"): arrays[name] for name in arrays.files if name.startswith(f"{kind}_")}
+                for kind in ARRAYS
+            )
         if not (isinstance(about["settings"], dict) and isinstance(about["curve"], list)):
             raise TypeError
-        return Checkpoint(**about, state=state)
+        return Checkpoint(**about, state=state, best=best)
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         raise RunError(f"checkpoint {path} is damaged ({type(error).__name__}). Remove it and start anew.") from None
 

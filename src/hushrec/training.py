@@ -5,13 +5,14 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hushrec.checkpoints import (
+    Arrays,
     Checkpoint,
     checkpoint_files,
     checkpoint_path,
@@ -20,150 +21,22 @@ from hushrec.checkpoints import (
     save_checkpoint,
 )
 from hushrec.data.ratings import Ratings
-from hushrec.data.side import side_columns
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
-from hushrec.engines import DEFAULT_ENGINE, Engine, Remark, diverged, make_engine, play_round
+from hushrec.engines import Engine, Remark, diverged, make_engine, play_round
 from hushrec.errors import HushrecError, LocalProtocolError, ParameterError, RunError
 from hushrec.files import check_free, reserved
-from hushrec.models import MODELS, Model, make_model
 from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem, make_problem
-from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
-from hushrec.runs import Result, save, to_json
+from hushrec.randomness import FloatArray
+from hushrec.runs import Result, save
+from hushrec.settings import PROTOCOLS_OF, Settings
 from hushrec.statement import budget_statement
-from hushrec.tasks import Task, ranking_task, rating_task
+from hushrec.tasks import Task
 
 Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test RMSE or AUC so far
 
-DEFAULT_EPSILON = 4.0
 CHECKPOINT_EVERY = 10  # rounds
-
-# The options that belong to one protocol alone.
-USED_BY: dict[str, tuple[str, ...]] = {
-    "plain": (),
-    "isgld": ("epsilon", "clamp"),
-    "sdcf": ("epsilon_i", "epsilon_p", "epsilon_g", "profile_cap", "reports_per_client", "epoch_rounds"),
-}
-
-# The options that belong to some models alone, the protocols of each, and its defaults.
-USED_BY_MODEL: dict[str, tuple[str, ...]] = {
-    "mf": ("epsilon_g",),
-    "bpr": ("at_least",),
-    "fm": ("epsilon_g", "order", "attributes"),
-}
-PROTOCOLS_OF: dict[str, tuple[str, ...]] = {
-    "mf": ("plain", "isgld", "sdcf"),
-    "bpr": ("plain", "sdcf"),
-    "fm": ("plain", "isgld", "sdcf"),
-}
-DEFAULT_FACTORS = {"mf": 50, "bpr": 10, "fm": 50}
-DEFAULT_STEP = {"mf": 0.4, "bpr": 4.0, "fm": 0.2}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """Everything that defines a run besides its data. An option that model or protocol does not use is refused.
-
-    None means the default of the protocol in force: ε 4 for `isgld`; ε_I 4, ε_P 2 ε_I, ε_g 4 for `sdcf`; or of the
-    model: see `DEFAULT_FACTORS`, `DEFAULT_STEP`. `at_least` is the lowest rating that counts as an
-    action (`bpr`); `order` (2 or 3) and `attributes` (names, or "none"; all unless given) shape `fm`. With `patience`
-    a fifth of the training part is kept for validation, and training stops when that has not improved for so
-    many rounds.
-    """
-
-    model: str = "mf"
-    protocol: str = "sdcf"
-    epsilon: float | None = None
-    clamp: bool | None = None
-    epsilon_i: float | None = None
-    epsilon_p: float | None = None
-    epsilon_g: float | None = None
-    profile_cap: int | None = None
-    reports_per_client: float | None = None
-    epoch_rounds: int | None = None
-    at_least: float | None = None
-    order: int | None = None
-    attributes: str | None = None
-    factors: int | None = None
-    rounds: int = 100
-    step: float | None = None
-    split_seed: int = 0
-    seed: int = 0
-    patience: int | None = None
-    engine: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.patience is not None and self.patience < 1:
-            raise ParameterError(f"patience must be at least 1 round, got {self.patience}.")
-        if self.protocol not in USED_BY:
-            raise ParameterError(f"protocol must be one of {', '.join(USED_BY)}, got {self.protocol}.")
-        if self.model not in MODELS:
-            raise ParameterError(f"model must be one of {', '.join(MODELS)}, got {self.model}.")
-        if self.protocol not in PROTOCOLS_OF[self.model]:
-            allowed = " or ".join(PROTOCOLS_OF[self.model])
-            raise ParameterError(f"protocol of model {self.model} must be {allowed}, got {self.protocol}.")
-        self._refuse_unused(f"protocol {self.protocol}", USED_BY, self.protocol)
-        self._refuse_unused(f"model {self.model}", USED_BY_MODEL, self.model)
-
-    def _refuse_unused(self, who: str, used_by: dict[str, tuple[str, ...]], key: str) -> None:
-        for name in (name for names in used_by.values() for name in names):
-            if getattr(self, name) is not None and name not in used_by[key]:
-                raise ParameterError(f"{who} does not use {name}. Leave it out.")
-
-    @property
-    def chosen_factors(self) -> int:
-        """Numbers in each vector."""
-        return DEFAULT_FACTORS[self.model] if self.factors is None else self.factors
-
-    @property
-    def chosen_step(self) -> float:
-        """η₀ N."""
-        return _or(self.step, DEFAULT_STEP[self.model])
-
-    @property
-    def chosen_engine(self) -> str:
-        """How the rounds are computed."""
-        return DEFAULT_ENGINE if self.engine is None else self.engine
-
-    def make_model(self, ratings: Ratings) -> Model:
-        """The model, with the public attributes of the items if it uses them."""
-        attributes = side_columns(ratings, self.attributes) if self.model == "fm" else None
-        return make_model(self.model, self.chosen_factors, order=self.order, attributes=attributes)
-
-    def make_task(self, ratings: Ratings) -> Task:
-        """What the model learns from, split into training and test part."""
-        if MODELS[self.model].one_class:
-            return ranking_task(ratings, self.split_seed, self.at_least)
-        return rating_task(ratings, self.split_seed)
-
-    def make_protocol(self) -> DeviceProtocol:
-        """The protocol with its budgets, checked."""
-        if self.protocol == "plain":
-            return Plain()
-        if self.protocol == "isgld":
-            return Isgld(epsilon=_or(self.epsilon, DEFAULT_EPSILON), clamp=bool(self.clamp))
-        epsilon_i = _or(self.epsilon_i, DEFAULT_EPSILON)
-        return Sdcf(
-            epsilon_i=epsilon_i,
-            epsilon_p=_or(self.epsilon_p, 2 * epsilon_i),
-            epsilon_g=None if MODELS[self.model].one_class else _or(self.epsilon_g, DEFAULT_EPSILON),
-            profile_cap=self.profile_cap,
-        )
-
-    def as_record(self) -> dict[str, Any]:
-        """Every setting by name, the engine as chosen: what a checkpoint must agree with."""
-        return to_json({**asdict(self), "engine": self.chosen_engine})  # type: ignore[no-any-return]
-
-    def compared_with(self, protocol: str) -> "Settings":
-        """The same run under a baseline protocol with its default budget."""
-        own = set().union(*USED_BY.values())
-        shared = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name not in own}
-        return Settings(**{**shared, "protocol": protocol})
-
-
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
 
 
 def train(
@@ -250,11 +123,12 @@ class Keep:
             return
         try:
             run.engine.restore(checkpoint.state)
+            best = _best_of(run, checkpoint)
         except (KeyError, ValueError, TypeError, HushrecError):
             raise RunError(f"checkpoint {path} is damaged: it fits no such run. Remove it and start anew.") from None
         if not 0 < run.engine.round_number == len(checkpoint.curve) <= run.settings.rounds:
             raise RunError(f"checkpoint {path} is damaged: its rounds do not add up. Remove it and start anew.")
-        run.curve, run.seconds, run.stopping = checkpoint.curve, checkpoint.seconds, checkpoint.patience
+        run.curve, run.seconds, run.best = checkpoint.curve, checkpoint.seconds, best
 
     def save(self, run: "Run", *, now: bool) -> None:
         """Keeps a checkpoint where one is due: after every so many rounds, or `now`."""
@@ -264,11 +138,43 @@ class Keep:
             settings=run.asked.as_record(),
             data=run.data_checksum,
             curve=run.curve,
-            patience=run.stopping,
+            patience={} if run.best is None else run.best.about(),
             seconds=run.seconds,
             state=run.engine.state(),
+            best={} if run.best is None else run.best.arrays(),
         )
         save_checkpoint(checkpoint_path(self.folder, run.settings.protocol), checkpoint)
+
+
+@dataclass(frozen=True, eq=False)
+class Best:
+    """The model of the round that came out best on the validation part, and what it reaches on the test part."""
+
+    round_number: int
+    cost: float  # the error on the validation part, or a ranking's score with its sign turned
+    metrics: dict[str, float]
+    user_vectors: FloatArray = field(repr=False)
+    item_vectors: FloatArray = field(repr=False)
+
+    def about(self) -> dict[str, Any]:
+        """All but the vectors."""
+        return {"round_number": self.round_number, "cost": self.cost, "metrics": self.metrics}
+
+    def arrays(self) -> Arrays:
+        """The vectors by name."""
+        return {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors}
+
+
+def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
+    """The best model that a checkpoint holds; refused where it fits no such run."""
+    if run.validation is None:
+        return None
+    users, items = checkpoint.best["user_vectors"], checkpoint.best["item_vectors"]
+    best = Best(**checkpoint.patience, user_vectors=users, item_vectors=items)
+    own_users, own_items = run.vectors()
+    if (users.shape, items.shape) != (own_users.shape, own_items.shape) or best.round_number > run.engine.round_number:
+        raise ValueError("the best model is another's")
+    return best
 
 
 class Run:
@@ -292,7 +198,7 @@ class Run:
         problem = task_problem(self.task if self.validation is None else self.validation, settings)
         self.engine = make_engine(settings.chosen_engine, problem, remark=remark)
         self.curve: list[dict[str, float]] = []
-        self.stopping: dict[str, float] = {}  # the best validation result so far, and its round
+        self.best: Best | None = None  # where there is a validation part
         self.seconds = 0.0
 
     def train(self, progress: Progress | None) -> None:
@@ -315,26 +221,28 @@ class Run:
         started = time.perf_counter()
         play_round(self.engine)
         self.seconds += time.perf_counter() - started
-        headline = self.metrics()[self.task.headline]
-        self._validate()
-        self.curve.append({"round": self.engine.round_number, self.task.headline: headline})
-        return headline
+        found = measure(self.task, self.engine)
+        self._validate(found)
+        self.curve.append({"round": self.engine.round_number, self.task.headline: found[self.task.headline]})
+        return found[self.task.headline]
 
     @property
     def is_over(self) -> bool:
         """Whether all rounds are played, or the validation part has not improved for too long."""
-        waited = self.engine.round_number - self.stopping.get("best_round", math.inf)
-        patience = math.inf if self.settings.patience is None else self.settings.patience
-        return self.engine.round_number >= self.settings.rounds or waited >= patience
+        if self.settings.patience is None or self.best is None:
+            return self.engine.round_number >= self.settings.rounds
+        waited = self.engine.round_number - self.best.round_number
+        return self.engine.round_number >= self.settings.rounds or waited >= self.settings.patience
 
-    def _validate(self) -> None:
-        """Notes the round in which the validation part came out best."""
+    def _validate(self, metrics: dict[str, float]) -> None:
+        """Keeps the model of the round in which the validation part came out best, with its metrics."""
         if self.validation is None:
             return
         found = measure(self.validation, self.engine)[self.task.headline]
         cost = -found if self.validation.scale is None else found  # a ranking is better when larger
-        if cost < self.stopping.get("cost", math.inf):
-            self.stopping = {"best_round": self.engine.round_number, "cost": cost}
+        if self.best is None or cost < self.best.cost:
+            users, items = self.vectors()
+            self.best = Best(self.engine.round_number, cost, metrics, users, items)
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
         """The same run without privacy, and with the naive protocol, on the same split."""
@@ -355,10 +263,15 @@ class Run:
         return hashlib.sha256(self.ratings.checksum.encode() + attributes.tobytes()).hexdigest()
 
     def metrics(self) -> dict[str, float]:
-        """Accuracy on the test part so far."""
-        return measure(self.task, self.engine)
+        """Accuracy on the test part of the model that is kept: the best on the validation part, or else the last."""
+        return measure(self.task, self.engine) if self.best is None else self.best.metrics
+
+    def vectors(self) -> tuple[FloatArray, FloatArray]:
+        """The users' and the items' vectors after the last round, as copies."""
+        return self.engine.user_vectors.copy(), self.engine.item_vectors.copy()
 
     def budget(self) -> dict[str, Any]:
+        """What all rounds that were played cost, those after the best one too."""
         engine = self.engine
         return budget_statement(engine.problem, engine.round_number, engine.value_rho())
 
@@ -380,7 +293,7 @@ class Run:
             "factors": settings.chosen_factors,
             "step": settings.chosen_step,
             "patience": settings.patience,
-            "best_round": self.stopping.get("best_round"),
+            "best_round": None if self.best is None else self.best.round_number,
             "at_least": settings.at_least,
             "order": model.order if isinstance(model, FactorizationMachine) else None,
             "attributes": model.n_side_rows - 1 if isinstance(model, FactorizationMachine) else None,
@@ -406,13 +319,14 @@ class Run:
             "bytes_per_client_round": engine.bytes_per_client_round(),
         }
         problem = engine.problem
+        users, items = self.vectors() if self.best is None else (self.best.user_vectors, self.best.item_vectors)
         return Result(
             record=record,
             user_ids=ratings.user_ids,
             item_ids=ratings.item_ids,
             titles=ratings.titles,
-            user_vectors=engine.user_vectors,
-            item_vectors=engine.item_vectors,
+            user_vectors=users,
+            item_vectors=items,
             starts=problem.starts,
             rated_items=problem.items,
             attributes=model.attributes if isinstance(model, FactorizationMachine) else None,

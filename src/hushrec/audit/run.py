@@ -28,7 +28,8 @@ from hushrec.errors import ParameterError
 from hushrec.problem import Problem
 from hushrec.protocols import Sdcf
 from hushrec.randomness import FloatArray, IntArray
-from hushrec.training import PROTOCOLS_OF, USED_BY, Settings, task_problem
+from hushrec.settings import PROTOCOLS_OF, USED_BY, Settings
+from hushrec.training import task_problem
 
 Progress = Callable[[str, str, int, int], None]  # protocol, what is done, step, steps
 People = dict[str, IntArray]

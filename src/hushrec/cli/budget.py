@@ -38,7 +38,7 @@ def budget(
     """Say what an sdcf budget means for one person, in plain words; nothing is trained."""
     from hushrec.budget.meaning import SelectionBudget, explain_budget
     from hushrec.protocols import Sdcf
-    from hushrec.training import Settings
+    from hushrec.settings import Settings
 
     settings = Settings(model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)
     protocol = settings.make_protocol()

@@ -81,7 +81,7 @@ def train(
     patience: Annotated[
         int | None,
         typer.Option(
-            help="Stop after so many rounds without progress on a validation part of the training data; keeps the last."
+            help="Stop after so many rounds without progress on a validation part of the training data; keep the best."
         ),
     ] = None,
     engine: Annotated[
@@ -206,6 +206,7 @@ def print_result(record: dict[str, Any]) -> None:
     console.print(
         f"{harmless(record['dataset'])}: {data['train']} ratings to train, {data['test']} to test, {record['model']}"
         f" with {record['factors']} factors, {record['rounds']} rounds, {record['seconds']:.1f} s"
+        + ("" if record["best_round"] is None else f", the model of round {record['best_round']} kept")
         + (", interrupted" if record["interrupted"] else ""),
         highlight=False,
     )
