@@ -5,7 +5,7 @@ import dataclasses
 import numba
 import numpy as np
 import pytest
-from scipy.stats import chi2, norm, ttest_ind
+from scipy.stats import chi2, ttest_ind
 
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.data.synthetic import synthetic
@@ -222,25 +222,15 @@ def test_a_state_of_another_problem_is_refused() -> None:
 
 
 def test_selected_items_are_as_frequent_as_the_budget_says() -> None:
-    """Over 40 rounds and both kinds of selection, rated items come up q* of the time, unrated ones p*."""
+    """Over 40 rounds and both kinds of selection, rated items come up q* of the time, others p*; false alarms 1e-6."""
     for reports_per_client in (12.0, 0.5):  # dense, by joint comparisons; sparse, by gaps
         problem = problem_of(PROTOCOLS["sdcf"], reports_per_client=reports_per_client, epoch_rounds=1)
         users = [user for user in problem.active_users.tolist() if problem.rated_counts[user] > 1]
         engine = CpuEngine(problem, record_users=users)
         for _ in range(40):
             engine.run_round()
-        variance, surplus = np.zeros(2), np.zeros(2)  # of rated items, and of the others
-        for user in users:
-            rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
-            law = calibrate_selection(len(rated), 50, reports_per_client, 4.0, 8.0)
-            numbers = np.array([len(rated), 50 - len(rated)])
-            chances = np.array([law.prob_send_rated, law.prob_send_unrated])
-            for reports in engine.recorded:
-                sent = reports[user].items if user in reports else np.empty(0, np.int64)
-                hits = np.isin(sent, rated).sum()
-                surplus += np.array([hits, len(sent) - hits]) - numbers * chances
-                variance += numbers * chances * (1 - chances)
-        assert np.all(np.abs(surplus) < norm.isf(FALSE_ALARM / 8) * np.sqrt(variance))
+        surplus, variance, _ = selection_surplus(problem, engine, users, 4.0)
+        assert np.all(np.abs(surplus) < largest_surplus(variance, FALSE_ALARM / 8))
 
 
 def test_recording_some_users_changes_the_law_of_no_sum() -> None:
@@ -275,18 +265,53 @@ def quiet_round(problem: Problem) -> np.ndarray:
 
 
 def test_every_user_may_have_budgets_of_their_own() -> None:
-    """A user with a large ε_I sends rated items far more often than one with a small one."""
-    levels = [Sdcf(epsilon_i=200.0 if user % 2 else 0.1, epsilon_g=4.0) for user in range(40)]
-    problem = problem_of(*levels)
-    engine = CpuEngine(problem, record_users=problem.active_users.tolist())
+    """With ε_I of 200 and of 0.1 side by side, each half sends rated and other items as its own budget says.
+
+    Permanent bits are drawn anew in each of 20 rounds, so that all draws are independent; false alarms 1e-6.
+    """
+    budgets = (0.1, 200.0)
+    problem = problem_of(*(Sdcf(epsilon_i=budgets[user % 2], epsilon_g=4.0) for user in range(40)), epoch_rounds=1)
+    users = [user for user in problem.active_users.tolist() if problem.rated_counts[user] > 1]
+    engine = CpuEngine(problem, record_users=users)
     for _ in range(20):
         engine.run_round()
-    shares: dict[bool, list[float]] = {True: [], False: []}
-    for reports in engine.recorded:
-        for user, report in reports.items():
-            rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
-            shares[user % 2 == 1].append(float(np.isin(report.items, rated).mean()))
-    assert np.mean(shares[True]) > np.mean(shares[False]) + 0.4
+    chances = []
+    for half, epsilon_i in enumerate(budgets):
+        own = [user for user in users if user % 2 == half]
+        surplus, variance, rated_chances = selection_surplus(problem, engine, own, epsilon_i)
+        assert np.all(np.abs(surplus) < largest_surplus(variance, FALSE_ALARM / 8))
+        chances.append(np.mean(rated_chances))
+    assert chances[1] > 2 * chances[0]  # the two laws are far apart
+
+
+def largest_surplus(variance: np.ndarray, chance: float) -> np.ndarray:
+    """What a sum of independent coins with this variance, less its mean, exceeds at most with this chance.
+
+    Bernstein's inequality: P(S ≥ t) ≤ exp(−t² / 2(σ² + t/3)), solved for t.
+    """
+    log = -np.log(chance)
+    return log / 3 + np.sqrt(log**2 / 9 + 2 * variance * log)
+
+
+def selection_surplus(
+    problem: Problem, engine: CpuEngine, users: list[int], epsilon_i: float
+) -> tuple[np.ndarray, np.ndarray, list[float]]:
+    """How many rated and other items too many were sent, the variance of that, and the chances of rated ones."""
+    variance, surplus, rated_chances = np.zeros(2), np.zeros(2), []
+    z = problem.terms.reports_per_client
+    assert z is not None
+    for user in users:
+        rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
+        law = calibrate_selection(len(rated), problem.n_items, z, epsilon_i, 2 * epsilon_i)
+        numbers = np.array([len(rated), problem.n_items - len(rated)])
+        chances = np.array([law.prob_send_rated, law.prob_send_unrated])
+        rated_chances.append(float(law.prob_send_rated))
+        for reports in engine.recorded:
+            sent = reports[user].items if user in reports else np.empty(0, np.int64)
+            hits = np.isin(sent, rated).sum()
+            surplus += np.array([hits, len(sent) - hits]) - numbers * chances
+            variance += numbers * chances * (1 - chances)
+    return surplus, variance, rated_chances
 
 
 def test_what_clients_and_server_would_refuse_is_refused() -> None:

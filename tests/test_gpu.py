@@ -15,6 +15,16 @@ from scipy import stats
 
 torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
 
+from gpu_kit import (  # noqa: E402
+    ALARM,
+    assert_continues_bit_for_bit,
+    assert_runs_are_independent,
+    assert_same_law,
+    assert_same_state,
+    assert_training_takes_the_engine,
+    rounds,
+)
+
 from hushrec.budget.calibrate import calibrate_selection, fake_error_bound  # noqa: E402
 from hushrec.engines import dense, make_engine  # noqa: E402
 from hushrec.engines.gpu import GpuBatch, GpuEngine  # noqa: E402
@@ -24,17 +34,8 @@ from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.models.mf import MatrixFactorization  # noqa: E402
 from hushrec.protocols import Isgld, Plain, Sdcf  # noqa: E402
-from hushrec.training import train  # noqa: E402
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF, "unbounded": Sdcf(4.0, 0.0)}
-ALARM = 1e-6  # of each statistical test below
-
-
-def rounds(engine, count):
-    """Runs that many rounds and returns the engine."""
-    for _ in range(count):
-        engine.run_round()
-    return engine
 
 
 @pytest.mark.parametrize("protocol", [Plain(), SDCF], ids=["plain", "sdcf"])
@@ -60,26 +61,15 @@ def test_with_the_draws_of_real_clients_a_round_is_the_same(protocol):
     items = dense.item_sums(values, torch.tensor(selected), torch.tensor(fakes), *vectors)
     sums = dense.ItemSums(*(entry[None] for entry in vars(items).values()))
     batch._apply(users.gradients[None], sums, torch.tensor(user_noise)[None], torch.tensor(item_noise)[None])
-    np.testing.assert_allclose(batch.user_vectors[0], reference.user_vectors, rtol=1e-9)
-    np.testing.assert_allclose(batch.item_vectors[0], reference.item_vectors, rtol=1e-9)
-    np.testing.assert_allclose(batch.value_rho()[0], reference.value_rho(), rtol=1e-9)
+    assert_same_state(batch, reference)
 
 
 @pytest.mark.parametrize("protocol", [Isgld(epsilon=4.0), SDCF, Sdcf(4.0, 0.0)], ids=["isgld", "sdcf", "unbounded"])
 def test_items_and_users_move_as_under_real_clients(protocol):
-    """60 seeds, 2 rounds: mean difference and spread of every coordinate agree; both engines share each start.
-
-    Paired t-tests on differences and Levene tests on spreads, Bonferroni over all of them: false alarms 1e-6.
-    """
+    """60 seeds, 2 rounds: mean difference and spread of every coordinate agree; false alarms 1e-6."""
     problems = [small_problem(protocol, seed=seed, rounds=2) for seed in range(60)]
     batch = rounds(GpuBatch(problems, device="cpu"), 2)
-    engines = [rounds(ReferenceEngine(problem), 2) for problem in problems]
-    ours = np.concatenate([batch.user_vectors, batch.item_vectors], axis=1)
-    truth = np.stack([np.concatenate([engine.user_vectors, engine.item_vectors]) for engine in engines])
-    ours, truth = ours[:, 1:].reshape(60, -1), truth[:, 1:].reshape(60, -1)  # user 0 has no ratings
-    means = stats.ttest_rel(ours, truth).pvalue
-    spreads = stats.levene(ours, truth, center="mean").pvalue
-    assert min(means.min(), spreads.min()) > ALARM / (means.size + spreads.size)
+    assert_same_law(batch, [rounds(ReferenceEngine(problem), 2) for problem in problems])
 
 
 def test_items_are_reported_as_often_as_calibrated():
@@ -133,27 +123,15 @@ def test_a_single_rating_is_faked_by_itself():
 
 def test_other_runs_of_a_batch_change_nothing():
     """A run alone and the same run among others agree to rounding."""
-    problems = [small_problem(protocol, seed=seed) for seed in (1, 2) for protocol in PROTOCOLS.values()]
-    together = rounds(GpuBatch(problems, device="cpu"), 4)
-    for number, problem in enumerate(problems):
-        alone = rounds(GpuBatch([problem], device="cpu"), 4)
-        np.testing.assert_allclose(together.item_vectors[number], alone.item_vectors[0], atol=1e-4)
-        np.testing.assert_allclose(together.mean_reports()[number], alone.mean_reports()[0], rtol=1e-6)
+    assert_runs_are_independent(
+        [small_problem(protocol, seed=seed) for seed in (1, 2) for protocol in PROTOCOLS.values()]
+    )
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_a_restored_run_continues_bit_for_bit(protocol):
     """Three rounds, a restart, two more: as five without a break."""
-    problem = small_problem(protocol)
-    whole, before, after = (GpuEngine(problem, device="cpu") for _ in range(3))
-    rounds(whole, 5)
-    after.restore(rounds(before, 3).state())
-    rounds(after, 2)
-    np.testing.assert_array_equal(after.item_vectors, whole.item_vectors)
-    np.testing.assert_array_equal(after.user_vectors, whole.user_vectors)
-    np.testing.assert_array_equal(after.value_rho(), whole.value_rho())
-    assert after.bytes_per_client_round() == whole.bytes_per_client_round()
-    assert after.round_number == 5
+    assert_continues_bit_for_bit(small_problem(protocol))
 
 
 def test_a_user_without_ratings_stays_where_they_started():
@@ -234,13 +212,9 @@ def test_what_cannot_run_in_a_batch_is_refused():
 
 
 def test_training_takes_the_engine_by_name():
-    """`train(..., engine="gpu")` learns as `reference` does, on the same split; test errors within 0.05."""
+    """`train(..., engine="gpu")` plays the rounds of `GpuEngine` on the same split."""
     assert isinstance(make_engine("gpu", small_problem()), GpuEngine)
-    errors = {}
-    for engine in ("gpu", "reference"):
-        result = train("synthetic", engine=engine, rounds=3, factors=4, compare=False)
-        errors[engine] = result.metrics["rmse"]
-    assert errors["gpu"] == pytest.approx(errors["reference"], abs=0.05)
+    assert_training_takes_the_engine(rounds=3, factors=4)
 
 
 def test_engine_and_run_loop_need_numpy_scipy_and_torch_alone():

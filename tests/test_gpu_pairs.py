@@ -7,6 +7,16 @@ from scipy import stats
 
 torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
 
+from gpu_kit import (  # noqa: E402
+    ALARM,
+    assert_continues_bit_for_bit,
+    assert_runs_are_independent,
+    assert_same_law,
+    assert_same_state,
+    assert_training_takes_the_engine,
+    rounds,
+)
+
 from hushrec.data.synthetic import synthetic  # noqa: E402
 from hushrec.engines import dense, pairs  # noqa: E402
 from hushrec.engines.cpu import CpuEngine  # noqa: E402
@@ -19,25 +29,16 @@ from hushrec.models.bpr import PairwiseRanking  # noqa: E402
 from hushrec.problem import make_problem  # noqa: E402
 from hushrec.protocols import Plain, Sdcf  # noqa: E402
 from hushrec.tasks import ranking_task  # noqa: E402
-from hushrec.training import train  # noqa: E402
 
 MODEL = PairwiseRanking(3)
 SDCF = Sdcf(epsilon_i=4.0, epsilon_g=None)
 CAPPED = Sdcf(epsilon_i=4.0, epsilon_g=None, profile_cap=4)
 PROTOCOLS = {"plain": Plain(), "sdcf": SDCF, "capped": CAPPED}
-ALARM = 1e-6  # of each statistical test below
 
 
 def pair_problem(protocol, **changes):
     """A small problem of the model; user 0 met nothing."""
     return small_problem(protocol, model=MODEL, **changes)
-
-
-def rounds(engine, count):
-    """Runs that many rounds and returns the engine."""
-    for _ in range(count):
-        engine.run_round()
-    return engine
 
 
 def given_reports(batch, draws):
@@ -74,29 +75,19 @@ def test_with_the_draws_of_real_clients_a_round_is_the_same(protocol):
     np.testing.assert_array_equal(items.counts, reported)
     sums = dense.ItemSums(*(entry[None] for entry in vars(items).values()))
     batch._apply(pull[None], sums, torch.tensor(user_noise)[None], torch.tensor(item_noise)[None])
-    np.testing.assert_allclose(batch.user_vectors[0], reference.user_vectors, rtol=1e-9)
-    np.testing.assert_allclose(batch.item_vectors[0], reference.item_vectors, rtol=1e-9)
-    np.testing.assert_allclose(batch.value_rho()[0], reference.value_rho(), rtol=1e-9)
+    assert_same_state(batch, reference)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_items_and_users_move_as_on_engine_cpu(protocol):
-    """120 seeds, 3 rounds: mean difference and spread of every coordinate agree; both engines share each start.
-
-    Paired t-tests on differences and Levene tests on spreads, Bonferroni over all of them: false alarms 1e-6.
-    """
+    """120 seeds, 3 rounds: mean difference and spread of every coordinate and reports sent agree; false alarms 1e-6."""
     problems = [pair_problem(protocol, seed=seed, rounds=3) for seed in range(120)]
     batch = rounds(GpuBatch(problems, device="cpu"), 3)
     engines = [rounds(CpuEngine(problem), 3) for problem in problems]
-    ours = np.concatenate([batch.user_vectors, batch.item_vectors], axis=1)
-    truth = np.stack([np.concatenate([engine.user_vectors, engine.item_vectors]) for engine in engines])
-    ours, truth = ours[:, 1:].reshape(120, -1), truth[:, 1:].reshape(120, -1)  # user 0 has no ratings
-    means = stats.ttest_rel(ours, truth).pvalue
-    spreads = stats.levene(ours, truth, center="mean").pvalue
-    assert min(means.min(), spreads.min()) > ALARM / (means.size + spreads.size)
+    assert_same_law(batch, engines)
     sent = [engine.bytes_per_client_round() for engine in engines]
     found = 4 * batch.mean_reports() * (1 + 3)
-    assert stats.ttest_rel(found, sent).pvalue > ALARM or np.allclose(found, sent)
+    assert np.allclose(found, sent) or stats.ttest_rel(found, sent).pvalue > ALARM
 
 
 def test_partners_are_counted_as_a_client_counts_them():
@@ -149,22 +140,14 @@ def test_somebody_who_met_everything_takes_no_part():
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
 def test_a_restored_run_continues_bit_for_bit(protocol):
     """Three rounds, a restart, two more: as five without a break."""
-    problem = pair_problem(protocol)
-    whole, before, after = (GpuEngine(problem, device="cpu") for _ in range(3))
-    rounds(whole, 5)
-    after.restore(rounds(before, 3).state())
-    rounds(after, 2)
-    np.testing.assert_array_equal(after.item_vectors, whole.item_vectors)
-    np.testing.assert_array_equal(after.user_vectors, whole.user_vectors)
+    assert_continues_bit_for_bit(pair_problem(protocol))
 
 
 def test_other_runs_of_a_batch_change_nothing():
     """A run alone and the same run among others agree to rounding."""
-    problems = [pair_problem(protocol, seed=seed) for seed in (1, 2) for protocol in PROTOCOLS.values()]
-    together = rounds(GpuBatch(problems, device="cpu"), 4)
-    for number, problem in enumerate(problems):
-        alone = rounds(GpuBatch([problem], device="cpu"), 4)
-        np.testing.assert_allclose(together.item_vectors[number], alone.item_vectors[0], atol=1e-4)
+    assert_runs_are_independent(
+        [pair_problem(protocol, seed=seed) for seed in (1, 2) for protocol in PROTOCOLS.values()]
+    )
 
 
 def test_ranks_are_those_of_the_task():
@@ -184,12 +167,8 @@ def test_ranks_are_those_of_the_task():
 
 
 def test_training_takes_the_engine_by_name():
-    """`train(..., model="bpr", engine="gpu")` ranks as engine `cpu` does on the same split, AUC within 0.03."""
-    found = {
-        engine: train("synthetic", model="bpr", engine=engine, rounds=10, compare=False).metrics["auc"]
-        for engine in ("gpu", "cpu")
-    }
-    assert found["gpu"] == pytest.approx(found["cpu"], abs=0.03)
+    """`train(..., model="bpr", engine="gpu")` plays the rounds of `GpuEngine` on the same split."""
+    assert_training_takes_the_engine(model="bpr", rounds=10)
 
 
 def test_fused_kernels_are_for_matrix_factorization():
