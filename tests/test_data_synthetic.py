@@ -5,6 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from pace import slowness
 
 from hushrec.data import describe, load, random_split, stream, synthetic, synthetic_truth
 from hushrec.errors import ParameterError
@@ -138,10 +139,10 @@ def test_a_personal_model_beats_the_biases_and_the_truth_beats_both():
 
 
 def test_a_hundred_thousand_ratings_take_about_a_second():
-    """The bound leaves room for a loaded machine."""
-    start = time.perf_counter()
+    """Of computing; the bound leaves room for a slow machine."""
+    start = time.process_time()
     synthetic(943, 1682, 100_000)
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3 * slowness()
 
 
 def test_a_name_without_ratings_gets_a_number_that_fits():

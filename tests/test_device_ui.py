@@ -13,7 +13,17 @@ import numpy as np
 import polars as pl
 import pytest
 from fastapi import FastAPI
-from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
+from pace import slowness
+from service_kit import (
+    OPEN_SOCKETS,
+    PATIENCE,
+    ROUND_WAIT,
+    live_server,
+    new_device,
+    put_server,
+    small_settings,
+    wait_for,
+)
 
 from hushrec import Device, pages
 from hushrec.audit.own_uploads import read_uploads
@@ -123,7 +133,7 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         ]
         assert client.post("/api/level", json={"epsilon_i": 1}).status_code == 204
         while (last := client.get("/api/sent").json()["last"]) is None:
-            device.step(wait=2)
+            device.step(wait=ROUND_WAIT)
         state = client.get("/api/state").json()
         assert (state["level"], state["ledger"]["limit"], state["can_change_level"]) == (1.0, 2.0, False)
         assert (
@@ -146,7 +156,7 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
 
 
 def test_search_is_quick_on_a_hundred_thousand_titles(tmp_path: Path) -> None:
-    """Every word must occur, case and accents do not matter, beginnings come first; below 0.1 s of computing."""
+    """Every word must occur, case and accents do not matter, beginnings come first; 0.1 s (more where slower)."""
     with Device.create(tmp_path / "device") as device:
         titles = [f"Film {n} of the Café" for n in range(99_999)] + ["Café society"]
         with device._store.change():
@@ -161,15 +171,15 @@ def test_search_is_quick_on_a_hundred_thousand_titles(tmp_path: Path) -> None:
         assert found["count"] == 100_000
         assert found["items"][0]["title"] == "Café society"
         assert [entry["title"] for entry in view.search("CAFÉ 77777")["items"]] == ["Film 77777 of the Café"]
-        assert min(seconds) < 0.1
+        assert min(seconds) < 0.1 * slowness()
 
 
 def test_the_list_is_quick_on_a_hundred_thousand_items(tmp_path: Path) -> None:
-    """After a rating, everything that the page asks for again is computed in less than 0.1 s."""
+    """After a rating, all that the page asks for again is computed in less than 0.1 s (more on a slower machine)."""
     settings = small_settings(terms={"factors": 10, "reports_per_client": 50}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings, n_items=100_000) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        while device.step(wait=2) != "answered":
+        while device.step(wait=ROUND_WAIT) != "answered":
             pass
         page = Page(device, read_uploads)
         seconds = []
@@ -181,7 +191,7 @@ def test_the_list_is_quick_on_a_hundred_thousand_items(tmp_path: Path) -> None:
             seconds.append(time.thread_time() - started)
         assert len(found) == 10
         assert page.view.search("item-99999")["count"] == 1
-        assert min(seconds) < 0.1
+        assert min(seconds) < 0.1 * slowness()
 
 
 def silent_server(device: Device) -> socket.socket:
@@ -189,26 +199,28 @@ def silent_server(device: Device) -> socket.socket:
     listening = socket.socket()
     listening.bind(("127.0.0.1", 0))
     listening.listen()
-    with device._store.change():
-        device._store.put_json("server", {"address": f"http://127.0.0.1:{listening.getsockname()[1]}", "ca": None})
+    listening.settimeout(PATIENCE)
+    put_server(device, f"http://127.0.0.1:{listening.getsockname()[1]}")
     return listening
 
 
 def test_nobody_waits_for_a_server_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking part stops at once, and forgetting takes as long as the farewell may: then the store is gone."""
     monkeypatch.setattr(device_ui, "FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr("hushrec.device.device.SILENT_SECONDS", PATIENCE)
     device = new_device(tmp_path / "device")
     with live_server(tmp_path) as live:
         device.join(live.url)
-    with silent_server(device):
+    with silent_server(device) as silent:
         client = client_of(device)
         started = time.monotonic()
         assert client.post("/api/part", json={"on": True}).status_code == 204
-        time.sleep(0.1)  # the thread asks
+        connection, _ = silent.accept()  # the thread asks
         assert client.post("/api/part", json={"on": False}).status_code == 204
         assert client.get("/api/state").json()["part"] == {"on": False, "words": "", "trouble": False}
         assert client.post("/api/forget", json={}).status_code == 204
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < PATIENCE  # which the thread still waits for
+        connection.close()
         assert not (tmp_path / "device").exists()
         for path in ("state", "ratings", "sent", "search"):
             reply = client.get(f"/api/{path}")
@@ -227,7 +239,7 @@ def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.Mon
     ):
         device.join(live.url)
         vectors = {}
-        while device.step(wait=2) == "answered":
+        while device.step(wait=ROUND_WAIT) == "answered":
             kept = device._session.uploads()
             vectors[kept[-1].report.round_number] = device._session.item_vectors()
         assert device._session.is_over
@@ -325,10 +337,7 @@ def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: 
         page = Page(device, read_uploads)
         for words in ("Stopped: selection budget would be exceeded", ""):
             page.part.start()
-            until = time.monotonic() + 30
-            while page.part.is_on:
-                assert time.monotonic() < until, "taking part did not end"
-                time.sleep(0.02)
+            wait_for(lambda: not page.part.is_on)
             assert page.part.words.startswith(words)
             device.raise_budget(16)
         assert page.part.answered == 4

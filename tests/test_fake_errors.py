@@ -92,10 +92,10 @@ def test_one_bound_takes_microseconds() -> None:
     """It is found for every client in every round: 20 µs on an idle machine."""
     best = math.inf
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.thread_time()
         for _ in range(100):
             fake_error_bound(0.1, 0.9, 4.0)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     assert best / 100 < 2e-4
 
 

@@ -240,9 +240,9 @@ def test_a_charge_takes_microseconds_and_no_memory() -> None:
     charge = [SelectionSent(2.0), GradientsSent(3, 1.5)]
     best = math.inf
     for _ in range(5):
-        start = time.perf_counter()
+        start = time.thread_time()
         for _ in range(1000):
             ledger.charge(charge)
-        best = min(best, time.perf_counter() - start)
+        best = min(best, time.thread_time() - start)
     assert best / 1000 < 1e-4
     assert len(json.dumps(ledger.to_record())) < 600

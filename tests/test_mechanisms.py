@@ -197,10 +197,10 @@ def test_one_round_of_one_client_takes_microseconds(rng: np.random.Generator) ->
     def best_of(draw: Callable[[], object]) -> float:
         best = math.inf
         for _ in range(5):
-            start = time.perf_counter()
+            start = time.thread_time()
             for _ in range(100):
                 draw()
-            best = min(best, time.perf_counter() - start)
+            best = min(best, time.thread_time() - start)
         return best / 100
 
     assert best_of(lambda: instantaneous_items(bits, 0.003, 0.1, rng=rng)) < 3e-4

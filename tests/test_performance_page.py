@@ -89,6 +89,16 @@ def test_the_fleet_of_the_page_is_that_of_the_record():
         assert number in service
 
 
+@pytest.mark.parametrize("name", ["service-kill", "service-kill-postgresql", "service-full-disk"])
+def test_the_faults_of_the_service_page_are_those_of_the_records(name: str):
+    """Fifty rounds, each struck, 2,000 reports: nothing lost or counted twice, and the same bits."""
+    shown = record(name)
+    assert (shown["rounds"], shown["strikes"], shown["reports"]) == (50, 50, 2000)
+    assert (shown["acknowledged_lost"], shown["counted_twice"], shown["vectors_equal_bit_for_bit"]) == (0, 0, True)
+    rows = (ROOT / "docs" / "service.md").read_text("utf-8").count("none, none, equal bit for bit")
+    assert rows == 3
+
+
 def test_every_script_of_the_page_exists():
     """And so does the one that runs them all."""
     scripts = set(re.findall(r"benchmarks/\w+\.py", PAGE)) | {"benchmarks/run.py"}

@@ -10,7 +10,17 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
-from service_kit import OPEN_SOCKETS, live_server, new_device, play, small_settings
+from service_kit import (
+    OPEN_SOCKETS,
+    PATIENCE,
+    ROUND_WAIT,
+    get,
+    live_server,
+    new_device,
+    play,
+    small_settings,
+    wait_for,
+)
 
 from hushrec import Device
 from hushrec.errors import BudgetExceeded, ConnectionFailed, LocalProtocolError, ParameterError, RemoteProtocolError
@@ -44,10 +54,12 @@ def test_two_devices_take_part_in_every_round_and_get_recommendations(tmp_path: 
 
 def test_the_server_keeps_no_report_after_a_round(tmp_path: Path) -> None:
     """Between rounds the files of the database hold no byte of a report that was in them during the round."""
-    settings = small_settings(rounds={"automatic": False, "min_devices": 1})
-    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
-        device.join(live.url)
-        live.admin("POST", "/v1/admin/start")
+    settings = small_settings(terms={"reports_per_client": 30}, rounds={"automatic": False})
+    with (
+        live_server(tmp_path, settings) as live,
+        new_device(tmp_path / "device") as device,
+        new_device(tmp_path / "other", seed=1) as other,
+    ):
         seen: list[bytes] = []
         send = device._session.store.put
 
@@ -56,18 +68,20 @@ def test_the_server_keeps_no_report_after_a_round(tmp_path: Path) -> None:
                 seen.append(value)
             send(name, value)
 
+        def is_on_disk() -> bool:
+            piece = seen[0][len(seen[0]) // 2 :][:64]
+            return any(piece in path.read_bytes() for path in tmp_path.glob("server.sqlite*"))
+
         device._session.store.put = spy  # type: ignore[method-assign]
-        # The round stays open until it is closed by hand: a second device that never answers holds it.
-        with new_device(tmp_path / "other", seed=1) as other:
-            other.join(live.url)
-        assert device.step(wait=2) == "answered"
-        piece = seen[0][len(seen[0]) // 2 :][:64]
-        files = sorted(tmp_path.glob("server.sqlite*"))
-        if live.rounds.is_open:
-            assert any(piece in path.read_bytes() for path in files)
-            live.admin("POST", "/v1/admin/close")
+        device.join(live.url)
+        other.join(live.url)  # never answers, so that the round stays open until it is closed by hand
+        live.admin("POST", "/v1/admin/start")
+        assert device.step(wait=ROUND_WAIT) == "answered"
+        assert live.rounds.is_open
+        assert is_on_disk()
+        live.admin("POST", "/v1/admin/close")
         assert not live.rounds.is_open
-        assert not any(piece in path.read_bytes() for path in tmp_path.glob("server.sqlite*"))
+        assert not is_on_disk()
 
 
 def test_a_store_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -103,12 +117,12 @@ def test_a_device_that_leaves_is_not_waited_for(tmp_path: Path) -> None:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
             device.join(live.url)
-        assert devices[0].step(wait=5) == "answered"
+        assert devices[0].step(wait=ROUND_WAIT) == "answered"
         devices[1].leave()
         assert not devices[1].has_joined
+        wait_for(lambda: not live.rounds.is_open)
         assert devices[0].step(wait=0.2) == "no round"  # two devices are needed for a round
         assert live.rounds.round_number == 1
-        assert not live.rounds.is_open
         with pytest.raises(LocalProtocolError, match="has not joined"):
             devices[1].step()
         for device in devices:
@@ -135,7 +149,7 @@ def test_new_items_join_the_catalogue_between_rounds(tmp_path: Path) -> None:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
             device.join(live.url)
-        assert devices[0].step(wait=5) == "answered"
+        assert devices[0].step(wait=ROUND_WAIT) == "answered"
         added = live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["item-0", "new-a", "new-b"]}).json()
         assert added == {"added": 2}
         devices[0].add_rating("new-a", 5)  # a rating of an item that this device has not heard of yet
@@ -152,12 +166,12 @@ def test_a_permanent_epoch_needs_the_persons_consent(tmp_path: Path) -> None:
     settings = small_settings(terms={"rounds": 4, "epoch_rounds": 2}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        assert [device.step(wait=5) for _ in range(2)] == ["answered", "answered"]
+        assert [device.step(wait=ROUND_WAIT) for _ in range(2)] == ["answered", "answered"]
         with pytest.raises(BudgetExceeded, match="selection budget would be exceeded: spent epsilon 8 of 8"):
-            device.step(wait=5)
+            device.step(wait=ROUND_WAIT)
         assert device.budget()["rounds"] == 2
         device.raise_budget(16)
-        assert [device.step(wait=5) for _ in range(3)] == ["answered", "answered", "run over"]
+        assert [device.step(wait=ROUND_WAIT) for _ in range(3)] == ["answered", "answered", "run over"]
         assert (device.budget()["permanent_draws"], device.budget()["committed"]) == (2, 16.0)
 
 
@@ -184,7 +198,7 @@ def test_the_admins_token_opens_the_admins_doors_only(tmp_path: Path) -> None:
     """No token, a wrong one, or a device's credentials do not."""
     with live_server(tmp_path) as live:
         for header in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": f"Basic {live.admin_token}"}):
-            reply = httpx.post(f"{live.url}/v1/admin/pause", headers=header)
+            reply = httpx.post(f"{live.url}/v1/admin/pause", headers=header, timeout=PATIENCE)
             assert reply.status_code == 401
             assert reply.headers["content-type"] == "application/problem+json"
         assert live.admin("POST", "/v1/admin/pause").json()["paused"] is True
@@ -196,12 +210,12 @@ def test_the_admins_token_opens_the_admins_doors_only(tmp_path: Path) -> None:
 def test_people_can_read_offer_and_catalogue_as_json(tmp_path: Path) -> None:
     """The same content that devices get in MessagePack."""
     with live_server(tmp_path) as live:
-        offer = httpx.get(f"{live.url}/v1/run", headers={"Accept": "application/json"}).json()
+        offer = get(f"{live.url}/v1/run", headers={"Accept": "application/json"}).json()
         assert (offer["protocol"], offer["profile_cap"], offer["terms"]["n_items"]) == ("sdcf", 30, 60)
-        items = httpx.get(f"{live.url}/v1/items?first=58", headers={"Accept": "application/json"}).json()
+        items = get(f"{live.url}/v1/items?first=58", headers={"Accept": "application/json"}).json()
         assert items["ids"] == ["item-58", "item-59"]
-        assert httpx.get(f"{live.url}/healthz").json() == {"status": "ok"}
-        assert "hushrec_devices_active 0" in httpx.get(f"{live.url}/metrics").text
+        assert get(f"{live.url}/healthz").json() == {"status": "ok"}
+        assert "hushrec_devices_active 0" in get(f"{live.url}/metrics").text
 
 
 def test_wrong_tls_is_refused(tmp_path: Path) -> None:
@@ -246,6 +260,6 @@ def test_replies_leave_at_once() -> None:
         async with await asyncio.start_server(look, sock=listening):
             _, writer = await asyncio.open_connection(*listening.getsockname())
             writer.close()
-            return await asyncio.wait_for(found, 10)
+            return await asyncio.wait_for(found, PATIENCE)
 
     assert asyncio.run(accepted()) == 1

@@ -12,6 +12,7 @@ import pytest
 from command import run
 from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
+from hushrec.cli.app import counted
 from hushrec.data.items import list_items
 from hushrec.service import serving
 from hushrec.service.setup import renew_admin_token
@@ -35,7 +36,7 @@ def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
     settings = small_settings(terms={"rounds": 3}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings, tls=True) as live:
         first = run("device", "join", live.url, "--ca", live.ca, "--rounds", "1", *store)
-        assert (first.code, "joined\n1 rounds answered" in first.err) == (0, True)
+        assert (first.code, "joined\n1 round answered" in first.err) == (0, True)
         assert run("device", "rotate-key", *store).code == 0
         rest = run("device", "join", *store)
         assert "2 rounds answered; the run is over" in rest.err
@@ -47,6 +48,13 @@ def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
         assert "what was sent stays sent" in run("device", "leave", *store).err
     assert run("device", "forget", "--yes", *store).code == 0
     assert not (tmp_path / "ann").exists()
+
+
+@pytest.mark.parametrize(("number", "words"), [(0, "0 rounds"), (1, "1 round"), (2, "2 rounds")])
+def test_one_of_a_kind_is_not_called_many(number: int, words: str) -> None:
+    """In what commands print for people."""
+    assert counted(number, "round") == words
+    assert counted(1, "rating is", "ratings are") == "1 rating is"
 
 
 @pytest.mark.parametrize(

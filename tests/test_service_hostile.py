@@ -12,13 +12,25 @@ from pathlib import Path
 import httpx
 import msgspec
 import pytest
-from service_kit import OPEN_SOCKETS, RawDevice, live_server, make_body, new_device, small_settings, wait_for
+from command import run
+from service_kit import (
+    OPEN_SOCKETS,
+    PATIENCE,
+    ROUND_WAIT,
+    RawDevice,
+    get,
+    live_server,
+    make_body,
+    new_device,
+    small_settings,
+    wait_for,
+)
 from test_service_security import kind, scripted
 
 from hushrec import Device, wire
 from hushrec.device import calls, transport
 from hushrec.device.calls import Call, Reply
-from hushrec.device.transport import BlockingDriver
+from hushrec.device.transport import PATIENCE_SECONDS, SILENT_SECONDS, BlockingDriver
 from hushrec.errors import ConnectionFailed, LocalProtocolError, RemoteProtocolError
 from hushrec.signing import Request
 
@@ -50,7 +62,7 @@ def bad_server(talk: Talk) -> Iterator[str]:
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     listening.shutdown(socket.SHUT_RDWR)
     listening.close()
-    thread.join(timeout=10)
+    thread.join(timeout=PATIENCE)
 
 
 def says(head: str, body: bytes = b"") -> Talk:
@@ -60,8 +72,8 @@ def says(head: str, body: bytes = b"") -> Talk:
 
 def ask(url: str, call: Call, session: object = None) -> Reply:
     """What a device's driver makes of a server's reply, at the first attempt."""
-    with httpx.Client(base_url=url, timeout=5) as http:
-        return BlockingDriver(session, http, attempts=1)._make(call)  # type: ignore[arg-type]
+    with httpx.Client(base_url=url, timeout=PATIENCE) as http:
+        return BlockingDriver(session, http, patience=0)._make(call)  # type: ignore[arg-type]
 
 
 CALL = Call(Request("GET", "/v1/run"), signed=False, largest=1000)
@@ -95,6 +107,54 @@ def test_a_reply_that_trickles_for_ever_is_given_up(monkeypatch: pytest.MonkeyPa
         ask(url, CALL)
 
 
+def test_a_server_that_takes_a_connection_and_says_nothing_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`hushrec device join` gives up after some tries, each of which waits so long; the device has joined nobody."""
+    monkeypatch.setattr("hushrec.device.device.SILENT_SECONDS", 0.3)
+    monkeypatch.setattr(Device.__init__, "__kwdefaults__", {"patience": 0.5})
+    new_device(tmp_path / "device").close()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        outcome = run("device", "join", url, "--store", tmp_path / "device")
+    assert outcome.code == 1
+    assert "the server took the connection, and then said nothing for 0.3 s." in outcome.err
+    assert outcome.err.count("\n") == 1
+    with Device(tmp_path / "device") as device:
+        assert not device.has_joined
+
+
+def test_an_address_that_leads_nowhere_is_one_sentence(tmp_path: Path) -> None:
+    """A try ends after ten seconds without a connection, or after twenty of silence beyond the wait asked for."""
+
+    def drop(request: httpx.Request) -> httpx.Response:
+        limits.append(request.extensions["timeout"])
+        raise httpx.ConnectTimeout("", request=request)
+
+    limits: list[dict[str, float]] = []
+    with transport.open_http("https://127.0.0.1:1", transport.tls_context(None), seconds=SILENT_SECONDS) as http:
+        http._transport.close()
+        http._transport = httpx.MockTransport(drop)
+        driver = BlockingDriver(None, http, patience=0)  # type: ignore[arg-type]
+        with pytest.raises(ConnectionFailed, match=r"could not be reached within 10 s\. Is its address right\?"):
+            driver._make(replace(CALL, wait=30.0))
+    assert limits == [{"connect": 10.0, "read": 50.0, "write": 20.0, "pool": 20.0}]
+
+
+def test_tries_end_when_patience_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delays grow to five seconds, with a random part; none begins that would end after half a minute."""
+    now = [0.0]
+    monkeypatch.setattr(transport.time, "monotonic", lambda: now[0])
+    attempts, delays = transport._Attempts(PATIENCE_SECONDS), []
+    while (delay := attempts.next_delay()) is not None:
+        delays.append(delay)
+        now[0] += delay
+    assert 6 <= len(delays) <= 14
+    assert max(delays) <= 7.5
+    assert PATIENCE_SECONDS - 7.5 <= now[0] <= PATIENCE_SECONDS
+    assert transport._Attempts(0).next_delay() is None
+
+
 def test_compressed_replies_are_not_unpacked() -> None:
     """Few bytes cannot become many: what was asked for without compression is read as it came."""
     import gzip
@@ -110,7 +170,7 @@ def test_numbers_in_headers_that_are_none_are_ignored(value: str) -> None:
     """A header cannot crash a device."""
     with bad_server(says(f"204 No Content\r\nHushrec-Answered: {value}\r\nRetry-After: {value}")) as url:
         assert ask(url, CALL) == Reply(204)
-    assert transport._Attempts(2).next_delay(value) < 1  # type: ignore[operator]
+    assert transport._Attempts(10).next_delay(value) < 1  # type: ignore[operator]
 
 
 def test_a_refusal_cannot_write_on_the_screen_what_it_likes() -> None:
@@ -148,8 +208,8 @@ def test_a_catalogue_comes_in_pages_and_must_go_on(tmp_path: Path, monkeypatch: 
     """Nobody gets more than a page at once; a page that is empty, or of another place, is refused."""
     monkeypatch.setattr("hushrec.service.rounds.ITEMS_PER_PAGE", 7)
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
-        assert len(wire.decode_catalogue(httpx.get(f"{live.url}/v1/items?first=50").content).ids) == 7
-        assert wire.decode_catalogue(httpx.get(f"{live.url}/v1/items?first=900").content).ids == []
+        assert len(wire.decode_catalogue(get(f"{live.url}/v1/items?first=50").content).ids) == 7
+        assert wire.decode_catalogue(get(f"{live.url}/v1/items?first=900").content).ids == []
         device.join(live.url)
         assert [name for name, _ in device._store.catalogue()] == [f"item-{n}" for n in range(60)]
         for page in (wire.Catalogue(60, [], []), wire.Catalogue(61, ["x"], ["X"])):
@@ -176,7 +236,7 @@ def test_joining_elsewhere_changes_nothing_while_joined(tmp_path: Path) -> None:
         with pytest.raises(LocalProtocolError, match="has joined already"):
             device.join("https://elsewhere.example:1")
         assert device.server == live.url
-        assert device.step(wait=5) == "answered"
+        assert device.step(wait=ROUND_WAIT) == "answered"
 
 
 def test_a_key_change_that_was_cut_short_is_finished_by_the_next_step(tmp_path: Path) -> None:
@@ -192,7 +252,7 @@ def test_a_key_change_that_was_cut_short_is_finished_by_the_next_step(tmp_path: 
                     assert device._driver()._make(call).status == 204
                 job.close()  # killed here
             with Device(tmp_path / "device") as device:
-                assert device.step(wait=5) == "answered"
+                assert device.step(wait=ROUND_WAIT) == "answered"
                 assert device._store.get("next_key") is None
 
 
@@ -207,7 +267,7 @@ def test_plain_requests_take_no_proxy_and_encrypted_ones_may(monkeypatch: pytest
     """Plain HTTP is for this machine alone, whatever the environment names."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     context = transport.tls_context(None)
-    with bad_server(says("204 No Content")) as url, transport.open_http(url, context, seconds=5) as http:
+    with bad_server(says("204 No Content")) as url, transport.open_http(url, context, seconds=PATIENCE) as http:
         assert http.get("/").status_code == 204
 
 
@@ -227,7 +287,7 @@ def test_a_stranger_cannot_make_the_server_read_a_long_body(tmp_path: Path) -> N
                 yield bytes(100_000)
 
         with suppress(httpx.TransportError):  # the server closes the connection while we are still sending
-            assert kind(httpx.post(target, content=endless_body())) == "not-admin"
+            assert kind(httpx.post(target, content=endless_body(), timeout=PATIENCE)) == "not-admin"
         assert sent < 500
         for body in (b"{", b'{"ids": []}', b'{"ids": ["a"], "x": 1}'):
             assert kind(live.admin("POST", "/v1/admin/catalogue/items", content=body)) == "malformed"
@@ -239,7 +299,7 @@ def test_a_stranger_cannot_make_the_server_read_a_long_body(tmp_path: Path) -> N
 def test_downloads_that_nobody_reads_are_cut_off_and_hold_no_device_up(tmp_path: Path) -> None:
     """Strangers who ask for the vectors and do not read them get 503 when there is no room, and lose their place."""
     settings = small_settings(
-        terms={"factors": 50}, rounds={"min_devices": 1}, limits={"waiting_downloads": 2, "body_seconds": 1}
+        terms={"factors": 50}, rounds={"min_devices": 1}, limits={"waiting_downloads": 2, "body_seconds": 5}
     )
     with live_server(tmp_path, settings, n_items=60_000) as live:  # 12 MB: more than the kernel keeps for a connection
         port = int(live.url.rpartition(":")[2])
@@ -249,19 +309,21 @@ def test_downloads_that_nobody_reads_are_cut_off_and_hold_no_device_up(tmp_path:
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stranger.connect(("127.0.0.1", port))
             stranger.sendall(b"GET /v1/vectors HTTP/1.1\r\nHost: x\r\n\r\n")
+            stranger.settimeout(PATIENCE)
+            assert stranger.recv(8) == b"HTTP/1.1"  # it has a place
             idle.append(stranger)
-        wait_for(lambda: httpx.get(f"{live.url}/v1/vectors").status_code == 503)
+        assert get(f"{live.url}/v1/vectors").status_code == 503
         with RawDevice(live) as device:  # devices have room of their own
             wait_for(lambda: live.rounds.is_open)
             assert device.send("GET", "/v1/round").status_code == 200
-        wait_for(lambda: httpx.get(f"{live.url}/v1/vectors").status_code == 200)  # their places are free again
+        wait_for(lambda: get(f"{live.url}/v1/vectors").status_code == 200)  # their places are free again
         for stranger in idle:
             stranger.close()
 
 
 def test_one_slow_device_does_not_take_the_places_of_the_others(tmp_path: Path) -> None:
     """A device that begins many answers and ends none is told so; another's answer is taken."""
-    settings = small_settings(limits={"waiting_reports": 6, "body_seconds": 5})
+    settings = small_settings(limits={"waiting_reports": 6, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as slow, RawDevice(live) as other:
         wait_for(lambda: live.rounds.is_open)
         header = slow.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
@@ -279,7 +341,7 @@ def test_one_slow_device_does_not_take_the_places_of_the_others(tmp_path: Path) 
 
 def test_answers_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> None:
     """All bodies on their way count, by their stated length; a single one is always let in."""
-    settings = small_settings(limits={"waiting_megabytes": 0.0001, "body_seconds": 5})
+    settings = small_settings(limits={"waiting_megabytes": 0.0001, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as slow, RawDevice(live) as other:
         wait_for(lambda: live.rounds.is_open)
         header = slow.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
@@ -307,6 +369,6 @@ def test_a_mistake_of_the_server_is_a_problem_too_and_says_nothing(
     caplog.set_level("INFO", logger="hushrec")
     with live_server(tmp_path) as live:
         monkeypatch.setattr(type(live.rounds), "catalogue_from", lambda *_: 1 / 0)
-        reply = httpx.get(f"{live.url}/v1/items")
+        reply = get(f"{live.url}/v1/items")
         assert (kind(reply), reply.status_code) == ("internal", 500)
     assert '{"event": "error", "kind": "ZeroDivisionError"}' in caplog.text

@@ -18,7 +18,7 @@ from schemathesis.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from service_kit import OPEN_SOCKETS, Live, RawDevice, keep_record, live_server, make_body, small_settings
+from service_kit import OPEN_SOCKETS, PATIENCE, Live, RawDevice, keep_record, live_server, make_body, small_settings
 
 from hushrec import wire
 from hushrec.messages import Enrolment
@@ -67,7 +67,7 @@ class Signed(requests.auth.AuthBase):
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
     """One server for all generated requests; rounds close as soon as the one device answers."""
-    limits = {"requests_per_second": 100_000, "burst": 100_000, "body_seconds": 5}
+    limits = {"requests_per_second": 100_000, "burst": 100_000, "body_seconds": PATIENCE}
     settings = small_settings(terms={"rounds": 1_000_000}, rounds={"min_devices": 1}, limits=limits)
     with live_server(tmp_path_factory.mktemp("openapi"), settings) as server:
         yield server
@@ -97,7 +97,7 @@ def run_operation(operation: Any, session: Any, signed: Signed, examples: int, s
     def check(case: Any) -> None:
         if case.query and "wait" in case.query:
             case.query["wait"] = 0
-        reply = case.call_and_validate(session=session, auth=signed, checks=CHECKS, timeout=20)
+        reply = case.call_and_validate(session=session, auth=signed, checks=CHECKS, timeout=PATIENCE)
         statuses[reply.status_code] += 1
 
     check()
@@ -122,6 +122,6 @@ def test_thousands_of_generated_requests_are_answered_as_described(live: Live) -
 
 def test_every_operation_says_who_may_call_it(live: Live) -> None:
     """Devices' and admin's operations name their security scheme; the others are public on purpose."""
-    paths = requests.get(f"{live.url}/openapi.json", timeout=10).json()["paths"]
+    paths = requests.get(f"{live.url}/openapi.json", timeout=PATIENCE).json()["paths"]
     public = {path for path, methods in paths.items() for method in methods.values() if "security" not in method}
     assert public == {"/v1/run", "/v1/items", "/v1/vectors", "/healthz", "/metrics"}

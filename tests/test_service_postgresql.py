@@ -1,17 +1,26 @@
 """The same service on PostgreSQL: a real server on a Unix socket, where its programs are installed."""
 
-import os
-import pwd
-import shutil
-import subprocess
-import tempfile
-import time
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from service_kit import OPEN_SOCKETS, RawDevice, live_server, make_body, new_device, play, small_settings, wait_for
+from fault_kit import KILL, Zygote, strike_and_compare
+from postgresql_kit import Cluster, running_cluster
+from service_kit import (
+    OPEN_SOCKETS,
+    ROUND_WAIT,
+    RawDevice,
+    keep_record,
+    live_server,
+    make_body,
+    new_device,
+    play,
+    put_server,
+    small_settings,
+    wait_for,
+)
 
 from hushrec.errors import StorageError
 from hushrec.service.reports import NewReport, insert_reports
@@ -21,54 +30,25 @@ from hushrec.service.storage import Storage
 pytestmark = OPEN_SOCKETS
 
 
-def find_programs() -> Path | None:
-    """The folder of PostgreSQL's programs: of the path, or of the newest Debian package."""
-    found = shutil.which("initdb")
-    folders = [Path(found).parent] if found else sorted(Path("/usr/lib/postgresql").glob("*/bin"))
-    return folders[-1] if folders else None
-
-
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Path]:
-    """A database server of our own; as the superuser it runs under another name, as it insists."""
-    programs = find_programs()
-    if programs is None:
-        pytest.skip("PostgreSQL is not installed: initdb is not in the path or under /usr/lib/postgresql")
-    as_other: list[str] = []
-    folder = Path(tempfile.mkdtemp(prefix="hushrec-pg-"))
-    if os.getuid() == 0:
-        try:
-            account = pwd.getpwnam("postgres")
-        except KeyError:
-            pytest.skip("PostgreSQL does not run as the superuser, and there is no user postgres")
-        os.chown(folder, account.pw_uid, account.pw_gid)
-        as_other = ["runuser", "-u", "postgres", "--"]
-
-    def run(program: str, *arguments: str) -> None:
-        subprocess.run([*as_other, str(programs / program), *arguments], check=True, capture_output=True, cwd=folder)
-
-    data = str(folder / "data")
-    run("initdb", "-D", data, "-A", "trust", "-U", "postgres", "--locale=C.UTF-8", "-E", "UTF8")
-    run("pg_ctl", "-D", data, "-w", "-l", str(folder / "log"), "-o", f"-k {folder} -h ''", "start")
-    yield folder
-    run("pg_ctl", "-D", data, "-m", "immediate", "stop")
-    shutil.rmtree(folder)
+def cluster() -> Iterator[Cluster]:
+    """One database server for all tests here."""
+    with running_cluster() as found:
+        yield found
 
 
 @pytest.fixture
-def database(cluster: Path) -> str:
+def database(cluster: Cluster) -> str:
     """The address of an empty database."""
-    name = f"test_{time.time_ns()}"
-    engine = sa.create_engine(address(cluster, "postgres").replace("postgresql:", "postgresql+psycopg:"))
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(sa.text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    return address(cluster, name)
+    return cluster.new_database()
 
 
-def address(cluster: Path, name: str) -> str:
-    """How a database is named in `--database`."""
-    return f"postgresql://postgres@/{name}?host={cluster}"
+@pytest.fixture
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """Starts the servers that are killed."""
+    made = Zygote(tmp_path_factory.mktemp("zygote"))
+    yield made
+    made.close()
 
 
 def test_a_run_on_postgresql_goes_through_and_survives_a_restart(tmp_path: Path, database: str) -> None:
@@ -78,27 +58,28 @@ def test_a_run_on_postgresql_goes_through_and_survives_a_restart(tmp_path: Path,
         for device in devices:
             device.join(live.url)
         token = live.admin_token
-        assert devices[0].step(wait=5) == "answered"
+        assert devices[0].step(wait=ROUND_WAIT) == "answered"
         assert (live.rounds.round_number, live.rounds.n_answers) == (1, 1)
     with live_server(tmp_path, database=database, admin_token=token) as live:
         assert (live.rounds.round_number, live.rounds.is_open, live.rounds.n_answers) == (1, True, 1)
         for device in devices:
-            place = device._store.get_json("server") | {"address": live.url}
-            with device._store.change():
-                device._store.put_json("server", place)
+            put_server(device, live.url)
         assert play(devices) == [5, 6]
         assert live.rounds.is_over
     for device in devices:
         device.close()
 
 
-def test_postgresql_keeps_no_report_in_its_tables_after_a_round(tmp_path: Path, database: str, cluster: Path) -> None:
+def test_postgresql_keeps_no_report_in_its_tables_after_a_round(
+    tmp_path: Path, database: str, cluster: Cluster
+) -> None:
     """The table's own file is given back: no file under base/ holds the bytes of a report."""
     body = make_body(items=tuple(range(0, 60, 7)), size=0.123456)
     piece = body[-64:]
 
-    def holds(folder: Path) -> bool:
-        return any(piece in path.read_bytes() for path in folder.rglob("*") if path.is_file())
+    def is_on_disk() -> bool:
+        files = (cluster.folder / "data" / "base").rglob("*")
+        return any(piece in cluster.read(path) for path in files if path.is_file())
 
     with (
         live_server(tmp_path, small_settings(), database=database) as live,
@@ -108,12 +89,12 @@ def test_postgresql_keeps_no_report_in_its_tables_after_a_round(tmp_path: Path, 
         wait_for(lambda: live.rounds.is_open)
         assert one.answer(body).status_code == 200
         live.storage.read(lambda connection: connection.execute(sa.text("CHECKPOINT")))
-        assert holds(cluster / "data" / "base")
+        assert is_on_disk()
         assert two.answer(make_body()).status_code == 200
         wait_for(lambda: live.monitor.rounds_closed == 1)
         live.storage.read(lambda connection: connection.execute(sa.text("CHECKPOINT")))
         assert live.storage.read(lambda c: c.execute(sa.select(sa.func.count()).select_from(reports)).scalar()) == 0
-        assert not holds(cluster / "data" / "base")
+        assert not is_on_disk()
 
 
 @pytest.fixture
@@ -124,7 +105,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("impatient")
 def test_two_servers_do_not_share_a_postgresql_database(database: str) -> None:
-    """The second is refused with one sentence; when the first is gone it may have it, at once."""
+    """The second is refused with one sentence. A server that was closed has given its lock back: the next has it."""
     storage = Storage(database)
     with pytest.raises(StorageError, match="another server uses this database"):
         Storage(database)
@@ -135,18 +116,14 @@ def test_two_servers_do_not_share_a_postgresql_database(database: str) -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_server_whose_connection_was_cut_takes_the_database_anew_or_not_at_all(database: str, cluster: Path) -> None:
+def test_a_server_whose_connection_was_cut_takes_the_database_anew_or_not_at_all(
+    database: str, cluster: Cluster
+) -> None:
     """Whoever reads and writes holds the lock: after a cut the first that comes has it, and the other is refused."""
 
     def cut() -> None:
-        engine = sa.create_engine(address(cluster, "postgres").replace("postgresql:", "postgresql+psycopg:"))
-        with engine.connect() as connection:
-            name = sa.engine.make_url(database).database
-            connection.execute(
-                sa.text("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE datname = :name"),
-                {"name": name},
-            )
-        engine.dispose()
+        ended = sa.text("SELECT pg_terminate_backend(pid, 100000) FROM pg_stat_activity WHERE datname = :name")
+        assert all(cluster.ask(ended, name=sa.engine.make_url(database).database))
 
     def touch(storage: Storage) -> None:
         storage.read(lambda connection: connection.execute(sa.select(sa.func.count()).select_from(reports)).scalar())
@@ -168,7 +145,6 @@ def test_a_server_whose_connection_was_cut_takes_the_database_anew_or_not_at_all
 
 def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: str) -> None:
     """The row is there already: the same bytes count as stored, others are refused."""
-    import asyncio
 
     async def store(report: NewReport) -> None:
         await storage.store(report)
@@ -180,3 +156,23 @@ def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: 
     with pytest.raises(StorageError, match="with other bytes"):
         asyncio.run(store(NewReport(1, "device", 2, b"others")))
     storage.close()
+
+
+def test_a_server_killed_on_postgresql_loses_and_doubles_nothing(
+    zygote: Zygote, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Four rounds of recorded reports with kill -9: the item vectors equal those of a calm run bit for bit."""
+    done = strike_and_compare(
+        zygote, tmp_path, KILL, n_devices=8, rounds=4, latest=0.1, databases=cluster.databases("short")
+    )
+    assert done["strikes"] == 4
+
+
+@pytest.mark.soak
+def test_fifty_rounds_with_a_kill_in_each_on_postgresql(zygote: Zygote, cluster: Cluster, tmp_path: Path) -> None:
+    """The long form."""
+    done = strike_and_compare(
+        zygote, tmp_path, KILL, n_devices=40, rounds=50, latest=0.15, databases=cluster.databases("long")
+    )
+    assert done["strikes"] == 50
+    keep_record("service-kill-postgresql", done)

@@ -12,8 +12,11 @@ import numpy as np
 import pytest
 from service_kit import (
     OPEN_SOCKETS,
+    PATIENCE,
+    ROUND_WAIT,
     Live,
     RawDevice,
+    get,
     live_server,
     make_body,
     new_device,
@@ -113,7 +116,9 @@ def test_a_request_that_was_seen_is_not_taken_again_even_after_a_restart(tmp_pat
         assert kind(reply) == "stale-nonce"
         assert reply.json()["last_nonce"] == Credentials.parse(recorded).nonce
     with live_server(tmp_path, admin_token=token) as live:
-        replay = httpx.post(f"{live.url}/v1/rounds/1/answer", content=make_body(), headers={"Authorization": recorded})
+        replay = httpx.post(
+            f"{live.url}/v1/rounds/1/answer", content=make_body(), headers={"Authorization": recorded}, timeout=PATIENCE
+        )
         assert kind(replay) == "stale-nonce"
         assert live.rounds.n_answers == 1  # the answer itself survived
 
@@ -200,7 +205,7 @@ def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
                 yield bytes(largest // 10)
 
         header = one.sign(Request("POST", "/v1/rounds/1/answer", b"", 1))
-        with httpx.Client(base_url=live.url) as http:
+        with httpx.Client(base_url=live.url, timeout=PATIENCE) as http:
             try:
                 reply = http.post("/v1/rounds/1/answer", content=endless(), headers={"Authorization": header})
                 assert kind(reply) == "too-large"
@@ -237,7 +242,7 @@ def test_a_full_queue_sends_devices_away_for_a_moment(tmp_path: Path, monkeypatc
 
 def test_more_answers_at_once_than_the_server_wants_are_sent_away(tmp_path: Path) -> None:
     """Bodies that are still on their way count too: slow senders cannot fill the server up."""
-    settings = small_settings(limits={"waiting_reports": 3, "body_seconds": 2})
+    settings = small_settings(limits={"waiting_reports": 3, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
         header = one.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
@@ -254,9 +259,9 @@ def test_more_answers_at_once_than_the_server_wants_are_sent_away(tmp_path: Path
 def test_pages_that_do_not_exist_and_wrong_methods_are_problems_too(tmp_path: Path) -> None:
     """Every refusal has the same form."""
     with live_server(tmp_path) as live:
-        assert kind(httpx.get(f"{live.url}/nowhere")) == "http"
-        assert kind(httpx.post(f"{live.url}/v1/run")) == "http"
-        assert kind(httpx.get(f"{live.url}/v1/items?first=-1")) == "malformed"
+        assert kind(get(f"{live.url}/nowhere")) == "http"
+        assert kind(httpx.post(f"{live.url}/v1/run", timeout=PATIENCE)) == "http"
+        assert kind(get(f"{live.url}/v1/items?first=-1")) == "malformed"
         reply = live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["a", "a"]})
         assert kind(reply) == "bad-items"
 
@@ -308,21 +313,21 @@ def test_a_copied_store_is_found_out_at_contact(tmp_path: Path) -> None:
     with live_server(tmp_path, settings) as live:
         with new_device(tmp_path / "original") as original:
             original.join(live.url)
-            assert original.step(wait=5) == "answered"
+            assert original.step(wait=ROUND_WAIT) == "answered"
         shutil.copytree(tmp_path / "original", tmp_path / "copy")
         with Device(tmp_path / "original") as original:
-            assert original.step(wait=5) == "answered"
+            assert original.step(wait=ROUND_WAIT) == "answered"
         with Device(tmp_path / "copy") as copy:
             for _ in range(2):
                 with pytest.raises(CopiedStore, match="a copy, or was restored from a backup"):
-                    copy.step(wait=5)
+                    copy.step(wait=ROUND_WAIT)
             copy.join(live.url, again=True)
             live.admin("POST", "/v1/admin/close")  # the round that waits for the old key
             with pytest.raises(BudgetExceeded, match="selection budget"):
-                copy.step(wait=5)
+                copy.step(wait=ROUND_WAIT)
             assert copy.budget()["committed"] == 8
             copy.raise_budget(16)
-            assert copy.step(wait=5) == "answered"
+            assert copy.step(wait=ROUND_WAIT) == "answered"
             assert copy.budget()["committed"] == 16  # a new draw of permanent bits
             assert copy._session.client().last_round == 4
 
@@ -334,15 +339,15 @@ def test_a_store_restored_from_before_its_first_round_pays_for_the_lost_draw(tmp
             device.join(live.url)
         shutil.copytree(tmp_path / "device", tmp_path / "backup")
         with Device(tmp_path / "device") as device:
-            assert device.step(wait=5) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "answered"
         with Device(tmp_path / "backup") as backup:
             with pytest.raises(CopiedStore):
-                backup.step(wait=5)
+                backup.step(wait=ROUND_WAIT)
             backup.join(live.url, again=True)
             assert backup.budget()["committed"] == 8  # the draw that was lost
             live.admin("POST", "/v1/admin/close")
             backup.raise_budget(16)
-            assert backup.step(wait=5) == "answered"
+            assert backup.step(wait=ROUND_WAIT) == "answered"
             assert backup.budget()["committed"] == 16
 
 
@@ -356,11 +361,11 @@ def test_two_copies_that_answer_the_same_round_at_once_are_found_out(tmp_path: P
             device.join(live.url)
         shutil.copytree(tmp_path / "a", tmp_path / "b")
         with Device(tmp_path / "a") as first, Device(tmp_path / "b") as second:
-            job = second._session.step(wait=5)
+            job = second._session.step(wait=ROUND_WAIT)
             call = next(job)
             driver = second._driver()
             announced = driver._make(call)  # the copy has the round, and has not answered
-            assert first.step(wait=5) == "answered"
+            assert first.step(wait=ROUND_WAIT) == "answered"
             with pytest.raises(CopiedStore):
                 job.send(driver._make(job.send(announced)))
             with pytest.raises(CopiedStore):
@@ -372,10 +377,10 @@ def test_a_clock_that_goes_back_does_not_lock_a_device_out(tmp_path: Path, monke
     with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
         with new_device(tmp_path / "device") as device:
             device.join(live.url)
-            assert device.step(wait=5) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "answered"
         monkeypatch.setattr("hushrec.device.session.time.time_ns", lambda: 1_000_000_000)
         with Device(tmp_path / "device") as device:
-            assert device.step(wait=5) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "answered"
 
 
 def scripted(session: Session, replies: list[Reply]) -> Any:

@@ -86,7 +86,7 @@ def _step(folder: str, times: int, kill_at: int) -> None:
     Store.get = count(Store.get)  # type: ignore[method-assign, assignment]
     with hushrec.device.device.Device(folder) as device:
         for _ in range(times):
-            device.step(wait=2)
+            device.step(wait=40)
 
 
 if __name__ == "__main__":

@@ -84,6 +84,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+def counted(number: int, one: str, many: str | None = None) -> str:
+    """The number with its noun: 1 round, 2 rounds."""
+    return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
 def harmless(text: str) -> str:
     """Text of somebody else's (a title, a file name) made harmless for a terminal: no markup, no control characters."""
     from rich.markup import escape

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hushrec.cli.app import JsonFlag, app, print_json, say
+from hushrec.cli.app import JsonFlag, app, counted, print_json, say
 
 device_app = typer.Typer(
     help="A person's side: ratings stay here, recommendations are computed here.",
@@ -99,7 +99,7 @@ def import_ratings(
     ratings = _own_ratings(path) if user is None else _ratings_of(path, user)
     with Device(store) as device:
         device.add_ratings(ratings)
-    say(f"{len(ratings)} ratings are stored")
+    say(f"{counted(len(ratings), 'rating is', 'ratings are')} stored")
 
 
 def _own_ratings(path: Path) -> dict[str, float]:
@@ -171,7 +171,7 @@ def join(
         while outcome != "run over" and (rounds is None or answered < rounds):
             outcome = device.step(wait=WAIT_SECONDS)
             answered += outcome == "answered"
-        say(f"{answered} rounds answered" + ("; the run is over" if outcome == "run over" else ""))
+        say(f"{counted(answered, 'round')} answered" + ("; the run is over" if outcome == "run over" else ""))
 
 
 @device_app.command(epilog="Example: hushrec device recommend -n 5")
@@ -212,7 +212,9 @@ def budget(
     if as_json:
         print_json(statement)
         return
-    print(f"spent epsilon {statement['spent']:.3g} of {statement['limit']:.3g}, {statement['rounds']} rounds")
+    print(
+        f"spent epsilon {statement['spent']:.3g} of {statement['limit']:.3g}, {counted(statement['rounds'], 'round')}"
+    )
     print(f"  covers: {statement['unit']}")
     for sentence in statement["not_covered"]:
         print(f"  does not cover: {sentence}")
@@ -268,7 +270,7 @@ def ui(
     from hushrec.device.ui import Page, make_ui
     from hushrec.errors import ParameterError
 
-    with Device(store, attempts=2) as device, socket.socket(proto=socket.IPPROTO_TCP) as listening:
+    with Device(store, patience=1) as device, socket.socket(proto=socket.IPPROTO_TCP) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listening.bind(("127.0.0.1", port))

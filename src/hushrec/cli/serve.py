@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hushrec.cli.app import app, say
+from hushrec.cli.app import app, counted, say
 
 if TYPE_CHECKING:
     from hushrec.service.settings import Settings
@@ -105,6 +105,7 @@ def _serve(
     lines.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[lines])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    serving.allow_connections()
     with serving.bind(host, port) as listening, closing(Storage(database)) as storage:
         _prepare(storage, settings, ids, titles, folder / "admin-token", new_token)
         monitor = Monitor()
@@ -112,7 +113,9 @@ def _serve(
         for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
             print(code)
         made = make_app(storage, rounds, monitor, settings.limits)
-        say(f"serving {len(ids)} items on {'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}")
+        say(
+            f"serving {counted(len(ids), 'item')} on {'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
+        )
         server = serving.make_server(made, tls, head_seconds=settings.limits.body_seconds)
         server.run(sockets=[listening])
 

@@ -48,6 +48,7 @@ class Call:
     request: Request
     signed: bool = True
     largest: int = SMALL_REPLY
+    wait: float = 0.0  # seconds that the server is asked to wait with its reply
 
 
 Job = Generator[Call, Reply, Any]

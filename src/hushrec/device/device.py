@@ -9,11 +9,16 @@ import httpx
 from hushrec.device.budgets import Budgets
 from hushrec.device.session import Session
 from hushrec.device.store import Store, default_folder, erase
-from hushrec.device.transport import BlockingDriver, check_address, open_http, tls_context
+from hushrec.device.transport import (
+    PATIENCE_SECONDS,
+    SILENT_SECONDS,
+    BlockingDriver,
+    check_address,
+    open_http,
+    tls_context,
+)
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.randomness import FloatArray
-
-REQUEST_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -31,8 +36,8 @@ class Device:
     Nothing is sent before `join`. After it, each `step` answers one round of the server, if the ledger allows.
     """
 
-    def __init__(self, folder: str | Path | None = None, *, attempts: int = 8) -> None:
-        self._attempts = attempts  # to reach the server, with growing waits between them
+    def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
+        self._patience = patience  # seconds of trying to reach the server, with growing waits between tries
         self._store = Store(default_folder() if folder is None else Path(folder))
         try:
             self._session = Session(self._store)
@@ -147,8 +152,8 @@ class Device:
             self._http = None
         if self._http is None:
             ca = None if place["ca"] is None else Path(place["ca"])
-            self._http = open_http(place["address"], tls_context(ca), seconds=REQUEST_SECONDS)
-        return BlockingDriver(self._session, self._http, attempts=self._attempts)
+            self._http = open_http(place["address"], tls_context(ca), seconds=SILENT_SECONDS)
+        return BlockingDriver(self._session, self._http, patience=self._patience)
 
     # For the person --------------------------------------------------------------------------------------------
 

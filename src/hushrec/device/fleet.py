@@ -18,9 +18,9 @@ from hushrec.device.transport import BlockingDriver, open_http, tls_context
 from hushrec.randomness import FloatArray
 
 WAIT_SECONDS = 30.0
-REQUEST_SECONDS = 120.0
+REQUEST_SECONDS = 120.0  # a server that is loaded on purpose may take its time
+PATIENCE_SECONDS = 300.0  # and one that is killed on purpose comes back
 AT_ONCE = 16  # devices of one process that talk at the same time
-ATTEMPTS = 20
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _run_part(members: list[Member], orders: Orders) -> Outcome:
             session = _open(member, orders)
             stack.callback(session.store.close)
             http = open_http(orders.server, context, seconds=REQUEST_SECONDS)
-            drivers.append(BlockingDriver(session, stack.enter_context(http), attempts=ATTEMPTS))
+            drivers.append(BlockingDriver(session, stack.enter_context(http), patience=PATIENCE_SECONDS))
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         codes = orders.invitations or [None] * len(drivers)
         list(pool.map(_join, drivers, codes))

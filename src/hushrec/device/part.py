@@ -21,7 +21,7 @@ class _SharingDriver(BlockingDriver):
     """Holds the lock while the session works on the store, and lets go of it while the network is asked."""
 
     def __init__(self, lock: threading.RLock, stop: threading.Event, session: Session, http: Any) -> None:
-        super().__init__(session, http, attempts=1)
+        super().__init__(session, http, patience=0)
         self._lock = lock
         self._stop = stop
 

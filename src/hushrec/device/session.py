@@ -39,7 +39,7 @@ from hushrec.randomness import FloatArray, SystemRandomness
 from hushrec.signing import Credentials, DeviceKey, Request, device_id_of
 
 KEPT_UPLOADS = 50  # what the person's page shows of them needs no more
-LONGEST_WAIT = 45.0  # seconds for one request; a server that says nothing for longer is taken for dead
+LONGEST_WAIT = 45.0  # seconds that one request asks a server to wait for a round
 STEPPED, NO_ROUND, RUN_OVER = "answered", "no round", "run over"
 
 
@@ -247,9 +247,9 @@ class Session:
         client = self.client()
         if not client.takes_part:
             raise LocalProtocolError("a device without ratings of this server's items takes no part. Rate some first.")
-        target = f"/v1/round?after={client.last_round}&wait={min(wait, LONGEST_WAIT):g}"
-        asked = Request("GET", target, round_number=client.last_round)
-        reply = yield Call(asked, largest=LARGEST_TABLE + SMALL_REPLY)
+        wait = min(wait, LONGEST_WAIT)
+        asked = Request("GET", f"/v1/round?after={client.last_round}&wait={wait:g}", round_number=client.last_round)
+        reply = yield Call(asked, largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
         self._check_answered(reply)
         if reply.status == 204:
             return NO_ROUND

@@ -4,7 +4,6 @@ import re
 import secrets
 import ssl
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,7 +16,11 @@ from hushrec.errors import ConnectionFailed, ParameterError, RemoteProtocolError
 from hushrec.wire import MEDIA_TYPE
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-FIRST_DELAY, LONGEST_DELAY = 0.2, 20.0
+CONNECT_SECONDS = 10.0  # until a server must have taken a connection
+SILENT_SECONDS = 20.0  # that a server may take for a reply, beyond the wait it was asked for
+PATIENCE_SECONDS = 30.0  # no try begins later than that
+FIRST_DELAY, LONGEST_DELAY = 0.2, 5.0  # a server that is back finds its devices again in one round
+LONGEST_ASKED = 20.0  # that a server may send a device away for
 KEEP_ALIVE_SECONDS = 100.0  # from one round to the next, mostly; less than a server waits
 LONGEST_REPLY = 600.0  # seconds
 _RETRIED = (429, 502, 503, 504)
@@ -45,32 +48,26 @@ def tls_context(ca: Path | None) -> ssl.SSLContext:
 class _Attempts:
     """Whether and when to try again: delays double, each with a random part, as the server asks if it does."""
 
-    def __init__(self, limit: int) -> None:
-        self._left = limit
+    def __init__(self, patience: float) -> None:
+        self._until = time.monotonic() + patience
         self._delay = FIRST_DELAY
 
     def next_delay(self, asked: str | None = None) -> float | None:
         """Seconds to wait, or None to give up."""
-        self._left -= 1
-        if self._left <= 0:
-            return None
         delay = self._delay * (0.5 + secrets.randbelow(1000) / 1000)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
         if asked is not None and _NUMBER.fullmatch(asked):
-            delay = max(delay, min(float(asked), LONGEST_DELAY))
-        return delay
+            delay = max(delay, min(float(asked), LONGEST_ASKED))
+        return delay if time.monotonic() + delay <= self._until else None
 
 
 class BlockingDriver:
-    """Drives the jobs of one device, one request after the other."""
+    """Drives the jobs of one device, one request after the other. With no patience, each is tried once."""
 
-    def __init__(
-        self, session: Session, http: httpx.Client, *, attempts: int = 8, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
+    def __init__(self, session: Session, http: httpx.Client, *, patience: float = PATIENCE_SECONDS) -> None:
         self.session = session
         self._http = http
-        self._attempts = attempts
-        self._sleep = sleep
+        self._patience = patience
 
     def run(self, job: Job) -> Any:
         """Drives a job to its end, and returns what it returns."""
@@ -83,7 +80,7 @@ class BlockingDriver:
 
     def _make(self, call: Call) -> Reply:
         """The server's reply, tried again where that may help; the last refusal if nothing did."""
-        attempts = _Attempts(self._attempts)
+        attempts = _Attempts(self._patience)
         while True:
             asked, failure = None, None
             try:
@@ -93,13 +90,13 @@ class BlockingDriver:
                     return reply
                 asked = response.headers.get("Retry-After")
             except httpx.TransportError as error:
-                failure = _failure(error)
+                failure = _failure(error, self._http.timeout)
             delay = attempts.next_delay(asked)
             if delay is None:
                 if failure is None:
                     return reply
                 raise failure
-            self._sleep(delay)
+            time.sleep(delay)
 
     def _request(self, call: Call) -> dict[str, Any]:
         """Signed anew for every attempt; the body stays the same."""
@@ -109,7 +106,12 @@ class BlockingDriver:
             headers["Content-Type"] = MEDIA_TYPE
         if call.signed:
             headers["Authorization"] = self.session.sign(request).header()
-        return {"method": request.method, "url": request.target, "content": request.body or None, "headers": headers}
+        sent = {"method": request.method, "url": request.target, "content": request.body or None, "headers": headers}
+        return sent | {"timeout": self._timeout(call)}
+
+    def _timeout(self, call: Call) -> httpx.Timeout:
+        limits = self._http.timeout.as_dict()
+        return httpx.Timeout(**{**limits, "read": (limits["read"] or 0.0) + call.wait})
 
     def _reply(self, response: httpx.Response, largest: int) -> Reply:
         answered = response.headers.get("Hushrec-Answered", "")
@@ -138,11 +140,16 @@ def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx
     """Connections to a server. What goes unencrypted goes there directly, whatever proxy the environment names."""
     kept = httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS)
     encrypted = address.startswith("https:")
-    return httpx.Client(base_url=address, verify=context, timeout=seconds, limits=kept, trust_env=encrypted)
+    limits = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
+    return httpx.Client(base_url=address, verify=context, timeout=limits, limits=kept, trust_env=encrypted)
 
 
-def _failure(error: httpx.TransportError) -> ConnectionFailed:
+def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFailed:
     """What to say if no try succeeds; a certificate that is not trusted is refused at once."""
+    if isinstance(error, httpx.ConnectTimeout):
+        return ConnectionFailed(f"the server could not be reached within {limits.connect:g} s. Is its address right?")
+    if isinstance(error, httpx.TimeoutException):
+        return ConnectionFailed(f"the server took the connection, and then said nothing for {limits.read:g} s.")
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         raise ConnectionFailed("the server's certificate is not trusted. Give its authority with --ca.") from None
     hint = " Does its address begin with https?" if isinstance(error, httpx.RemoteProtocolError) else ""

@@ -167,7 +167,7 @@ class Page:
             with contextlib.suppress(HushrecError):  # the person's wish does not wait for a server
                 http = device._driver()._http
                 http.timeout = FAREWELL_SECONDS
-                BlockingDriver(device._session, http, attempts=1).run(device._session.leave())
+                BlockingDriver(device._session, http, patience=0).run(device._session.leave())
         device.close()
         Device.forget(folder)
         self._is_forgotten = True

@@ -44,6 +44,7 @@ from hushrec.wire import (
 )
 
 RETRY_SECONDS = 1.0
+RESUMED_SECONDS = 60.0  # that a round goes on after a restart, whatever its deadline: devices are on their way back
 ITEMS_PER_PAGE = 10_000  # of the catalogue, which anybody may ask for
 
 
@@ -88,7 +89,8 @@ class Rounds:
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
         self._server = self._make_server(row.round - row.is_open)
         self._announcement = b""
-        elapsed = min(max(0.0, wall_clock() - row.opened_at), self._settings.deadline_seconds)
+        longest = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS * self.is_open)
+        elapsed = min(max(0.0, wall_clock() - row.opened_at), longest)
         self._since = clock() - elapsed  # a wall clock that jumped back or far ahead does no more than this
         if self.is_open:
             self._resume()

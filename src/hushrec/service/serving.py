@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import ipaddress
 import os
+import resource
 import socket
 import ssl
 from collections.abc import Callable
@@ -52,6 +53,12 @@ def bind(host: str, port: int) -> socket.socket:
             f"--host and --port must be a free address of this machine, got {host}:{port} ({error.strerror})."
         ) from None
     return bound
+
+
+def allow_connections() -> None:
+    """As many open files as the system lets this process have: every device keeps a connection, and strangers try."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def check_certificate(certificate: Path, key: Path) -> None:

@@ -288,6 +288,12 @@ def _configure_postgresql(engine: sa.Engine) -> None:
                 raise StorageError(_TAKEN) from None
             raise
 
+    @sa.event.listens_for(engine, "close")
+    def on_close(connection: Any, _: object) -> None:
+        """An orderly end waits until the lock is given back: whoever comes next has it at once."""
+        with contextlib.suppress(connection.Error):  # cut off: the database's server gives it back
+            connection.execute("SELECT pg_advisory_unlock_all()")
+
 
 @contextlib.contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
