@@ -83,7 +83,7 @@ def test_every_row_is_the_gradient_of_its_own_pair(protocol):
     """Rows sent = η (±N s u − v Λ) + noise, and u moves by the mean over its own pairs."""
     client = make_ranker(protocol)
     report, vectors, u = one_round(client)
-    draws, terms = client.last_draws, client._terms
+    draws, terms = client._private_draws, client._terms
     step_size, weight = terms.step_size(1), terms.data_weight
 
     for row, item, partner in zip(
@@ -107,7 +107,7 @@ def test_a_pair_has_one_rated_and_one_unrated_end(protocol):
     """For the device's own step and for what it sends; no fake error is drawn."""
     for seed in range(20):
         client = make_ranker(protocol, seed=seed)
-        draws = (one_round(client), client.last_draws)[1]
+        draws = (one_round(client), client._private_draws)[1]
         assert not np.isin(draws.user_partners, RATED).any()
         assert (np.isin(draws.selected, RATED) != np.isin(draws.selected_partners, RATED)).all()
         assert len(draws.fake_errors) == 0
@@ -117,7 +117,7 @@ def test_plain_sends_both_ends_of_its_own_pairs():
     """Every rated item with its partner, every distinct partner with a rated item that drew it."""
     client = make_ranker(Plain())
     report, _, _ = one_round(client)
-    draws = client.last_draws
+    draws = client._private_draws
     pairs = set(zip(RATED.tolist(), draws.user_partners.tolist(), strict=True))
     sent = list(zip(report.items.tolist(), draws.selected_partners.tolist(), strict=True))
     assert {item for item, _ in sent} == set(RATED) | set(draws.user_partners)
@@ -126,8 +126,10 @@ def test_plain_sends_both_ends_of_its_own_pairs():
 
 def test_partners_are_uniform_among_unrated_items():
     """Each of 14 unrated items with the same probability; one false alarm in a million seeds over all 14."""
-    drawn = np.concatenate([(client := make_ranker(Plain(), seed=seed), one_round(client))[0].last_draws.user_partners
-                            for seed in range(1000)])  # fmt: skip
+    clients = [make_ranker(Plain(), seed=seed) for seed in range(1000)]
+    for client in clients:
+        one_round(client)
+    drawn = np.concatenate([client._private_draws.user_partners for client in clients])
     counts = np.bincount(drawn, minlength=N_ITEMS)
     low, high = binom.interval(1 - 1e-6 / 14, len(drawn), 1 / 14)
     assert counts[RATED].sum() == 0

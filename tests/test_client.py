@@ -368,9 +368,9 @@ def test_draws_exist_only_after_a_round():
     """The engine records them; before the first round there are none."""
     client = make_client()
     with pytest.raises(LocalProtocolError, match="no draws before its first round"):
-        _ = client.last_draws
+        _ = client._private_draws
     report, _ = client.answer(make_announcement())
-    np.testing.assert_array_equal(client.last_draws.selected, report.items)
+    np.testing.assert_array_equal(client._private_draws.selected, report.items)
 
 
 def test_nothing_private_shows_in_a_repr():
@@ -378,7 +378,7 @@ def test_nothing_private_shows_in_a_repr():
     client = make_client()
     list(client.answer(make_announcement()))
     assert repr(client) == "Client(sdcf, idle, round 1)"
-    assert repr(client.last_draws) == "Draws()"
+    assert repr(client._private_draws) == "Draws()"
     assert repr(client._permanent) == "PermanentChoice()"
 
 

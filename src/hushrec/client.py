@@ -116,8 +116,8 @@ class Client:
         return 0 < len(self._items) < self._terms.n_items + (not needs_unrated)
 
     @property
-    def last_draws(self) -> Draws:
-        """This client's random choices of its last round. Must never leave the device."""
+    def _private_draws(self) -> Draws:
+        """This client's random choices of its last round, for engines that record them. Must never leave the device."""
         if self._last_draws is None:
             raise LocalProtocolError("a client has no draws before its first round.")
         return self._last_draws

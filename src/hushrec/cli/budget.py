@@ -78,8 +78,9 @@ def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
     """The lines to print, none wider than 80."""
     found = meaning.probabilities
     cap = "" if chosen.profile_cap is None else f", calibrated from a public cap of {chosen.profile_cap}"
+    rounds = "one round" if chosen.rounds == 1 else f"{chosen.rounds:,} rounds"
     return [
-        f"A person who rated {chosen.n_rated:,} of {chosen.n_items:,} items, in {chosen.rounds:,} rounds of sdcf{cap}.",
+        f"A person who rated {chosen.n_rated:,} of {chosen.n_items:,} items, in {rounds} of sdcf{cap}.",
         "",
         "What the device sends",
         f"  each round, on average, {meaning.items_sent:.1f} items; {meaning.real_among_them:.1f} are really rated",

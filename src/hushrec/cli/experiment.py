@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hushrec.cli.app import DataDir, JsonFlag, app, print_json, say
+from hushrec.cli.app import DataDir, JsonFlag, app, counted, print_json, say
 
 
 @app.command(epilog="Example: hushrec experiment experiments/task1-ml-100k.toml --jobs 2")
@@ -32,7 +32,8 @@ def experiment(
     prepared = prepare(file, data_dir=data_dir, n_splits=splits)
     if export is not None:
         make_grid(prepared).save(export)
-        say(f"{len(prepared.plans)} runs: {export}. Run it with: python -m hushrec.experiments.grid OUT {export}")
+        runs = counted(len(prepared.plans), "run")
+        say(f"{runs}: {export}. Run it with: python -m hushrec.experiments.grid OUT {export}")
         return
     if collect is not None:
         folder = out / prepared.experiment.name
@@ -43,7 +44,7 @@ def experiment(
     if as_json:
         print_json({"records": str(folder), "runs": len(prepared.plans), "tuned_step": prepared.tuned_step})
     else:
-        say(f"{len(prepared.plans)} runs kept in {folder}. Look at them with: hushrec report {folder}")
+        say(f"{counted(len(prepared.plans), 'run')} kept in {folder}. Look at them with: hushrec report {folder}")
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hushrec.cli.app import Data, DataDir, JsonFlag, app, print_json, say
+from hushrec.cli.app import Data, DataDir, JsonFlag, app, counted, print_json, say
 from hushrec.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -58,7 +58,8 @@ def fleet(
         print_json(record)
     else:
         accuracy = "" if outcome.rmse is None else f", rmse {outcome.rmse:.4f} on {outcome.held_out} held-out ratings"
-        say(f"{len(members)} devices gave {outcome.answers} answers in {seconds:.1f} s{accuracy}")
+        given = f"{counted(len(members), 'device')} gave {counted(outcome.answers, 'answer')}"
+        say(f"{given} in {seconds:.1f} s{accuracy}")
 
 
 def _members(ratings: "Ratings", devices: int, split_seed: int, stores: Path) -> "list[Member]":

@@ -17,6 +17,7 @@ from hushrec.cli.app import (
     JsonFlag,
     ScaleOption,
     app,
+    counted,
     harmless,
     print_json,
     say,
@@ -116,7 +117,8 @@ def train(
         implicit=implicit,
     )
     if scale is None:
-        counts = f"{ratings.n_users} users, {ratings.n_items} items, {ratings.n_ratings} ratings"
+        sizes = {"user": ratings.n_users, "item": ratings.n_items, "rating": ratings.n_ratings}
+        counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
         say(f"{ratings.name}: {counts}, {'no scale' if ratings.scale is None else f'scale {ratings.scale}'}")
     with _training_bar("auc" if model == "bpr" else "rmse") as progress:
         result = run_training(
@@ -204,15 +206,17 @@ def print_result(record: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), *(f"{metrics[column]:.4f}" for column in columns), "not personal")
     console = Console()
     console.print(
-        f"{harmless(record['dataset'])}: {data['train']} ratings to train, {data['test']} to test, {record['model']}"
-        f" with {record['factors']} factors, {record['rounds']} rounds, {record['seconds']:.1f} s"
+        f"{harmless(record['dataset'])}: {counted(data['train'], 'rating')} to train, {data['test']} to test,"
+        f" {record['model']} with {counted(record['factors'], 'factor')}, {counted(record['rounds'], 'round')},"
+        f" {record['seconds']:.1f} s"
         + ("" if record["best_round"] is None else f", the model of round {record['best_round']} kept")
         + (", interrupted" if record["interrupted"] else ""),
         highlight=False,
     )
     if data["cold_users"] or data["cold_items"]:
         console.print(
-            f"in the test part without training ratings: {data['cold_users']} users, {data['cold_items']} items"
+            f"in the test part without training ratings: {counted(data['cold_users'], 'user')},"
+            f" {counted(data['cold_items'], 'item')}"
         )
     console.print(table)
     print_budget(console, record["budget"])
@@ -231,11 +235,11 @@ def print_budget(console: "Console", budget: dict[str, Any]) -> None:
     lines = [f"budget: {budget['unit']}"]
     if "epsilon_p" in budget:
         lines.append(
-            f"  ε = {budget['epsilon']:g} (δ = 0, {budget['rounds']} rounds);"
+            f"  ε = {budget['epsilon']:g} (δ = 0, {counted(budget['rounds'], 'round')});"
             f" {budget['item_level_unit']}: ε = {budget['item_level']:.3g}"
         )
     elif "clamp" in budget:
-        lines.append(f"  ε = {budget['epsilon']:g} (δ = 0, {budget['rounds']} rounds)")
+        lines.append(f"  ε = {budget['epsilon']:g} (δ = 0, {counted(budget['rounds'], 'round')})")
     rho = budget["value_rho"]
     lines.append(
         f"  gradient values really sent: ρ = {rho['median']:.3g} ({rho['unit']}, median),"

@@ -55,7 +55,7 @@ class ReferenceEngine:
         assert self.server.phase is Phase.SUMMED  # everybody finished
         self.server.publish()
         if self.recorded_draws is not None:
-            self.recorded_draws.append({user: client.last_draws for user, client in self.clients.items()})
+            self.recorded_draws.append({user: client._private_draws for user, client in self.clients.items()})
 
     def value_rho(self) -> FloatArray:
         rho = np.zeros(self.problem.n_users)

@@ -52,12 +52,12 @@ function showFixed(news) {
   say("#protocol", asked.protocol);
   items("#can", fixed.knowledge.can);
   items("#cannot", fixed.knowledge.cannot);
-  const draws = asked.draws === 1 ? "once, for the whole run" : `${count(asked.draws)} times, every ${count(asked.epoch_rounds)} rounds`;
+  const draws = asked.draws === 1 ? "once, for the whole run" : `${count(asked.draws)} times, every ${asked.epoch_rounds === 1 ? "round" : `${count(asked.epoch_rounds)} rounds`}`;
   items("#asked", [
-    `Up to ${plural(asked.rounds, "round", "rounds")}, in each about ${count(asked.reports_per_client)} items, chosen by chance.`,
+    `Up to ${plural(asked.rounds, "round", "rounds")}, in each about ${plural(Math.round(asked.reports_per_client), "item", "items")}, chosen by chance.`,
     `Permanent bits are drawn ${draws}. Each draw costs a person ε_P, over all rounds that use it.`,
     `The usual ε_P is ${asked.usual_epsilon}. Every device chooses its own and does not tell it.`,
-    `It covers which items are reported, for any two profiles of up to ${count(asked.profile_cap)} ratings. It does not cover the numbers sent with them.`,
+    `It covers which items are reported, for any two profiles of up to ${plural(asked.profile_cap, "rating", "ratings")}. It does not cover the numbers sent with them.`,
   ]);
   const versions = fixed.versions;
   say("#versions", `hushrec ${versions.hushrec} · protocol ${versions.protocol} · database schema ${versions.schema} (${fixed.database}) · model ${fixed.model.name}, ${fixed.model.factors} factors · run ${fixed.run_id.slice(0, 8)}`);
@@ -70,7 +70,7 @@ function showNow(news) {
   document.title = now.state === "open" ? `Round ${now.round} · hushrec server` : `${STATES[now.state]} · hushrec server`;
   const total = fixed.asked.rounds;
   fill("#round", count(now.round), make("small", {}, ` of ${count(total)}`));
-  setBar("#round-bar", now.closed / total, `${now.closed} of ${total} rounds closed`);
+  setBar("#round-bar", now.closed / total, `${now.closed} of ${plural(total, "round", "rounds")} closed`);
   say("#round-note", roundNote());
   if (now.state === "open") {
     fill("#answers", count(now.answers), make("small", {}, ` of ${count(now.asked)}`));

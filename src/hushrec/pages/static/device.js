@@ -214,7 +214,7 @@ async function showSent() {
   if (last === null) return;
   const numbers = last.rows.length * (last.rows[0]?.numbers.length ?? 0);
   const yours = last.rows.filter((row) => row.rating !== null).length;
-  say("#sent-words", `Round ${count(last.round)}: ${plural(last.rows.length, "item", "items")} with ${count(numbers)} numbers, ${count(last.bytes)} bytes.${last.waiting ? " Still waiting to be sent." : ""} Chance chose the items; you rated ${count(yours)} of them.`);
+  say("#sent-words", `Round ${count(last.round)}: ${plural(last.rows.length, "item", "items")} with ${plural(numbers, "number", "numbers")}, ${count(last.bytes)} bytes.${last.waiting ? " Still waiting to be sent." : ""} Chance chose the items; you rated ${count(yours)} of them.`);
   say("#sent-from", last.n_uploads === 1 ? "What a server can read off it" : `What a server can read off your last ${count(last.n_uploads)} reports`);
   items("#sent-read", [
     `Your taste: its guess lies along the true direction with a cosine of ${last.cosine.toFixed(2)} (1 is exact). Of your ${last.of_top} best recommendations it would name ${last.same_top}; anybody, without a report of yours, ${last.public_top}.`,
