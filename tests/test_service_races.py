@@ -18,8 +18,12 @@ from hushrec import wire
 from hushrec.errors import StorageError
 from hushrec.messages import Enrolment
 from hushrec.service import schema, serving
+from hushrec.service.dashboard import Dashboard
+from hushrec.service.intake import Service
+from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.rounds import Rounds
+from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of
 
@@ -70,6 +74,44 @@ def test_an_answer_taken_while_the_round_is_being_closed_is_in_its_sum(tmp_path:
         asyncio.run(scenario(rounds))
         assert stored(storage, sa.select(schema.rounds.c.answers)) == [(2,)]
         assert stored(storage, sa.select(schema.reports)) == []
+
+
+def test_items_that_are_added_at_once_are_all_there_once(tmp_path: Path) -> None:
+    """In memory, where devices are told of them, as in the database; and each gets one vector."""
+
+    async def scenario(rounds: Rounds) -> None:
+        added = await asyncio.gather(*(rounds.add_items([f"new-{n}", "both"], ["", ""]) for n in range(5)))
+        assert sorted(added) == [1, 1, 1, 1, 2]
+        await rounds.open_round()
+        assert len(rounds.item_vectors) == 66
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(rounds))
+        told = rounds.catalogue_from(60).ids
+        assert sorted(told) == ["both", *(f"new-{n}" for n in range(5))]
+        query = sa.select(schema.items.c.id).where(schema.items.c.position >= 60).order_by(schema.items.c.position)
+        assert [row.id for row in stored(storage, query)] == told
+
+
+def test_a_device_that_answers_and_leaves_does_not_end_the_round_for_others(tmp_path: Path) -> None:
+    """Its answer stays in the sum, and stands for nobody else: the round waits for those that are there."""
+
+    async def scenario(rounds: Rounds) -> None:
+        devices = [*await join_two(rounds), *await join_two(rounds)]
+        await rounds.open_round()
+        for device in devices[:2]:
+            await rounds.answer(device, 2, ANSWER)
+            await rounds.leave(device)
+        await rounds._advance()
+        assert rounds.is_open
+        for device in devices[2:]:
+            await rounds.answer(device, 2, ANSWER)
+        await rounds._advance()
+        assert not rounds.is_open
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(rounds))
+        assert stored(storage, sa.select(schema.rounds.c.answers)) == [(4,)]
 
 
 def test_an_answer_of_a_device_that_is_being_revoked_does_not_stay(tmp_path: Path) -> None:
@@ -171,6 +213,29 @@ def test_the_schedule_survives_what_nobody_foresaw(tmp_path: Path, monkeypatch: 
         asyncio.run(asyncio.wait_for(scenario(), PATIENCE))
     reasons = [line["reason"] for line in lines if line["event"] == "round-error"]
     assert reasons == ["the database cannot be used now.", "ZeroDivisionError"]
+
+
+def test_strangers_cannot_fill_the_queue_that_answers_wait_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks for health shares one question to the database; of those who read the history few do so at once."""
+
+    async def scenario(storage: Storage, rounds: Rounds) -> None:
+        monitor = Monitor()
+        service = Service(storage, rounds, monitor, LimitSettings())
+        submitted = []
+        submit = storage._submit
+        monkeypatch.setattr(storage, "_submit", lambda *job: submitted.append(job) or submit(*job))
+        await asyncio.gather(*(service.check_health() for _ in range(500)))
+        assert len(submitted) == 1
+        await service.check_health()  # a later one asks anew
+        assert len(submitted) == 2
+        dashboard = Dashboard(storage, rounds, monitor)
+        outcomes = await asyncio.gather(*(dashboard.past(0) for _ in range(9)), return_exceptions=True)
+        assert [type(outcome) for outcome in outcomes] == [dict] * 4 + [Refusal] * 5
+        assert str(outcomes[-1]) == "too many pages read the history. Try again in a moment."
+        assert "rounds" in await dashboard.past(0)  # their places are free again
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(storage, rounds))
 
 
 def test_a_server_that_stops_tells_those_who_wait(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from hushrec.service.storage import Storage
 
 USUAL_EPSILON_I = 4.0  # what `hushrec device init` proposes; each device chooses, and does not tell
 MOST_WATCHERS = 50
+MOST_READERS = 4  # of the history at once: answers of devices wait behind them
 TICK_SECONDS = 0.25
 BEAT_SECONDS = 5.0  # an event at least this often, so that a page notices a silent end
 
@@ -40,6 +41,7 @@ class Dashboard:
         self._monitor = monitor
         self._started = time.time()
         self.watchers = 0
+        self._readers = 0
         self._latest: tuple[float, dict[str, Any]] = (-TICK_SECONDS, {})
 
     def fixed(self) -> dict[str, Any]:
@@ -118,7 +120,13 @@ class Dashboard:
                 "bytes": int(connection.execute(total).scalar_one()),
             }
 
-        return await self._storage.write(read)
+        if self._readers >= MOST_READERS:
+            raise Refusal("busy", "too many pages read the history. Try again in a moment.", status=503, retry_after=1)
+        self._readers += 1
+        try:
+            return await self._storage.write(read)
+        finally:
+            self._readers -= 1
 
 
 def add_dashboard(app: FastAPI, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import sqlalchemy as sa
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
@@ -30,6 +31,7 @@ class Service:
         self.limits = limits
         self.downloads = asyncio.Semaphore(limits.waiting_downloads)
         self._public_downloads = asyncio.Semaphore(limits.waiting_downloads)
+        self._checking: asyncio.Future[object] | None = None
         self._sending: Counter[str] = Counter()  # answers on their way, by device
         self._bytes = 0  # of all of them
 
@@ -81,6 +83,13 @@ class Service:
             self._sending[device] -= 1
             if not self._sending[device]:
                 del self._sending[device]
+
+    async def check_health(self) -> None:
+        """Asks the database, once for all who want to know at the same time: answers of devices wait behind it."""
+        if self._checking is None or self._checking.done():
+            asked = self.storage.write(lambda connection: connection.execute(sa.select(1)).scalar())
+            self._checking = asyncio.ensure_future(asked)
+        await asyncio.shield(self._checking)
 
     def public_downloads(self) -> asyncio.Semaphore:
         """Room for those who need not say who they are: apart from that of devices, and nobody queues for it."""

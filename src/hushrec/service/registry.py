@@ -5,6 +5,7 @@ import hmac
 import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -74,6 +75,7 @@ class Registry:
         rows = storage.read(lambda c: c.execute(sa.select(devices)).all())
         self._devices = {row.id: self._device(row._asdict()) for row in rows}
         self._active_since = Counter(d.first_round for d in self._devices.values() if d.state == ACTIVE)
+        self._ended = {d.id for d in self._devices.values() if d.state != ACTIVE}
 
     def _device(self, row: Mapping[str, Any]) -> Device:
         return Device(
@@ -99,6 +101,10 @@ class Registry:
         """Devices that take part; with a round, those from which an answer to it can still come."""
         since = self._active_since.items()  # short: asked for after every answer
         return sum(count for first, count in since if round_number is None or first <= round_number)
+
+    def count_ended(self, names: AbstractSet[str]) -> int:
+        """How many of these take part no more."""
+        return len(self._ended & names)
 
     def listed(self) -> list[dict[str, Any]]:
         """What the admin may see of them."""
@@ -198,6 +204,7 @@ class Registry:
 
     def _end(self, device: Device, state: str) -> None:
         self._active_since[device.first_round] -= device.state == ACTIVE
+        self._ended.add(device.id)
         device.state = state
 
     async def _update(self, device: Device, **values: object) -> None:

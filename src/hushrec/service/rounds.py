@@ -81,7 +81,7 @@ class Rounds:
         self.is_paused: bool = row.is_paused
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()  # rounds open and close one at a time, whoever asks
+        self._turn = asyncio.Lock()  # rounds open and close, and items join, one at a time, whoever asks
         self._closing = False
         self._is_stopping = False
         self._catalogue = storage.read(lambda c: read_items(c, 0))
@@ -256,7 +256,7 @@ class Rounds:
         """Does what is due now; returns the seconds until something may be due again."""
         elapsed = self.elapsed
         if self.is_open:
-            if self.n_answers >= self._quorum() or (elapsed >= self._settings.deadline_seconds and self.n_answers):
+            if self._has_quorum() or (elapsed >= self._settings.deadline_seconds and self.n_answers):
                 await self.close_round()
                 return 0.0
             left = self._settings.deadline_seconds - elapsed
@@ -270,8 +270,11 @@ class Rounds:
             return 0.0
         return None
 
-    def _quorum(self) -> int:
-        return max(1, math.ceil(self._settings.quorum * self.registry.count_active(self.round_number)))
+    def _has_quorum(self) -> bool:
+        """Of the devices that take part: the answer of one that left stays in the sum, and stands for nobody else."""
+        asked = self.registry.count_active(self.round_number)
+        given = self.n_answers - self.registry.count_ended(self._answers.keys())
+        return self.n_answers > 0 and given >= math.ceil(self._settings.quorum * asked)
 
     async def open_round(self) -> None:
         """Opens the next round; items that joined the catalogue are in it."""
@@ -391,8 +394,9 @@ class Rounds:
             insert_items(connection, ids, titles)
             return read_items(connection, len(self._catalogue))
 
-        added = await self._storage.write(write)
-        self._catalogue += added
+        async with self._turn:  # one after the other: each must see what the one before it has added
+            added = await self._storage.write(write)
+            self._catalogue += added
         return len(added)
 
     def catalogue_from(self, first: int) -> Catalogue:
