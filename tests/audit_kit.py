@@ -1,4 +1,4 @@
-"""Small runs to attack: with a leak planted as large as it gets."""
+"""Small runs to attack: with a leak planted as large as it gets, or with none."""
 
 from dataclasses import replace
 from functools import cache
@@ -8,7 +8,7 @@ import numpy as np
 from hushrec.audit.devices import profile
 from hushrec.audit.observation import Observation
 from hushrec.audit.record import Truth, record
-from hushrec.audit.run import item_popularity
+from hushrec.audit.run import Audit, audit, item_popularity, settings_for
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine
 from hushrec.problem import Problem
@@ -16,20 +16,24 @@ from hushrec.settings import Settings
 from hushrec.training import task_problem
 
 VICTIMS = 12
+RUNS = [("mf", "plain"), ("mf", "isgld"), ("mf", "sdcf"), ("bpr", "plain"), ("bpr", "sdcf")]
 # Budgets so large that the permanent bits are the rated items: every round reports them all, and fakes besides.
-WIDE_OPEN = {"epsilon_i": 600.0, "epsilon_p": 1200.0, "reports_per_client": 80.0}
+WIDE_OPEN = {"epsilon_i": 1500.0, "epsilon_p": 3000.0, "reports_per_client": 80.0}
+QUIET = 1e9  # weight of the data beside which no Langevin noise is left
 
 
 @cache
 def problem_of(model: str, protocol: str, rounds: int = 25, open_wide: bool = True) -> Problem:
-    """A small problem; `data_weight` is that of a large one, so that the Langevin noise is as small as there."""
-    options = {} if protocol != "sdcf" else {**(WIDE_OPEN if open_wide else {})}
-    if protocol == "sdcf" and model == "mf":
-        options["epsilon_g"] = 4.0
+    """A small problem without noise; open wide, permanent bits are the ratings, and noisy ratings are true ones."""
+    options: dict[str, float] = {}
+    if protocol == "sdcf":
+        options = {**(WIDE_OPEN if open_wide else {}), **({"epsilon_g": 4.0} if model == "mf" else {})}
+    elif protocol == "isgld" and open_wide:
+        options = {"epsilon": 1e6}
     settings = Settings(model=model, protocol=protocol, rounds=rounds, factors=8, **options)
     data = synthetic(n_users=60, n_items=120, n_ratings=2_400, seed=1)
     problem = task_problem(settings.make_task(data), settings)
-    return replace(problem, terms=replace(problem.terms, data_weight=80_000.0))
+    return replace(problem, terms=replace(problem.terms, data_weight=QUIET))
 
 
 def victims_of(problem: Problem) -> np.ndarray:
@@ -56,3 +60,18 @@ def unrelated(truth: Truth, seed: int = 0) -> Truth:
 def rated_by(problem: Problem, user: int) -> np.ndarray:
     """Items of one profile."""
     return profile(problem, user)[0]
+
+
+@cache
+def small_audit(model: str) -> Audit:
+    """All attacks on all protocols of a model, with attributes and a clock."""
+    data = synthetic(n_users=40, n_items=50, n_ratings=800, seed=2)
+    settings = settings_for(None, model=model, rounds=4, factors=4)
+    return audit(data, settings, n_victims=5, people={"gender": np.arange(40) % 2}, clock=lambda: 0.0)
+
+
+def chance_deviation(labels: list[np.ndarray]) -> float:
+    """Deviation of the mean AUC over people whose labels were dealt at random: Mann and Whitney's, without ties."""
+    sizes = [(row.sum(), (~row).sum()) for row in labels]
+    variances = [(true + false + 1) / (12 * true * false) for true, false in sizes if true and false]
+    return float(np.sqrt(sum(variances)) / len(variances))

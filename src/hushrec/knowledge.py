@@ -34,6 +34,7 @@ KNOWLEDGE = {
                 "Something of the items that were never reported: a device learns from them too, and people who rated "
                 "the same things rated them as well."
             ),
+            "Who comes back with a new key: what they seem to have rated is what they had rated before.",
             (
                 "Every rating it asks for, if it cheats: crafted item vectors make a person's vector show which items "
                 "are rated, and how, reported or not."

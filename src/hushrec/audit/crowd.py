@@ -1,7 +1,7 @@
 """What the last few uploads of many people say at a glance: which items each of them seems to have rated.
 
 Cheaper and coarser than `rating_grid`, because it is done for everybody: people like the victim are a prior for what
-the victim rated (`attacks.existence.LikeMinded`), and people whose attributes are known teach how to guess those of
+the victim rated (`attacks.combined.LikeMinded`), and people whose attributes are known teach how to guess those of
 others (`attacks.person`).
 """
 

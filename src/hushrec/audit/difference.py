@@ -1,7 +1,5 @@
 """The difference attack: a person rates one more item, and the server compares before with after."""
 
-from dataclasses import replace
-
 import numpy as np
 
 from hushrec.audit.devices import profile, replay
@@ -18,7 +16,7 @@ CAP = 15.0  # evidence beyond this many nats counts as certain
 def difference_scores(observation: Observation) -> FloatArray:
     """How much more each item looks rated in the later half of the rounds than in the earlier."""
     half = observation.n_rounds // 2
-    before, after = observation.first_rounds(half), last_rounds(observation, half)
+    before, after = observation.first_rounds(half), observation.last_rounds(observation.n_rounds - half)
     if isinstance(observation.protocol, Sdcf):
         return np.array(
             [
@@ -27,15 +25,6 @@ def difference_scores(observation: Observation) -> FloatArray:
             ]
         )
     return after.selection_counts.astype(np.float64) - before.selection_counts
-
-
-def last_rounds(observation: Observation, start: int) -> Observation:
-    """The same run, joined late."""
-    return replace(
-        observation,
-        announcements=observation.announcements[start:],
-        uploads=tuple(uploads[start:] for uploads in observation.uploads),
-    )
 
 
 def attack_difference(

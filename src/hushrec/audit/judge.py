@@ -3,15 +3,26 @@
 from typing import Any
 
 import numpy as np
-from scipy.stats import spearmanr
+from scipy.optimize import linear_sum_assignment
 
 from hushrec.audit.attacks import Attack
-from hushrec.audit.attacks.metadata import LinkRounds
+from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.attacks.person import PersonFromUploads
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.record import Truth
-from hushrec.audit.statistics import BoolArray, auc, auc_interval, folds, mean_interval, rate_at, roc, share_interval
+from hushrec.audit.statistics import (
+    BoolArray,
+    auc,
+    auc_interval,
+    correlation_interval,
+    folds,
+    mean_interval,
+    rank_correlation,
+    rate_at,
+    roc,
+    share_interval,
+)
 from hushrec.protocols import HIGHEST, LOWEST
 from hushrec.randomness import FloatArray, IntArray
 
@@ -152,7 +163,7 @@ def _count(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: 
     scores, heavy = guess[ends], truth.counts[ends] >= high
     common: dict[str, Any] = {"protocol": protocol, "name": attack.name, "target": attack.target, "claim": attack.claim}
     area = auc(scores, heavy)
-    constant = np.ptp(guess) == 0 or np.ptp(truth.counts) == 0
+    counts = truth.counts.astype(np.float64)
     return [
         Finding(
             metric="auc",
@@ -165,33 +176,30 @@ def _count(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: 
         ),
         Finding(
             metric="rank_correlation",
-            value=0.0 if constant else float(spearmanr(guess, truth.counts).statistic),
+            value=float(rank_correlation(guess, counts)),
+            interval=correlation_interval(guess, counts, rng=rng),
             chance=0.0,
             **common,
         ),
     ]
 
 
-def judge_linkage(attack: LinkRounds, observation: Observation) -> list[Finding]:
-    """Share of uploads joined to the same person's upload of the round before."""
-    if not attack.applies_to(observation):
-        return []
-    right = int((attack.guess(observation) == np.arange(observation.n_victims)).sum())
-    scores, same = attack.scores(observation), np.eye(observation.n_victims, dtype=bool)
-    return [
-        Finding(
-            protocol=observation.protocol.name,
-            name=attack.name,
-            target=attack.target,
-            metric="share_linked",
-            value=right / observation.n_victims,
-            auc=auc(scores.ravel(), same.ravel()),
-            tpr_at_1pct_fpr=rate_at(scores.ravel(), same.ravel()),
-            interval=share_interval(right, observation.n_victims),
-            chance=1 / observation.n_victims,
-            claim=attack.claim,
-        )
-    ]
+def judge_linkage(attack: LinkRounds | LinkEnrolments, protocol: str, scores: FloatArray) -> Finding:
+    """Share of rows joined to the column of the same person, one to one, so that the sum of scores is largest."""
+    right = int((linear_sum_assignment(-scores)[1] == np.arange(len(scores))).sum())
+    same = np.eye(len(scores), dtype=bool)
+    return Finding(
+        protocol=protocol,
+        name=attack.name,
+        target=attack.target,
+        metric="share_linked",
+        value=right / len(scores),
+        auc=auc(scores.ravel(), same.ravel()),
+        tpr_at_1pct_fpr=rate_at(scores.ravel(), same.ravel()),
+        interval=share_interval(right, len(scores)),
+        chance=1 / len(scores),
+        claim=attack.claim,
+    )
 
 
 def judge_people(

@@ -10,19 +10,18 @@ from typing import Any, Protocol
 import numpy as np
 
 from hushrec.audit.attacks.marking import MarkingServer
-from hushrec.audit.attacks.value import likeliest_ratings
+from hushrec.audit.attacks.value import read_last_upload
 from hushrec.audit.devices import make_device, profile, upload_of
 from hushrec.audit.findings import Finding
 from hushrec.audit.judge import most_common
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
-from hushrec.audit.rating_grid import GRID, RATING_SHARES, recover_ratings, whole_ratings
 from hushrec.audit.statistics import auc, mean_interval, rate_at
 from hushrec.client import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import ItemVectors, Terms
 from hushrec.problem import Problem
-from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Isgld, Sdcf
+from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol
 from hushrec.randomness import FloatArray, IntArray
 
 MARKED = 400
@@ -201,18 +200,4 @@ def _read(
             return np.full(terms.n_items, np.nan)
         if upload is not None:
             seen = Trace((*seen.parts, take_apart(announcement, upload, seen.direction)))
-    if isinstance(protocol, Sdcf):
-        return recover_ratings(seen, protocol, terms).ratings
-    return _read_unhidden(seen, protocol, terms)
-
-
-def _read_unhidden(seen: Trace, protocol: DeviceProtocol, terms: Terms) -> FloatArray:
-    """All reported items are rated, and a = c r: c brings them onto whole numbers, or onto people's mean rating."""
-    guess = np.full(terms.n_items, np.nan)
-    part = seen.parts[-1]
-    if isinstance(protocol, Isgld):
-        middle = float(part.amplitudes.mean()) / (GRID @ RATING_SHARES)
-        guess[part.items] = likeliest_ratings(part.amplitudes / middle + middle * part.scores, protocol.epsilon)
-    else:
-        guess[part.items] = whole_ratings(part)
-    return guess
+    return read_last_upload(seen, protocol, terms)

@@ -118,10 +118,12 @@ class Observation:
 
     def first_rounds(self, n_rounds: int) -> "Observation":
         """The same run, stopped earlier."""
-        return Observation(
-            self.protocol,
-            self.announcements[:n_rounds],
-            tuple(uploads[:n_rounds] for uploads in self.uploads),
-            (),
-            self.popularity,
-        )
+        return self._rounds(slice(n_rounds))
+
+    def last_rounds(self, n_rounds: int) -> "Observation":
+        """The same run, joined late."""
+        return self._rounds(slice(-n_rounds, None))
+
+    def _rounds(self, part: slice) -> "Observation":
+        uploads = tuple(uploads[part] for uploads in self.uploads)
+        return Observation(self.protocol, self.announcements[part], uploads, (), self.popularity)

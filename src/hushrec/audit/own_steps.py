@@ -22,7 +22,8 @@ from hushrec.randomness import FloatArray, IntArray
 EARLY_ROUNDS = 4
 SURE = 4.0  # log odds of a rating that counts as known
 NORMS = np.linspace(0.5, 5.0, 2251)[:, None]  # c to choose from
-NORM_ERROR = 0.002
+COARSE = 0.005  # what the grid of c leaves of an amplitude
+NORM_ERROR = 0.0005
 MEAN_RATING = float(GRID @ RATING_SHARES)
 RATING_DEVIATION = float(np.sqrt((GRID - MEAN_RATING) ** 2 @ RATING_SHARES))
 
@@ -105,7 +106,13 @@ def norm_of(part: UploadParts, found: RecoveredRatings) -> float | None:
     known = np.flatnonzero(found.log_odds[part.items] > SURE)
     if len(known) == 0:
         return None
-    expected = NORMS * found.ratings[part.items[known]] - NORMS**2 * part.scores[known]
-    misses = np.minimum(((part.amplitudes[known] - expected) / part.noise) ** 2, 25).sum(axis=1)
-    best = int(np.argmin(misses))
-    return float(NORMS[best, 0]) if misses[best] < 6 * (len(known) + 1) else None
+    amplitudes, scores, ratings = part.amplitudes[known], part.scores[known], found.ratings[part.items[known]]
+    coarse = max(part.noise, COARSE)
+    misses = np.minimum(((amplitudes - NORMS * ratings + NORMS**2 * scores) / coarse) ** 2, 25).sum(axis=1)
+    norm = float(NORMS[np.argmin(misses), 0])
+    for _ in range(2):  # from the nearest of the grid by least squares, over those that agree
+        miss, slope = amplitudes - norm * ratings + norm**2 * scores, ratings - 2 * norm * scores
+        agree = np.abs(miss) < 5 * coarse
+        norm += float(slope[agree] @ miss[agree] / max(float(slope[agree] @ slope[agree]), 1e-12))
+    misses = np.minimum(((amplitudes - norm * ratings + norm**2 * scores) / part.noise) ** 2, 25)
+    return norm if misses.sum() < 6 * (len(known) + 1) else None

@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.stats import trim_mean
 
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, UploadParts
@@ -25,6 +26,8 @@ RATING_SHARES = np.array([0.06, 0.11, 0.27, 0.34, 0.22])  # how people rate film
 SHARE_REAL = 0.05  # about h / m
 SEARCH_ROUNDS = 20
 FLOOR = 0.005  # deviation of a recovered rating that no noise explains: rounding, a coarse c
+USUAL_NORM = 2.0  # of a person's vector
+BLUR = 0.1  # scale of a noise that hides whole numbers from a search among many
 CERTAIN = 50.0  # log odds of an item that only a rating can bring into a report
 CANDIDATES = 4  # norms to try when none stands out
 SURE = 0.99
@@ -73,7 +76,7 @@ def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw]) -> float:
     """
     mean_rating = float(GRID @ RATING_SHARES)
     sure = [(part.strength / part.noise) ** 2 for part in parts]
-    mean_score = abs(float(np.average([part.scores.mean() for part in parts], weights=sure)))
+    mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
     if mean_score > 0.05:
         return mean_rating / mean_score
     return abs(float(np.median([law.mean for law in laws]))) / mean_rating + 1e-3
@@ -210,20 +213,29 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
     return RecoveredRatings(log_odds, ratings, norms)
 
 
-def whole_ratings(part: UploadParts) -> FloatArray:
-    """Ratings from one upload whose items are all rated: the c that brings them nearest to whole numbers.
+def ratings_of_upload(part: UploadParts, noise: float = 0.0) -> FloatArray:
+    """Ratings from one upload whose items are all rated, with Laplace noise of this scale where devices add some.
 
-    It lies within a factor of 1.8 of the one under which their mean is that of people's ratings, as
-    mean(a) / c + c mean(û·v) = r̄ has it.
+    The mean of people's ratings gives c, as mean(a) / c + c mean(û·v) = r̄ has it: two roots, of which the likelier
+    length counts. Where noise does not blur whole numbers, c is the one within a factor of 1.8 of either that
+    brings ratings nearest to them.
     """
     mean_rating = float(GRID @ RATING_SHARES)
-    mean_amplitude, mean_score = float(part.amplitudes.mean()), float(part.scores.mean())
-    root = math.sqrt(max(mean_rating**2 - 4 * mean_amplitude * mean_score, 0.0))
-    middle = (mean_rating + root) / (2 * mean_score) if abs(mean_score) > 1e-3 else mean_amplitude / mean_rating
-    candidates = middle * np.exp(np.arange(-0.6, 0.6, 0.0005))[:, None]
+    mean_amplitude, mean_score = usual(part.amplitudes), usual(part.scores)
+    root = mean_rating + math.sqrt(max(mean_rating**2 - 4 * mean_amplitude * mean_score, 0.0))
+    roots = np.abs([2 * mean_amplitude / root, root / (2 * mean_score + 1e-300)]) + 1e-12
+    if noise < BLUR:
+        candidates = np.outer(roots, np.exp(np.arange(-0.6, 0.6, 0.0005))).reshape(-1, 1)
+    else:
+        candidates = roots[[np.argmin(np.abs(np.log(roots / USUAL_NORM)))], None]
     ratings = part.amplitudes / candidates + candidates * part.scores
     misses = np.minimum(np.abs(ratings - np.clip(np.rint(ratings), LOWEST, HIGHEST)), 1).mean(axis=1)
     return np.asarray(ratings[np.argmin(misses)])
+
+
+def usual(values: FloatArray) -> float:
+    """Mean without the tenth at either end: a server may have made one row loud."""
+    return float(trim_mean(values, 0.1))
 
 
 def weighted_median(rows: FloatArray, weights: FloatArray) -> FloatArray:

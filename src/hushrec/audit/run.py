@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from hushrec.audit.attacks import Attack
-from hushrec.audit.attacks.existence import EXISTENCE, ConsistentRatings, OppositeDirections, SelectionAverage
-from hushrec.audit.attacks.metadata import METADATA, FinishTiming, LinkRounds
+from hushrec.audit.attacks.combined import EXISTENCE
+from hushrec.audit.attacks.existence import ConsistentRatings, OppositeDirections, PartnersOfPairs, SelectionAverage
+from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
+from hushrec.audit.attacks.metadata import METADATA, FinishTiming
 from hushrec.audit.attacks.person import PersonFromUploads
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
@@ -40,6 +42,7 @@ STEPS = 6
 MALICIOUS_ROUNDS = {"sdcf": 30}
 CROWD = 1000
 TIMED_ROUNDS = 20
+RETURNED_ROUNDS = 20
 AUDITED = ("mf", "bpr")
 ROC_OF = (
     "popularity",
@@ -48,7 +51,8 @@ ROC_OF = (
     "consistent ratings",
     "consistent ratings and steps + like-minded people",
     "opposite directions",
-    "opposite directions + like-minded people",
+    "partners of pairs",
+    "partners of pairs + like-minded people",
 )
 
 
@@ -166,12 +170,12 @@ class Bench:
         self.people = people
         self.clock = clock
         self.progress = progress
-        self.rng = np.random.default_rng([settings.seed, 6])
+        rng = np.random.default_rng([settings.seed, 6])
         problem = task_problem(settings.make_task(ratings), settings)
-        chosen = self.rng.permutation(problem.active_users)
+        chosen = rng.permutation(problem.active_users)
         self.victims = np.sort(chosen[:n_victims])
-        self.problem, self.canaries = plant(problem, chosen[n_victims:], rng=self.rng)
-        self.crowd = np.sort(self.rng.permutation(problem.active_users)[:CROWD])
+        self.problem, self.canaries = plant(problem, chosen[n_victims:], rng=rng)
+        self.crowd = np.sort(rng.permutation(problem.active_users)[:CROWD])
         others = np.setdiff1d(problem.active_users, self.victims)
         self.popularity = item_popularity(problem, others)
 
@@ -186,27 +190,45 @@ class Bench:
         findings: list[Finding] = []
         self._say("values and existence", 1)
         for attack in (*EXISTENCE, *MODEL, *VALUE):
-            findings += judge(attack, observation, truth, rng=self.rng)
+            findings += judge(attack, observation, truth, rng=self._draws(1))
         self._say("people and metadata", 2)
         findings += self._metadata(observation, truth) + self._people(observation)
         self._say("a malicious server", 3)
         findings += self._active(observation)
         self._say("poisoning", 4)
-        findings += attack_integrity(self.problem, engine, rng=self.rng)
+        findings += attack_integrity(self.problem, engine, rng=self._draws(4))
         self._say("canaries", 5)
         findings += self._canaries(replace(everyone, uploads=everyone.uploads[n_victims:]))
         return findings, self._curves(observation, truth)
+
+    def _draws(self, part: int) -> np.random.Generator:
+        """Of one part alone, so that an attack more or less changes no other's numbers."""
+        return np.random.default_rng([self.settings.seed, 6, part])
 
     def _say(self, what: str, step: int) -> None:
         self.progress(self.settings.protocol, what, step, STEPS)
 
     def _metadata(self, observation: Observation, truth: Truth) -> list[Finding]:
-        found = [one for attack in METADATA for one in judge(attack, observation, truth, rng=self.rng)]
+        found = [one for attack in METADATA for one in judge(attack, observation, truth, rng=self._draws(2))]
         if self.clock is not None:
             few = observation.first_rounds(TIMED_ROUNDS)
             timed = replay(self.problem, few, self.victims, seed=self.problem.seed, clock=self.clock)
-            found += judge(FinishTiming(), timed, truth, rng=self.rng)
-        return found + judge_linkage(LinkRounds(), observation)
+            found += judge(FinishTiming(), timed, truth, rng=self._draws(2))
+        return found + self._linkage(observation)
+
+    def _linkage(self, observation: Observation) -> list[Finding]:
+        """Of consecutive rounds, and of people who come back in the last rounds as if they were new."""
+        rounds = LinkRounds()
+        if not rounds.applies_to(observation):
+            return []
+        late = observation.last_rounds(RETURNED_ROUNDS)
+        back = replay(self.problem, late, self.victims, seed=self.problem.seed + 5)
+        enrolments = LinkEnrolments()
+        name = observation.protocol.name
+        return [
+            judge_linkage(rounds, name, rounds.scores(observation)),
+            judge_linkage(enrolments, name, enrolments.scores(observation, back)),
+        ]
 
     def _people(self, observation: Observation) -> list[Finding]:
         if self.people is None:
@@ -214,21 +236,21 @@ class Bench:
         attack = PersonFromUploads()
         attributes = {name: labels[self.crowd] for name, labels in self.people.items()}
         kernel = attack.kernel(observation)
-        return judge_people(attack, observation.protocol.name, kernel, attributes, rng=self.rng)
+        return judge_people(attack, observation.protocol.name, kernel, attributes, rng=self._draws(3))
 
     def _active(self, observation: Observation) -> list[Finding]:
         few = self.victims[:20]
         findings: list[Finding] = []
         if isinstance(observation.protocol, Sdcf):
-            findings += attack_by_marks(self.problem, observation, few, rng=self.rng)
+            findings += attack_by_marks(self.problem, observation, few, rng=self._draws(5))
         if self.problem.model.one_class:
             return findings
         rounds = MALICIOUS_ROUNDS.get(self.settings.protocol, 2)
-        findings += attack_devices(self.problem, observation, few, rounds=rounds, rng=self.rng)
-        return [*findings, attack_difference(self.problem, observation, few, rng=self.rng)]
+        findings += attack_devices(self.problem, observation, few, rounds=rounds, rng=self._draws(6))
+        return [*findings, attack_difference(self.problem, observation, few, rng=self._draws(8))]
 
     def _canaries(self, observation: Observation) -> list[Finding]:
-        attacks: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections())
+        attacks: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections(), PartnersOfPairs())
         return [one for attack in attacks for one in judge_canaries(attack, observation, self.canaries, self.problem)]
 
     def _curves(self, observation: Observation, truth: Truth) -> dict[str, Any]:
@@ -243,7 +265,7 @@ class Bench:
         protocol = observation.protocol
         if isinstance(protocol, Sdcf):
             profiles = [profile(self.problem, int(user))[0] for user in self.victims]
-            points = selection_curve(profiles, protocol, observation.terms, rng=self.rng)
+            points = selection_curve(profiles, protocol, observation.terms, rng=self._draws(7))
             curves["selection"] = [asdict(point) for point in points]
         return curves
 

@@ -69,6 +69,21 @@ def auc_interval(scores: FloatArray, labels: BoolArray, *, rng: np.random.Genera
     return float(low), float(high)
 
 
+def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Spearman's, along the last axis: the correlation of ranks; 0 where either side is all alike."""
+    ranks = [rankdata(side, axis=-1) - (side.shape[-1] + 1) / 2 for side in (left, right)]
+    products = (ranks[0] * ranks[1]).sum(axis=-1)
+    lengths = np.sqrt((ranks[0] ** 2).sum(axis=-1) * (ranks[1] ** 2).sum(axis=-1))
+    return np.asarray(np.where(lengths > 0, products / np.maximum(lengths, 1e-300), 0.0))
+
+
+def correlation_interval(left: FloatArray, right: FloatArray, *, rng: np.random.Generator) -> Interval:
+    """Percentile bootstrap of the rank correlation, over people."""
+    rows = rng.integers(0, len(left), (RESAMPLES, len(left)))
+    low, high = np.quantile(rank_correlation(left[rows], right[rows]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
 def share_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
     """Clopper–Pearson: an exact interval for a probability, half of the error on each side."""
     tail = (1 - confidence) / 2

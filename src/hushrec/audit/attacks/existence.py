@@ -1,14 +1,14 @@
 """Which items did this person rate?"""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, log_ndtr
+from scipy.special import log_ndtr
 
-from hushrec.audit.attacks import Attack
 from hushrec.audit.crowd import SHARPNESS, TYPICAL_SIZES
 from hushrec.audit.observation import Observation
 from hushrec.audit.own_steps import evidence_of_steps
+from hushrec.audit.partners import evidence_of_partners
 from hushrec.audit.rank_one import without_prior
 from hushrec.audit.selection import likeliest_count, log_ratio, probabilities_for
 from hushrec.protocols import Sdcf
@@ -182,86 +182,19 @@ class OppositeDirections:
 
 
 @dataclass(frozen=True)
-class WithPopularity:
-    """Another attack's evidence, in nats, on top of what is known without any message."""
+class PartnersOfPairs:
+    """The same, and of items never reported whether they were partners of those that were: their scores show."""
 
-    base: Attack
+    name: str = "partners of pairs"
     target: str = "existence"
-    name: str = field(default="", init=False)
-    claim: str = field(default="", init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", f"{self.base.name} + popularity")
-        object.__setattr__(self, "claim", self.base.claim)
+    claim: str = "a rating that is not reported leaves no trace"
 
     def applies_to(self, observation: Observation) -> bool:
-        return self.base.applies_to(observation)
+        return isinstance(observation.protocol, Sdcf) and observation.terms.model == "bpr"
 
     def guess(self, observation: Observation) -> FloatArray:
-        return observation.guessed_by(self.base) + observation.popularity_odds
-
-
-@dataclass(frozen=True)
-class LikeMinded:
-    """The same with what is likely for people like the victim, as other people's uploads show them."""
-
-    base: Attack
-    target: str = "existence"
-    name: str = field(default="", init=False)
-    claim: str = "the paper's existence privacy"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", f"{self.base.name} + like-minded people")
-
-    def applies_to(self, observation: Observation) -> bool:
-        return self.base.applies_to(observation) and len(observation.crowd) > 1
-
-    def guess(self, observation: Observation) -> FloatArray:
-        odds = observation.guessed_by(self.base) + observation.popularity_odds
-        profiles = np.where(observation.selection_counts > 0, expit(odds), 0.0)
-        return np.asarray(odds + np.log(observation.glance.likely_for(profiles)))
-
-
-@dataclass(frozen=True)
-class NeverReported:
-    """Another attack, judged on the items that were in no upload: what nothing was ever sent of."""
-
-    base: Attack
-    target: str = "existence"
-    name: str = field(default="", init=False)
-    claim: str = "a rating that was never reported is known by guessing alone"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "name", f"{self.base.name}, items never reported")
-
-    def applies_to(self, observation: Observation) -> bool:
-        return isinstance(observation.protocol, Sdcf) and self.base.applies_to(observation)
-
-    def guess(self, observation: Observation) -> FloatArray:
-        return np.where(observation.selection_counts > 0, np.nan, observation.guessed_by(self.base))
-
-
-EXISTENCE: tuple[Attack, ...] = (
-    Popularity(),
-    SelectionAverage(),
-    WithPopularity(SelectionAverage()),
-    ErrorSize(),
-    WithPopularity(ErrorSize()),
-    ErrorLikelihood(),
-    WithPopularity(ErrorLikelihood()),
-    AveragedErrors(),
-    WithPopularity(AveragedErrors()),
-    ConsistentRatings(),
-    WithPopularity(ConsistentRatings()),
-    StepsOfTheVector(),
-    LikeMinded(StepsOfTheVector()),
-    OppositeDirections("opposite directions, one upload", last_only=True),
-    OppositeDirections(),
-    WithPopularity(OppositeDirections()),
-    LikeMinded(OppositeDirections()),
-    NeverReported(Popularity()),
-    NeverReported(StepsOfTheVector()),
-    NeverReported(WithPopularity(StepsOfTheVector())),
-    NeverReported(LikeMinded(StepsOfTheVector())),
-    NeverReported(LikeMinded(OppositeDirections())),
-)
+        signs, reported = observation.guessed_by(OppositeDirections()), observation.selection_counts > 0
+        found = zip(observation.traces, signs, reported, strict=True)
+        return np.array(
+            [row + evidence_of_partners(trace, row, sent, observation.announcements) for trace, row, sent in found]
+        )

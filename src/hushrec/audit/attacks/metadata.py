@@ -1,14 +1,11 @@
-"""How much a person rated, and whether two messages come from the same one."""
+"""How much a person rated."""
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from hushrec.audit.attacks import Attack
 from hushrec.audit.observation import Observation
-from hushrec.audit.rank_one import UploadParts
 from hushrec.audit.selection import likeliest_count
 from hushrec.protocols import Sdcf
 from hushrec.randomness import FloatArray
@@ -75,45 +72,3 @@ class FinishTiming:
 
 
 METADATA: tuple[Attack, ...] = (CountFromSelections(), CountFromValues())
-
-
-MOVED = 0.003  # deviation of a direction's numbers from one round to the next
-STRANGERS = 0.06  # and from one person to another
-
-
-@dataclass(frozen=True)
-class LinkRounds:
-    """Uploads of two consecutive rounds without names: one person sends one direction, and draws on the same bits.
-
-    Scores are in nats for "the same person"; each upload is joined to one of the round before, so that the sum of
-    scores is largest.
-    """
-
-    name: str = "linkage of rounds"
-    target: str = "metadata"
-    claim: str = "none: messages carry names; this is what leaving them out would be worth"
-
-    def applies_to(self, observation: Observation) -> bool:
-        return observation.n_victims > 1 and all(len(trace.parts) > 1 for trace in observation.traces)
-
-    def scores(self, observation: Observation) -> FloatArray:
-        """Rows are victims' last uploads, columns the last but one."""
-        later, earlier = ([trace.parts[-back] for trace in observation.traces] for back in (1, 2))
-        return np.array([[_same_direction(a, b) + _same_bits(a, b, observation) for b in earlier] for a in later])
-
-    def guess(self, observation: Observation) -> FloatArray:
-        return np.asarray(linear_sum_assignment(-self.scores(observation))[1], dtype=np.float64)
-
-
-def _same_direction(one: UploadParts, other: UploadParts) -> float:
-    """Both directions are known up to noise; those of strangers differ by more."""
-    turn = 2 - 2 * abs(float(one.direction @ other.direction))
-    variance = (one.noise / one.strength) ** 2 + (other.noise / other.strength) ** 2 + MOVED**2
-    apart = variance + STRANGERS**2
-    return turn / 2 * (1 / apart - 1 / variance) + len(one.direction) / 2 * math.log(apart / variance)
-
-
-def _same_bits(one: UploadParts, other: UploadParts, observation: Observation) -> float:
-    """About half of the permanent bits are ones: the same ones twice share twice as many items as chance."""
-    shared = len(np.intersect1d(one.items, other.items, assume_unique=True))
-    return shared * math.log(2) - len(one.items) * len(other.items) / observation.terms.n_items

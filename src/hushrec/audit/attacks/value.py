@@ -6,15 +6,16 @@ import numpy as np
 
 from hushrec.audit.attacks import Attack
 from hushrec.audit.observation import Observation
-from hushrec.audit.rank_one import stacked_direction
-from hushrec.audit.rating_grid import GRID, RATING_SHARES, whole_ratings
-from hushrec.protocols import HIGHEST, LOWEST, Isgld, Plain, Sdcf
+from hushrec.audit.rank_one import Trace, stacked_direction
+from hushrec.audit.rating_grid import GRID, RATING_SHARES, ratings_of_upload, recover_ratings
+from hushrec.messages import Terms
+from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Isgld, Sdcf
 from hushrec.randomness import FloatArray
 
 
 @dataclass(frozen=True)
 class OneUpload:
-    """Errors from the rank-one attack on the last upload; ‖u‖ brings them to whole ratings, or to their usual mean."""
+    """Errors from the rank-one attack on the last upload; the likeliest ‖u‖ brings them to ratings."""
 
     name: str = "one upload"
     target: str = "value"
@@ -27,10 +28,8 @@ class OneUpload:
         ratings = np.full((observation.n_victims, observation.terms.n_items), np.nan)
         for row, trace in zip(ratings, observation.traces, strict=True):
             if trace.parts:
-                part = trace.parts[-1]
-                norm = (GRID @ RATING_SHARES) / max(float(np.mean(part.scores)), 1e-9)
-                whole = isinstance(observation.protocol, Plain) and not isinstance(observation.protocol, Isgld)
-                row[part.items] = whole_ratings(part) if whole else part.amplitudes / norm + norm * part.scores
+                last = Trace(trace.parts[-1:])
+                row[:] = read_last_upload(last, observation.protocol, observation.terms)
         return ratings
 
 
@@ -84,3 +83,16 @@ def likeliest_ratings(noisy: FloatArray, epsilon: float) -> FloatArray:
 
 
 VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings(), GuessedByTaste())
+
+
+def read_last_upload(trace: Trace, protocol: DeviceProtocol, terms: Terms) -> FloatArray:
+    """A rating per item from the last upload alone, NaN of items not in it; from all of them where there are fakes."""
+    if isinstance(protocol, Sdcf):
+        return recover_ratings(trace, protocol, terms).ratings
+    part, ratings = trace.parts[-1], np.full(terms.n_items, np.nan)
+    if isinstance(protocol, Isgld):
+        noisy = ratings_of_upload(part, (HIGHEST - LOWEST) / protocol.epsilon)
+        ratings[part.items] = likeliest_ratings(noisy, protocol.epsilon)
+    else:
+        ratings[part.items] = ratings_of_upload(part)
+    return ratings

@@ -1,0 +1,112 @@
+"""Attacks on existence taken further: with what is known besides, or judged on items of which nothing was sent."""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.special import expit
+
+from hushrec.audit.attacks import Attack
+from hushrec.audit.attacks.existence import (
+    AveragedErrors,
+    ConsistentRatings,
+    ErrorLikelihood,
+    ErrorSize,
+    OppositeDirections,
+    PartnersOfPairs,
+    Popularity,
+    SelectionAverage,
+    StepsOfTheVector,
+)
+from hushrec.audit.observation import Observation
+from hushrec.protocols import Sdcf
+from hushrec.randomness import FloatArray
+
+
+@dataclass(frozen=True)
+class WithPopularity:
+    """Another attack's evidence, in nats, on top of what is known without any message."""
+
+    base: Attack
+    target: ClassVar[str] = "existence"
+    added: ClassVar[str] = " + popularity"
+
+    @property
+    def name(self) -> str:
+        return self.base.name + self.added
+
+    @property
+    def claim(self) -> str:
+        return self.base.claim
+
+    def applies_to(self, observation: Observation) -> bool:
+        return self.base.applies_to(observation)
+
+    def guess(self, observation: Observation) -> FloatArray:
+        return observation.guessed_by(self.base) + observation.popularity_odds
+
+
+@dataclass(frozen=True)
+class LikeMinded(WithPopularity):
+    """The same with what is likely for people like the victim, as other people's uploads show them."""
+
+    added: ClassVar[str] = " + like-minded people"
+
+    @property
+    def claim(self) -> str:
+        return "the paper's existence privacy"
+
+    def applies_to(self, observation: Observation) -> bool:
+        return self.base.applies_to(observation) and len(observation.crowd) > 1
+
+    def guess(self, observation: Observation) -> FloatArray:
+        odds = super().guess(observation)
+        profiles = np.where(observation.selection_counts > 0, expit(odds), 0.0)
+        return np.asarray(odds + np.log(observation.glance.likely_for(profiles)))
+
+
+@dataclass(frozen=True)
+class NeverReported(WithPopularity):
+    """Another attack, judged on the items that were in no upload: what nothing was ever sent of."""
+
+    added: ClassVar[str] = ", items never reported"
+
+    @property
+    def claim(self) -> str:
+        return "a rating that was never reported is known by guessing alone"
+
+    def applies_to(self, observation: Observation) -> bool:
+        return isinstance(observation.protocol, Sdcf) and self.base.applies_to(observation)
+
+    def guess(self, observation: Observation) -> FloatArray:
+        return np.where(observation.selection_counts > 0, np.nan, observation.guessed_by(self.base))
+
+
+EXISTENCE: tuple[Attack, ...] = (
+    Popularity(),
+    SelectionAverage(),
+    WithPopularity(SelectionAverage()),
+    ErrorSize(),
+    WithPopularity(ErrorSize()),
+    ErrorLikelihood(),
+    WithPopularity(ErrorLikelihood()),
+    AveragedErrors(),
+    WithPopularity(AveragedErrors()),
+    ConsistentRatings(),
+    WithPopularity(ConsistentRatings()),
+    StepsOfTheVector(),
+    LikeMinded(StepsOfTheVector()),
+    OppositeDirections("opposite directions, one upload", last_only=True),
+    OppositeDirections(),
+    WithPopularity(OppositeDirections()),
+    LikeMinded(OppositeDirections()),
+    PartnersOfPairs(),
+    LikeMinded(PartnersOfPairs()),
+    NeverReported(Popularity()),
+    NeverReported(StepsOfTheVector()),
+    NeverReported(WithPopularity(StepsOfTheVector())),
+    NeverReported(LikeMinded(StepsOfTheVector())),
+    NeverReported(LikeMinded(OppositeDirections())),
+    NeverReported(PartnersOfPairs()),
+    NeverReported(LikeMinded(PartnersOfPairs())),
+)
