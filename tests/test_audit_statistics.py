@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
-from scipy.stats import binom
+from scipy.stats import binom, spearmanr
 
 from hushrec.audit.error_laws import ErrorLaw, fit_law, growing_blocks
 from hushrec.audit.rating_grid import weighted_median
@@ -17,9 +17,11 @@ from hushrec.audit.statistics import (
     auc,
     auc_interval,
     ceiling_auc,
+    correlation_interval,
     epsilon_ruled_out,
     folds,
     mean_interval,
+    rank_correlation,
     rate_at,
     roc,
     share_interval,
@@ -165,3 +167,22 @@ def test_intervals_hold_their_estimate(rng):
     assert low < auc(scores, labels) < high
     assert all(math.isnan(end) for end in mean_interval(np.array([np.nan]), rng=rng))
     assert all(math.isnan(end) for end in auc_interval(scores, np.zeros(80, dtype=bool), rng=rng))
+
+
+def test_rank_correlation_by_hand_and_as_spearman_has_it(rng):
+    """Ranks 1 2 3 beside 1 3 2: 1 − 6 · 2 / (3 · 8) = 0.5; ties share a rank; all alike, there is none."""
+    assert rank_correlation(np.array([1.0, 5.0, 9.0]), np.array([2.0, 8.0, 3.0])) == pytest.approx(0.5)
+    assert rank_correlation(np.ones(4), np.arange(4.0)) == 0
+    left, right = rng.integers(0, 6, (2, 3, 40)).astype(float)
+    expected = [spearmanr(one, other).statistic for one, other in zip(left, right, strict=True)]
+    assert rank_correlation(left, right) == pytest.approx(np.array(expected))
+
+
+def test_the_interval_of_a_rank_correlation_is_that_of_other_samples(rng):
+    """As wide as the correlations of fresh samples spread, within a factor of two; of perfect order it is one point."""
+    left, noise = rng.standard_normal((2, 400, 60))
+    spread = np.std(rank_correlation(left, left + noise))
+    low, high = correlation_interval(left[0], left[0] + noise[0], rng=rng)
+    assert low < rank_correlation(left[0], left[0] + noise[0]) < high
+    assert 0.5 < (high - low) / (2 * 1.96 * spread) < 2
+    assert correlation_interval(left[0], left[0] ** 3, rng=rng) == (1.0, 1.0)
