@@ -47,7 +47,7 @@ def open_browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=place, args=FLAGS)
+        browser = playwright.chromium.launch(executable_path=place, args=FLAGS, timeout=1000 * PATIENCE)
         try:
             yield browser
         finally:

@@ -30,7 +30,7 @@ from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of
 
 N_ITEMS = 60
-PATIENCE = 120.0  # seconds until a test gives up: no machine is so slow, however loaded
+PATIENCE = 300.0  # seconds until a test gives up: no machine is so slow, however loaded
 ROUND_WAIT = 40.0  # that a device waits for a round which will open
 
 # A server that stops while a device keeps its connection open leaves the socket to the interpreter.

@@ -128,7 +128,7 @@ def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> Non
         assert page.inner_text("#devices") == "2"
         server.start()
         page.wait_for_selector("#state:has-text('Round 2 is open')")
-        assert not page.is_visible("#lost")
+        page.wait_for_selector("#lost", state="hidden")
         for device in devices:
             assert device.step(wait=ROUND_WAIT) == "answered"
         page.wait_for_selector("#chart-moved svg[aria-label*='in round 2']")

@@ -107,7 +107,7 @@ def test_generated_requests_with_signatures_are_answered_as_described(live: Live
     """Every operation: no 5xx, no undescribed status, content type or body; and signatures do get requests through."""
     statuses = run_generated(live, examples=12)
     assert statuses[200] > 10
-    assert statuses[422] > 10
+    assert statuses[422] > 0
     assert statuses.total() >= 12 * 10
 
 
