@@ -401,6 +401,15 @@ def test_an_audit_becomes_a_page_and_is_read_again(tmp_path):
     assert audits.read_audits([tmp_path]) == [json.loads(json.dumps(RECORD))]
 
 
+def test_an_interval_below_zero_is_written_with_a_word():
+    """−0.2 (−0.4 to 0.1): two dashes in a row cannot be read."""
+    finding = Finding(
+        protocol="sdcf", name="a", target="metadata", metric="auc", value=-0.2, interval=(-0.4, 0.1), claim="none"
+    )
+    record = {"worst": {"sdcf": {}}, "attacks": [finding.record()]}
+    assert audits.attack_rows(record)[0].cells == ["−0.200 (−0.400 to 0.100)"]
+
+
 def test_places_on_an_axis_are_written_as_plain_numbers(tmp_path):
     """10⁴ and 0, and no code for a formula; an error off the plot is written at its end."""
     page = audits.write_audit(RECORD, tmp_path)

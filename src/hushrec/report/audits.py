@@ -113,10 +113,11 @@ def _cell(attack: Record | None) -> str:
         return ""
     text = f"{attack['value']:.3f}"
     if attack["interval"] is not None:
-        text += f" ({attack['interval'][0]:.3f}–{attack['interval'][1]:.3f})"
+        low, high = attack["interval"]
+        text += f" ({low:.3f}{'–' if low >= 0 else ' to '}{high:.3f})"
     if attack["tpr_at_1pct_fpr"] is not None:
         text += f", TPR {attack['tpr_at_1pct_fpr']:.2f}"
-    return text
+    return text.replace("-", "−")
 
 
 def audit_figures(record: Record) -> Figures:
