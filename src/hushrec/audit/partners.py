@@ -6,7 +6,7 @@ a *rated* item, drawn afresh from all of them. Its amplitude −b, b = c s, ther
     t = û·v + ln((c − b) / b) / c        with deviation noise / (b (c − b)),
 
 the score of a random rated item, reported or not; c = ‖u‖ is the one that brings these scores to those of items known
-to be rated. Hundreds of rounds of such scores are draws from a mixture with one part per rated item.
+to be rated. The scores of many rounds are draws from a mixture with one part per rated item.
 """
 
 import math
