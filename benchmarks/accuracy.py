@@ -5,9 +5,8 @@ python benchmarks/accuracy.py [--data ml-1m]
 
 import argparse
 
-from measure import write_record
+from measure import load_data, write_record
 
-from hushrec.data import load
 from hushrec.training import train
 
 SETTINGS = {
@@ -25,7 +24,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", default="ml-1m")
     name = parser.parse_args().data
-    ratings = load(name)
+    ratings = load_data(name)
     records = {label: train(ratings, compare=False, **settings).record for label, settings in SETTINGS.items()}
     found = {label: round(record["metrics"]["rmse"], 4) for label, record in records.items()}
     bias = round(records["plain"]["baselines"]["bias"]["rmse"], 4)

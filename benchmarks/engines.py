@@ -7,9 +7,8 @@ import argparse
 import hashlib
 
 import numba
-from measure import best, timed, write_record
+from measure import best, load_data, timed, write_record
 
-from hushrec.data import load
 from hushrec.engines import Engine
 from hushrec.settings import Settings
 from hushrec.training import Run
@@ -27,7 +26,7 @@ def main() -> None:
     parser.add_argument("--data", default="ml-100k")
     parser.add_argument("--turns", type=int, default=5)
     options = parser.parse_args()
-    ratings = load(options.data)
+    ratings = load_data(options.data)
     engines = {
         name: Run(ratings, Settings(engine=name, rounds=20 * options.turns + 1)).engine for name in ("reference", "cpu")
     }

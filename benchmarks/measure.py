@@ -24,6 +24,17 @@ def best(turns: list[dict[str, float]]) -> dict[str, float]:
     return {clock: min(turn[clock] for turn in turns) for clock in turns[0]}
 
 
+def load_data(name: str) -> Any:
+    """A data set's ratings; where it is not to be found, one sentence and exit code 1."""
+    from hushrec.data import load
+    from hushrec.errors import HushrecError
+
+    try:
+        return load(name)
+    except HushrecError as error:
+        raise SystemExit(str(error)) from None
+
+
 def machine() -> dict[str, Any]:
     """The processor, its cores, how busy it was, and the versions that matter."""
     models = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("model name")]

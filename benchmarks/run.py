@@ -9,16 +9,31 @@ The named data sets must be where `hushrec data list` finds them. `--peer` is a 
 import argparse
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+from measure import load_data
+
 HERE = Path(__file__).parent
+NEEDED = ("ml-100k", "ml-1m", "netflix-10k")
+PEERS = "import implicit, surprise"
 
 
 def main() -> None:
-    """Stops at the first that fails."""
+    """Looks for data sets and peers first; stops at the first script that fails, which has said why."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--peer", default=sys.executable)
-    peer = ["--peer", parser.parse_args().peer]
+    python = parser.parse_args().peer
+    for name in NEEDED:
+        load_data(name)
+    found = subprocess.run([python, "-c", PEERS], capture_output=True, text=True, check=False)
+    if found.returncode:
+        reason = found.stderr.strip().splitlines()[-1]
+        raise SystemExit(
+            f"{python} must have implicit and scikit-surprise ({reason}). Install the extra `bench`, or name a Python"
+            " that has them with --peer."
+        )
+    peer = ["--peer", python]
     for script, *options in (
         ["engines.py"],
         ["surprise_svd.py", *peer],
@@ -27,9 +42,14 @@ def main() -> None:
         ["accuracy.py"],
         ["audit.py"],
         ["scaling.py", "--largest", "1e8"],
+        ["grid_two_cores.py"],
     ):
         print(f"== {script}", flush=True)
-        subprocess.run([sys.executable, str(HERE / script), *options], check=True)
+        started = time.perf_counter()
+        ended = subprocess.run([sys.executable, str(HERE / script), *options], check=False)
+        if ended.returncode:
+            raise SystemExit(f"benchmarks/{script} failed with {ended.returncode}; the others were not run.")
+        print(f"== {script} took {time.perf_counter() - started:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

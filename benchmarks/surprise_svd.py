@@ -8,23 +8,18 @@ fed: in the split's random order, as any random split feeds them, or sorted by u
 difference between the quickest fit of three epochs and of one, halved, so that preparations do not count.
 """
 
-import argparse
-import json
-import os
 import statistics
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 
-from measure import best, timed, write_record
+import numpy as np
+from alternate import answer_lines, asking, need, read_options
+from measure import best, load_data, timed, write_record
 
 FACTORS = 50
 
 
 def worker(file: str) -> None:
-    """The peer's side: answers each order named on stdin with the seconds of fits of one and of three epochs."""
-    import numpy as np
+    """The peer's side: answers the name of an order with the seconds of fits of one and of three epochs."""
+    need("surprise", "scikit-surprise")
     from surprise import SVD, Reader
     from surprise.dataset import DatasetAutoFolds
 
@@ -41,58 +36,35 @@ def worker(file: str) -> None:
     def fit(order: str, epochs: int) -> dict[str, float]:
         return timed(lambda: SVD(n_factors=FACTORS, n_epochs=epochs, random_state=0).fit(trainsets[order]))
 
-    print(json.dumps("ready"), flush=True)
-    for line in sys.stdin:
-        print(json.dumps([fit(line.strip(), epochs) for epochs in (1, 3)]), flush=True)
+    answer_lines(lambda order: [fit(order, epochs) for epochs in (1, 3)])
 
 
 def main() -> None:
     """Alternates rounds of `sdcf` and `plain` with epochs in both orders."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--peer", default=sys.executable)
-    parser.add_argument("--turns", type=int, default=20)
-    parser.add_argument("--data", default="ml-1m")
-    parser.add_argument("--worker")
-    options = parser.parse_args()
+    options = read_options(turns=20)
     if options.worker:
         worker(options.worker)
         return
 
-    import numpy as np
-
-    from hushrec.data import load
     from hushrec.settings import Settings
     from hushrec.training import Run
 
-    ratings = load(options.data)
+    ratings = load_data(options.data)
     rounds = 3 * options.turns + 2
     runs = {name: Run(ratings, Settings(protocol=name, factors=FACTORS, rounds=rounds)) for name in ("sdcf", "plain")}
     users, items, values = runs["plain"].task.training()
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "training.npz"
-        np.savez(file, users=users, items=items, values=values)
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        command = [options.peer, __file__, "--worker", str(file)]
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        ) as peer:
-            assert peer.stdin is not None
-            assert peer.stdout is not None
-            peer.stdout.readline()
-            seconds: dict[str, list[dict[str, float]]] = {}
-            for run in runs.values():
-                run.engine.run_round()  # compiles
-                run.engine.run_round()
-            for _ in range(options.turns):
-                for name, run in runs.items():
-                    seconds.setdefault(name, []).extend(timed(run.engine.run_round) for _ in range(3))
-                for order in ("random", "user"):
-                    peer.stdin.write(order + "\n")
-                    peer.stdin.flush()
-                    one, three = json.loads(peer.stdout.readline())
-                    seconds.setdefault(f"{order} order, one epoch", []).append(one)
-                    seconds.setdefault(f"{order} order, three epochs", []).append(three)
-            peer.stdin.close()
+    seconds: dict[str, list[dict[str, float]]] = {}
+    with asking(options.peer, __file__, {"users": users, "items": items, "values": values}) as ask:
+        for run in runs.values():
+            run.engine.run_round()  # compiles
+            run.engine.run_round()
+        for _ in range(options.turns):
+            for name, run in runs.items():
+                seconds.setdefault(name, []).extend(timed(run.engine.run_round) for _ in range(3))
+            for order in ("random", "user"):
+                one, three = ask(order)
+                seconds.setdefault(f"{order} order, one epoch", []).append(one)
+                seconds.setdefault(f"{order} order, three epochs", []).append(three)
     found = {name: best(turns) for name, turns in seconds.items()}
     medians = {name: statistics.median(turn["wall"] for turn in turns) for name, turns in seconds.items()}
     for order in ("random", "user"):

@@ -1,8 +1,9 @@
 """Makes what is made in the docs.
 
 That is `docs/cli.md`, README's outputs and plots, the dashboard's words in `docs/privacy.md`, the pictures of
-`docs/reproduction.md`, and the tables and pictures of `docs/audit.md`, from the records. Run by `make docs`;
-`python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper` and `audit`.
+`docs/reproduction.md` and its words on two cores, and the tables and pictures of `docs/audit.md`, from the records.
+Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper`,
+`grid` and `audit`.
 """
 
 import contextlib
@@ -12,6 +13,7 @@ import os
 import re
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -42,6 +44,9 @@ AUDIT_PICTURES = {
     "ml-100k-sweeps": ["sdcf-noise", "sdcf-budget"],
 }
 KNOWS, KNOWS_END = "<!-- knowledge: made by `make docs` -->", "<!-- end of knowledge -->"
+GRID, GRID_END = "<!-- two cores: made by `make docs` -->", "<!-- end of two cores -->"
+GRID_RECORD = DOCS.parent / "benchmarks" / "records" / "grid-two-cores.json"
+SETS = {"task1-ml-100k": "ML-100K", "task1-ml-1m": "ML-1M", "task1-netflix-10k": "netflix-10k"}
 HEAD = """# Command line
 
 Made by `make docs` from every command's `--help`; a test fails when it is stale. `hushrec --install-completion` sets
@@ -217,10 +222,41 @@ def write_paper() -> None:
                 (DOCS / picture).write_text(svg, "utf-8")
 
 
+def two_cores() -> str:
+    """What Task 1 takes on two cores: seconds that were measured, hours that were not."""
+    record = json.loads(GRID_RECORD.read_text("utf-8"))
+    parts = []
+    for name, shown in SETS.items():
+        grid = record["grids"][name]
+        splits, seconds = grid["splits measured"], grid["measured seconds"]
+        parts.append(
+            f"{splits} split{'s' * (splits > 1)} of {shown} ({grid['runs measured']} runs) {seconds['wall']:.0f} s"
+            f" ({seconds['processor']:.0f} processor seconds)"
+        )
+    text = (
+        f"With {record['jobs']} runs at a time Task 1 took on {parts[0]}, on {parts[1]} and on {parts[2]}"
+        " (`benchmarks/grid_two_cores.py`). All 30 splits of the three sets were not run on two cores: measured seconds"
+        f" × splits come to {record['extrapolated hours']:.1f} hours, against the H200's two minutes."
+    )
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
+def with_two_cores(page: str) -> str:
+    """docs/reproduction.md with these words between their two marks."""
+    head, _, rest = page.partition(GRID)
+    return f"{head}{GRID}\n{two_cores()}\n{GRID_END}{rest.partition(GRID_END)[2]}"
+
+
+def write_grid() -> None:
+    """Writes the words on two cores into docs/reproduction.md."""
+    page = DOCS / "reproduction.md"
+    page.write_text(with_two_cores(page.read_text("utf-8")), "utf-8")
+
+
 if __name__ == "__main__":
     made = {
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
-        "paper": write_paper, "audit": write_audit,
+        "paper": write_paper, "grid": write_grid, "audit": write_audit,
     }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()

@@ -28,11 +28,12 @@ def surprise_model(name: str, task: RatingTask) -> np.ndarray:
     """Predictions of Surprise's SVD or SVD++ on the test part, not clipped."""
     import surprise
 
+    options = {"cache_ratings": True} if name == "SVDpp" else {}  # the same numbers, several times sooner
     ratings, train, test = task.ratings, task.split.train, task.split.test
     reader = surprise.Reader(rating_scale=(task.scale.low, task.scale.high))
     rows = [(ratings.users[row], ratings.items[row], task.values[row], None) for row in train]
     trainset = surprise.Dataset(reader).construct_trainset(rows)
-    model = getattr(surprise, name)(random_state=0).fit(trainset)
+    model = getattr(surprise, name)(random_state=0, **options).fit(trainset)
     return np.array([model.predict(ratings.users[row], ratings.items[row], clip=False).est for row in test])
 
 

@@ -94,12 +94,17 @@ def test_a_run_cut_in_its_comparisons_goes_on_there(ratings, tmp_path):
 
 
 def test_a_killed_run_loses_at_most_as_many_rounds_as_lie_between_checkpoints(ratings, tmp_path):
-    """SIGKILL after round 20 or later, at a moment of no one's choosing; the run then goes on to the same end."""
+    """SIGKILL after round 20 or later, at a moment of no one's choosing; the run then goes on to the same end.
+
+    A run that is quicker than the signal waits for it in round 50.
+    """
     out = tmp_path / "run"
     settings = {"rounds": 60, "factors": 4, "engine": "reference", "compare": False}
     code = (
-        "import hushrec\n"
-        "def progress(what, number, rounds, headline): print(number, flush=True)\n"
+        "import signal, hushrec\n"
+        "def progress(what, number, rounds, headline):\n"
+        "    print(number, flush=True)\n"
+        "    if number == 50: signal.pause()\n"
         f"hushrec.train({DATA!r}, out={str(out)!r}, checkpoint_every=4, progress=progress, **{settings!r})"
     )
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)

@@ -162,6 +162,30 @@ def test_the_tables_and_pictures_of_the_audit_are_made_from_its_records(generato
         assert (ROOT / "docs" / "pictures" / name).read_text("utf-8") == figures, name
 
 
+def test_the_words_on_two_cores_are_made_from_their_record(generator: ModuleType) -> None:
+    """docs/reproduction.md says what `benchmarks/grid_two_cores.py` measured, and what was only extrapolated."""
+    if not generator.GRID_RECORD.is_file():
+        pytest.skip("benchmarks/grid_two_cores.py has left no record yet")
+    page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
+    assert generator.with_two_cores(page) == page, "run python docs/generate.py grid"
+
+
+def test_the_words_on_two_cores_tell_what_was_measured(generator: ModuleType, tmp_path: Path, monkeypatch) -> None:
+    """Seconds of the splits that were run, and hours that are measured seconds × splits."""
+    cost = {"splits measured": 1, "runs measured": 22, "measured seconds": {"wall": 90.4, "processor": 170.6}}
+    grids = {name: {**cost, "splits": 30, "extrapolated hours": 0.75} for name in generator.SETS}
+    monkeypatch.setattr(generator, "GRID_RECORD", tmp_path / "grid.json")
+    (tmp_path / "grid.json").write_text(json.dumps({"jobs": 2, "grids": grids, "extrapolated hours": 2.25}))
+    page = generator.with_two_cores(f"before\n{generator.GRID}\nold\n{generator.GRID_END}\nafter\n")
+    words = " ".join(page.split())
+    assert "on 1 split of ML-1M (22 runs) 90 s (171 processor seconds)" in words
+    assert "were not run on two cores: measured seconds × splits come to 2.2 hours" in words
+    assert page.startswith("before\n")
+    assert page.endswith("after\n")
+    assert "old" not in page
+    assert max(map(len, page.splitlines())) <= 120
+
+
 def test_what_the_audit_must_show_stands_in_its_records(generator: ModuleType) -> None:
     """At full size: selections keep under their ceiling, what must succeed does."""
     records = {
