@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -18,13 +18,10 @@ from hushrec.cli.app import (
     ScaleOption,
     app,
     counted,
-    harmless,
     print_json,
     say,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from hushrec.cli.results import print_result
 
 
 @app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
@@ -175,75 +172,3 @@ def _training_bar(headline: str) -> Iterator[Any]:
             bar.update(tasks[what], completed=round_number, description=f"{what:6} {headline} {error:.4f}")
 
         yield advance
-
-
-# A metric by its name in a result, and as the table's heading.
-COLUMNS = {
-    "rmse": "RMSE",
-    "mae": "MAE",
-    "auc": "AUC",
-    "hr_at_10": "HR@10",
-    "ndcg_at_10": "NDCG@10",
-    "recall_at_10": "Recall@10",
-}
-
-
-def print_result(record: dict[str, Any]) -> None:
-    """One table with the baselines in it, then the budget in words."""
-    from rich.console import Console
-    from rich.table import Table
-
-    data = record["data"]
-    columns = [name for name in COLUMNS if name in record["metrics"]]
-    table = Table("", *(COLUMNS[name] for name in columns), "protects", box=None)
-    own = f"{record['protocol']} (this run)"
-    rows = [(own, record["metrics"], record["budget"])]
-    names = {"plain": "plain, not private", "isgld": "isgld"}
-    rows += [(names[name], entry, entry["budget"]) for name, entry in record["comparisons"].items()]
-    for name, metrics, budget in rows:
-        table.add_row(name, *(f"{metrics[column]:.4f}" for column in columns), _short_budget(budget))
-    for name, metrics in record["baselines"].items():
-        table.add_row(name.replace("_", " "), *(f"{metrics[column]:.4f}" for column in columns), "not personal")
-    console = Console()
-    console.print(
-        f"{harmless(record['dataset'])}: {counted(data['train'], 'rating')} to train, {data['test']} to test,"
-        f" {record['model']} with {counted(record['factors'], 'factor')}, {counted(record['rounds'], 'round')},"
-        f" {record['seconds']:.1f} s"
-        + ("" if record["best_round"] is None else f", the model of round {record['best_round']} kept")
-        + (", interrupted" if record["interrupted"] else ""),
-        highlight=False,
-    )
-    if data["cold_users"] or data["cold_items"]:
-        console.print(
-            f"in the test part without training ratings: {counted(data['cold_users'], 'user')},"
-            f" {counted(data['cold_items'], 'item')}"
-        )
-    console.print(table)
-    print_budget(console, record["budget"])
-
-
-def _short_budget(budget: dict[str, Any]) -> str:
-    if "epsilon_p" in budget:
-        return f"selection, ε {budget['epsilon']:g} profile-level, all rounds"
-    if "clamp" in budget:
-        return f"one rating's value, ε {budget['epsilon']:g}, all rounds"
-    return "nothing"
-
-
-def print_budget(console: "Console", budget: dict[str, Any]) -> None:
-    """The budget with its unit, and what it does not cover."""
-    lines = [f"budget: {budget['unit']}"]
-    if "epsilon_p" in budget:
-        lines.append(
-            f"  ε = {budget['epsilon']:g} (δ = 0, {counted(budget['rounds'], 'round')});"
-            f" {budget['item_level_unit']}: ε = {budget['item_level']:.3g}"
-        )
-    elif "clamp" in budget:
-        lines.append(f"  ε = {budget['epsilon']:g} (δ = 0, {counted(budget['rounds'], 'round')})")
-    rho = budget["value_rho"]
-    lines.append(
-        f"  gradient values really sent: ρ = {rho['median']:.3g} ({rho['unit']}, median),"
-        f" that is ε = {rho['median_epsilon']:.3g} at δ = {rho['delta']:g}"
-    )
-    lines += [f"  not covered: {what}" for what in budget["not_covered"]]
-    console.print("\n".join(lines), highlight=False)

@@ -8,18 +8,17 @@ The kernels know products of rows, ratings or pairs. A factorization machine is 
 (1, e_1, e_2, base), so that its rows are made before a round, and its public columns move after.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numba
 import numpy as np
 import numpy.typing as npt
-from numba.core import event
 
 from hushrec.engines import Remark, State, cpu_kernels, cpu_pairs
+from hushrec.engines.compilation import Announcement
 from hushrec.engines.cpu_kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
 from hushrec.engines.cpu_layout import (
     block_borders,
@@ -85,7 +84,7 @@ class CpuEngine:
         self.recorded: list[dict[int, GradientReport]] = []
         self._record_users = _checked_users(problem, record_users)
         self._dtype = np.dtype(dtype)
-        self._remark = remark
+        self._compilation = Announcement(remark)
         start = Vectors(
             self._with_constant(self._padded(problem.initial_user_vectors())),
             self._padded(problem.initial_item_vectors()),
@@ -121,7 +120,7 @@ class CpuEngine:
         if self.round_number >= terms.max_rounds:
             raise LocalProtocolError(f"all {terms.max_rounds} rounds of the terms are over.")
         check_item_vectors(self.round_number + 1, self._state.vectors.items, self.problem.n_items)
-        with self._compilation_announced():
+        with self._compilation.listening():
             round_number = self.round_number + 1
             self._renew_permanent_bits(round_number)
             self._play(round_number, given_draws(self.problem, draws), self._pairing(round_number, draws), draws)
@@ -391,33 +390,6 @@ class CpuEngine:
     def _noise_of(self, user: int, round_number: int, count: int, step: Step) -> FloatArray:
         rng = SeededRandomness(self.problem.seed, user).stream(Purpose.GRADIENT_NOISE, round_number)
         return langevin_noise((count, step.n_factors), step.size, rng=rng)
-
-    @contextmanager
-    def _compilation_announced(self) -> Iterator[None]:
-        """Says once that kernels are being compiled, when they are not in the cache."""
-        if self._remark is None:
-            yield
-            return
-        with event.install_listener("numba:compile", _Announcer(self)):
-            yield
-        self._remark = None
-
-    def announce(self) -> None:
-        """Tells whoever started this engine why the first round takes longer, once."""
-        if self._remark is not None:
-            self._remark("compiling the cpu engine; this is cached, so that later runs start at once")
-            self._remark = None
-
-
-class _Announcer(event.Listener):
-    def __init__(self, engine: CpuEngine) -> None:
-        self._engine = engine
-
-    def on_start(self, event: Any) -> None:
-        self._engine.announce()
-
-    def on_end(self, event: Any) -> None:
-        """Nothing to say."""
 
 
 def _checked_users(problem: Problem, users: Sequence[int]) -> list[int]:

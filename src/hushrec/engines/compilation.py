@@ -1,0 +1,35 @@
+"""Why the first round takes longer: a remark when Numba compiles kernels that are not in its cache."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from numba.core import event
+
+from hushrec.engines import Remark
+
+
+class Announcement(event.Listener):
+    """Tells whoever started an engine, once, that kernels are being compiled; silent after its first whole round."""
+
+    def __init__(self, remark: Remark | None) -> None:
+        self._remark = remark
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """While a round is played."""
+        if self._remark is None:
+            yield
+            return
+        with event.install_listener("numba:compile", self):
+            yield
+        self._remark = None
+
+    def on_start(self, event: Any) -> None:
+        """Numba has begun to compile something."""
+        if self._remark is not None:
+            self._remark("compiling the cpu engine; this is cached, so that later runs start at once")
+            self._remark = None
+
+    def on_end(self, event: Any) -> None:
+        """Nothing to say."""
