@@ -16,6 +16,7 @@ import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import typer
@@ -147,15 +148,17 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell or '–' for cell in line)} |" for line in lines)
 
 
-def sweep_table(points: list[dict[str, float | None]], across: str) -> str:
+def sweep_table(points: list[dict[str, Any]], across: str) -> str:
     """What was swept from left to right, one line per attack, the test error last."""
     header = [{"noise": "variance of the noise, times its own", "epsilon_g": "ε_g"}.get(across, across)]
     header += [f"{point[across]:,g}".replace("1e+06", "1,000,000") for point in points]
-    names = [name for name in points[0] if name not in (across, "rmse", "interval")] + ["rmse"] * ("rmse" in points[0])
+    names = [name for name in points[0] if name not in (across, "rmse")] + ["rmse"] * ("rmse" in points[0])
     return table(header, [[name.replace("_", " "), *(_three(point.get(name)) for point in points)] for name in names])
 
 
-def _three(value: float | None) -> str:
+def _three(value: float | list[float] | None) -> str:
+    if isinstance(value, list):
+        return "–".join(map(_three, value))
     return "" if value is None else f"{value:.3f}"
 
 
