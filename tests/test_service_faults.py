@@ -274,9 +274,11 @@ class Clock:
         return self.now
 
 
-def make_rounds(tmp_path: Path, clock: Clock, wall: Clock, *, deadline: float = 60) -> tuple[Storage, Rounds]:
+def make_rounds(
+    tmp_path: Path, clock: Clock, wall: Clock, *, deadline: float = 60, pause: float = 0
+) -> tuple[Storage, Rounds]:
     """A server's insides without a socket."""
-    settings = small_settings(rounds={"deadline_seconds": deadline, "min_devices": 2})
+    settings = small_settings(rounds={"deadline_seconds": deadline, "pause_seconds": pause, "min_devices": 2})
     storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
     prepare_run(storage, settings.terms, [f"item-{n}" for n in range(60)], [""] * 60)
     return storage, Rounds(storage, settings, Monitor(), clock=clock, wall_clock=wall)
@@ -317,6 +319,29 @@ def test_a_clock_that_jumps_closes_no_round_early_and_none_never(tmp_path: Path,
         clock.now += 60
         await again._advance()
         assert not again.is_open  # with one answer of two: the other device costs only itself
+        storage.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("away", "left"), [(-1e9, 86400), (86_000, 400), (1e9, 0)])
+def test_a_pause_between_rounds_goes_on_through_a_restart(tmp_path: Path, away: float, left: float) -> None:
+    """It is as long as it was meant to be, however short the deadline; a jumping clock makes it one pause at most."""
+
+    async def scenario() -> None:
+        clock, wall = Clock(), Clock(1e9)
+        storage, rounds = make_rounds(tmp_path, clock, wall, deadline=3600, pause=86_400)
+        devices = await join_two(rounds)
+        await rounds._advance()
+        for device in devices:
+            await rounds.answer(device, 2, Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        await rounds._advance()
+        assert await rounds._advance() == pytest.approx(86_400)
+        storage.close()
+        wall.now += away
+        storage, again = make_rounds(tmp_path, clock, wall, deadline=3600, pause=86_400)
+        assert await again._advance() == pytest.approx(left)
+        assert again.is_open == (left == 0)
         storage.close()
 
     asyncio.run(scenario())

@@ -24,7 +24,8 @@ from service_kit import (
 
 from hushrec.errors import StorageError
 from hushrec.service.reports import NewReport, insert_reports
-from hushrec.service.schema import reports
+from hushrec.service.schema import reports, run
+from hushrec.service.setup import prepare_run
 from hushrec.service.storage import Storage
 
 pytestmark = OPEN_SOCKETS
@@ -119,7 +120,10 @@ def test_two_servers_do_not_share_a_postgresql_database(database: str) -> None:
 def test_a_server_whose_connection_was_cut_takes_the_database_anew_or_not_at_all(
     database: str, cluster: Cluster
 ) -> None:
-    """Whoever reads and writes holds the lock: after a cut the first that comes has it, and the other is refused."""
+    """Whoever reads and writes holds the lock: after a cut the first that comes has it, and the other is refused.
+
+    For good: what it has in memory is older than what is stored.
+    """
 
     def cut() -> None:
         ended = sa.text("SELECT pg_terminate_backend(pid, 100000) FROM pg_stat_activity WHERE datname = :name")
@@ -139,8 +143,11 @@ def test_a_server_whose_connection_was_cut_takes_the_database_anew_or_not_at_all
         touch(first)
     touch(second)
     second.close()
-    touch(first)
+    for _ in range(2):
+        with pytest.raises(StorageError, match="another server has used this database meanwhile"):
+            touch(first)
     first.close()
+    Storage(database).close()
 
 
 def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: str) -> None:
@@ -150,6 +157,8 @@ def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: 
         await storage.store(report)
 
     storage = Storage(database)
+    prepare_run(storage, small_settings().terms, ["item-1", "item-2"], ["", ""])
+    storage.read(lambda connection: connection.execute(run.update().values(round=1, is_open=True)))
     report = NewReport(1, "device", 1, b"bytes")
     storage.read(lambda connection: insert_reports(connection, [report]))
     asyncio.run(store(report))

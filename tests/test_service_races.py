@@ -189,6 +189,94 @@ def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, mon
         assert stored(storage, sa.select(schema.rounds.c.answers)) == [(2,)]
 
 
+def test_no_answer_is_acknowledged_to_a_round_that_the_database_has_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between a close that was not heard of and the next try an answer is told to come again: no sum would hold it."""
+
+    async def scenario(storage: Storage, rounds: Rounds) -> None:
+        one, two = await join_two(rounds)
+        await rounds.open_round()
+        await rounds.answer(one, 2, ANSWER)
+        write = storage.write
+
+        async def lost(*arguments: Any, **named: Any) -> None:
+            await write(*arguments, **named)
+            raise StorageError("the connection broke.")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(storage, "write", lost)
+            with pytest.raises(StorageError):
+                await rounds.close_round()
+        with pytest.raises(StorageError, match="the round has closed meanwhile"):
+            await rounds.answer(two, 2, ANSWER)
+        assert (two.last_round, rounds.n_answers) == (0, 1)
+        await rounds.close_round()
+        with pytest.raises(Refusal, match="takes no answers"):
+            await rounds.answer(two, 3, ANSWER)
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(storage, rounds))
+        assert stored(storage, sa.select(schema.rounds.c.answers)) == [(1,)]
+        assert stored(storage, sa.select(schema.reports.c.device)) == []
+
+
+def test_devices_are_counted_in_the_thread_in_which_they_come_and_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writing thread never walks through a table that enrolments change."""
+    threads = set()
+
+    async def scenario(rounds: Rounds) -> None:
+        entitled = rounds.registry.entitled
+
+        def watched(round_number: int) -> list[str]:
+            threads.add(threading.current_thread())
+            return entitled(round_number)
+
+        monkeypatch.setattr(rounds.registry, "entitled", watched)
+        devices = await join_two(rounds)
+        await rounds.open_round()
+        for device in devices:
+            await rounds.answer(device, 2, ANSWER)
+        await rounds.close_round()
+
+    with insides(tmp_path) as (_, rounds):
+        asyncio.run(scenario(rounds))
+    assert threads == {threading.main_thread()}
+
+
+def test_strangers_use_up_no_turn_of_those_who_may_join(tmp_path: Path) -> None:
+    """Neither forged signatures nor signed requests without an invitation: they are refused and not written about."""
+
+    async def scenario(storage: Storage, rounds: Rounds) -> None:
+        registry = rounds.registry
+        registry._open_enrolment = False
+        registry._enrolments.tokens, registry._enrolments.per_second = 1, 0
+        (code,) = await registry.invite(1)
+
+        async def enrol(key: DeviceKey, invitation: str | None, *, signed_by: DeviceKey | None = None) -> None:
+            enrolment = Enrolment(key.public_key, invitation)
+            request = Request("POST", "/v1/devices", wire.encode_enrolment(enrolment))
+            name = device_id_of(key.public_key)
+            credentials = (signed_by or key).sign(request, run_id=rounds.offer.run_id, device=name, nonce=1)
+            await rounds.enrol(enrolment, credentials, request)
+
+        keys = [DeviceKey.generate() for _ in range(3)]
+        with pytest.raises(Refusal, match="must be signed"):
+            await enrol(keys[0], code, signed_by=keys[1])
+        for invitation in (None, "x" * 22):
+            with pytest.raises(Refusal, match="an invitation that nobody has used yet"):
+                await enrol(keys[0], invitation)
+        await enrol(keys[1], code)
+        with pytest.raises(Refusal, match="an invitation that nobody has used yet"):
+            await enrol(keys[2], code)
+
+    with insides(tmp_path) as (storage, rounds):
+        asyncio.run(scenario(storage, rounds))
+        assert len(stored(storage, sa.select(schema.devices.c.id))) == 1
+
+
 def test_the_schedule_survives_what_nobody_foresaw(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One failure does not end the opening and closing of rounds for good; it is logged by its kind."""
     lines: list[dict[str, object]] = []

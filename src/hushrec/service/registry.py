@@ -76,6 +76,8 @@ class Registry:
         self._devices = {row.id: self._device(row._asdict()) for row in rows}
         self._active_since = Counter(d.first_round for d in self._devices.values() if d.state == ACTIVE)
         self._ended = {d.id for d in self._devices.values() if d.state != ACTIVE}
+        unused = sa.select(invitations.c.digest).where(invitations.c.used_by.is_(None))
+        self._unused = {bytes(digest) for digest in storage.read(lambda c: c.execute(unused).scalars().all())}
 
     def _device(self, row: Mapping[str, Any]) -> Device:
         return Device(
@@ -145,15 +147,21 @@ class Registry:
     # Coming and going ------------------------------------------------------------------------------------------
 
     async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request, first_round: int) -> Device:
-        """Lets a device in. Asking again with the same key and invitation gives the same answer."""
-        if not self._enrolments.take(self._clock()):
-            raise Refusal("too-many-requests", "too many devices are joining.", status=429, retry_after=1)
+        """Lets a device in. Asking again with the same key and invitation gives the same answer.
+
+        Whoever may not come in uses up nobody's turn, and is not written about.
+        """
         name = device_id_of(enrolment.public_key)
         key = load_public_key(enrolment.public_key)
         if credentials.device != name or not is_signed(request, credentials, key, self._run_id):
             raise Refusal("bad-signature", "an enrolment must be signed with the key that it brings.", status=401)
         if name in self._devices:
             return self.authenticate(credentials, request)
+        invitation = None if enrolment.invitation is None else digest_of(enrolment.invitation)
+        if not self._open_enrolment and invitation not in self._unused:
+            raise _not_invited()
+        if not self._enrolments.take(self._clock()):
+            raise Refusal("too-many-requests", "too many devices are joining.", status=429, retry_after=1)
         row = {
             "id": name,
             "public_key": enrolment.public_key,
@@ -166,13 +174,13 @@ class Registry:
         def write(connection: sa.Connection) -> None:
             if connection.execute(sa.select(devices.c.id).where(devices.c.id == name)).first() is not None:
                 return  # the same request, sent twice at once
-            if not self._open_enrolment:
-                invitation = enrolment.invitation
-                if invitation is None or not _use_invitation(connection, digest_of(invitation), name):
-                    raise Refusal("not-invited", "an invitation that nobody has used yet is needed.", status=403)
+            if not self._open_enrolment and not _use_invitation(connection, invitation, name):
+                raise _not_invited()
             connection.execute(devices.insert().values(**row))
 
         await self._storage.write(write)
+        if invitation is not None and not self._open_enrolment:
+            self._unused.discard(invitation)
         if name not in self._devices:
             self._devices[name] = self._device(row)
             self._active_since[first_round] += 1
@@ -217,10 +225,15 @@ class Registry:
         codes = [secrets.token_urlsafe(16) for _ in range(count)]
         rows = [{"digest": digest_of(code)} for code in codes]
         await self._storage.write(lambda connection: connection.execute(invitations.insert(), rows))
+        self._unused.update(row["digest"] for row in rows)
         return codes
 
 
-def _use_invitation(connection: sa.Connection, digest: bytes, device: str) -> bool:
+def _not_invited() -> Refusal:
+    return Refusal("not-invited", "an invitation that nobody has used yet is needed.", status=403)
+
+
+def _use_invitation(connection: sa.Connection, digest: bytes | None, device: str) -> bool:
     """Marks an invitation as used by this device; False if there is none, or another device used it."""
     row = connection.execute(sa.select(invitations).where(invitations.c.digest == digest)).first()
     if row is None or row.used_by not in (None, device):

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
+from hushrec.errors import StorageError
 from hushrec.server import Server
-from hushrec.service.schema import devices, reports
+from hushrec.service.schema import devices, reports, run
 from hushrec.wire import decode_answer
 
 
@@ -20,7 +21,13 @@ class NewReport:
 
 
 def insert_reports(connection: sa.Connection, new: list[NewReport]) -> None:
-    """Reports, with the nonces that came with them, so that a restart still refuses a replay."""
+    """Reports, with the nonces that came with them, so that a restart still refuses a replay.
+
+    Only of the round that is open in the database: nothing is acknowledged that no sum would hold.
+    """
+    open_round = connection.execute(sa.select(run.c.round).where(run.c.is_open)).scalar()
+    if any(report.round_number != open_round for report in new):
+        raise StorageError("the round has closed meanwhile. Try again.")
     rows = [{"round": r.round_number, "device": r.device, "body": r.body} for r in new]
     connection.execute(reports.insert(), rows)
     seen = [{"name": r.device, "nonce": r.nonce, "round": r.round_number} for r in new]

@@ -89,7 +89,8 @@ class Rounds:
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
         self._server = self._make_server(row.round - row.is_open)
         self._announcement = b""
-        longest = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS * self.is_open)
+        resumed = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS)
+        longest = resumed if self.is_open else self._settings.pause_seconds
         elapsed = min(max(0.0, wall_clock() - row.opened_at), longest)
         self._since = clock() - elapsed  # a wall clock that jumped back or far ahead does no more than this
         if self.is_open:
@@ -326,12 +327,12 @@ class Rounds:
         self._closing = True
         seconds = self.elapsed
         asked, latency = self.registry.count_active(self.round_number), self._monitor.latency()
+        server = self._make_server(self.round_number - 1)  # here: devices come and go while the other thread writes
 
         def write(connection: sa.Connection) -> tuple[FloatArray, int]:
             stored = connection.execute(sa.select(run.c.is_open, run.c.item_vectors)).one()
             if not stored.is_open:  # an earlier try was committed although its answer was lost
                 return np.frombuffer(stored.item_vectors).reshape(self.item_vectors.shape), self.n_answers
-            server = self._make_server(self.round_number - 1)
             server.start_round()
             n_answers = sum_reports(connection, server)
             vectors = server.publish()

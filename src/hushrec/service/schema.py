@@ -81,12 +81,19 @@ history = sa.Table(  # of closed rounds; what a dashboard shows beside `rounds`
     sa.Column("most_moved", sa.Text, nullable=False),  # JSON: positions of items, and distances
 )
 
+owner = sa.Table(  # of the database: the server that was started last, one row
+    "owner",
+    metadata,
+    sa.Column("token", sa.Text, nullable=False),
+)
+
 Migration = Callable[[sa.Connection], None]
 
 # Entry n brings a database of schema version n to n + 1. Entries are only ever added.
 MIGRATIONS: Sequence[Migration] = (
     lambda connection: metadata.create_all(connection, checkfirst=True),
     lambda connection: history.create(connection, checkfirst=True),
+    lambda connection: owner.create(connection, checkfirst=True),
 )
 
 

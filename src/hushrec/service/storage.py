@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import os
 import queue
+import secrets
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -23,13 +24,15 @@ from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from hushrec.errors import StorageError
 from hushrec.service.reports import NewReport, insert_reports
-from hushrec.service.schema import migrate, reports
+from hushrec.service.schema import migrate, owner, reports
 
 MOST_PER_COMMIT = 512
 LOCK_TIMEOUT_SECONDS = 5
 _PG_LOCK = 0x68757368
 _PG_LOCK_NOT_AVAILABLE = "55P03"
+_PG_SETTINGS = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 _TAKEN = "another server uses this database. Stop it first."
+_LOST = "another server has used this database meanwhile. Restart this one."
 
 Outcome = TypeVar("Outcome")
 
@@ -65,15 +68,20 @@ class Storage:
         if self.is_sqlite:
             _configure_sqlite(self._engine)
         else:
-            _configure_postgresql(self._engine)
+            _configure_postgresql(self._engine, self)
+        self.token: str | None = None  # in the database as long as no other server was started on it
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting = 0
         try:
             if self.is_sqlite:
                 self._take_file()
             with _as_storage_error():
+                token = secrets.token_hex(16)
                 with self._engine.begin() as connection:
                     migrate(connection)
+                    connection.execute(owner.delete())
+                    connection.execute(owner.insert().values(token=token))
+                self.token = token
                 self.scrub()
         except BaseException:
             self._guard.close()
@@ -270,18 +278,29 @@ def _configure_sqlite(engine: sa.Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _configure_postgresql(engine: sa.Engine) -> None:
+def _configure_postgresql(engine: sa.Engine, storage: Storage) -> None:
     @sa.event.listens_for(engine, "connect")
     def on_connect(connection: Any, _: object) -> None:
         """The one connection that reads and writes holds the lock: who loses it takes it anew, or does neither.
 
-        It waits a little, since a server that was just stopped may still be leaving.
+        It waits a little, since a server that was just stopped may still be leaving. Who finds that another server was
+        started meanwhile knows of nothing that it did, and must not write. A connection that went silent is given up
+        after a minute, and its lock with it.
         """
         try:
             with connection.cursor() as cursor:
+                for name, value in _PG_SETTINGS.items():
+                    cursor.execute(f"SET {name} = {value}")
                 cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
                 cursor.execute(f"SELECT pg_advisory_lock({_PG_LOCK})")
+                if storage.token is not None:
+                    cursor.execute("SELECT token FROM owner")
+                    if cursor.fetchone() != (storage.token,):
+                        raise StorageError(_LOST)
             connection.commit()
+        except StorageError:
+            connection.close()
+            raise
         except connection.OperationalError as error:
             connection.close()
             if error.sqlstate == _PG_LOCK_NOT_AVAILABLE:
