@@ -109,6 +109,7 @@ class ServerProcess:
         self.port = self._port.enter_context(held_port())
         self.pid = 0
         self.refused = 0  # answers that were told to come back
+        self.cut_off = 0  # answers on their way, or acknowledgements, that a strike hit
 
     @property
     def url(self) -> str:
@@ -209,7 +210,8 @@ async def send_until_acknowledged(
     while True:
         try:
             reply = await http.request(**recorded.request(number, "POST", target, body, round_number))
-        except httpx.TransportError:
+        except httpx.TransportError as error:
+            server.cut_off += not isinstance(error, httpx.ConnectError)
             await asyncio.sleep(0.02)
             continue
         if reply.status_code == 200:
@@ -306,7 +308,7 @@ def strike_and_compare(
     base, recorded = set_up_recorded(zygote, folder, n_devices, databases)
     rng = random.Random(rounds)
     moments = [rng.uniform(0, latest) if rng.random() < share else -1.0 for _ in range(rounds)]
-    states, n_strikes, refused = {}, 0, 0
+    states, n_strikes, refused, cut_off = {}, 0, 0, 0
     for name, plan in (("calm", []), ("struck", moments)):
         place = folder / name
         wait_for(lambda: databases.is_free(base))
@@ -316,10 +318,11 @@ def strike_and_compare(
         n_strikes = asyncio.run(play_recorded(server, recorded, rounds, plan, strike))
         server.kill()
         server.close()
-        states[name], refused = databases.final_state(place), refused + server.refused
+        states[name] = databases.final_state(place)
+        refused, cut_off = refused + server.refused, cut_off + server.cut_off
     assert states["calm"][0] == states["struck"][0]  # every bit of the item vectors
     expected = [(number, n_devices) for number in range(1, rounds + 1)]
     assert states["calm"][1] == states["struck"][1] == expected  # none lost, none counted twice
     done = {"rounds": rounds, "strikes": n_strikes, "devices": n_devices, "reports": rounds * n_devices}
     shown = {"acknowledged_lost": 0, "counted_twice": 0, "vectors_equal_bit_for_bit": True}  # as asserted above
-    return done | {"told_to_come_back": refused} | shown
+    return done | {"told_to_come_back": refused, "cut_off": cut_off} | shown

@@ -92,6 +92,7 @@ def test_fifty_rounds_with_a_kill_in_each(zygote: Zygote, tmp_path: Path) -> Non
     """The long form."""
     done = strike_and_compare(zygote, tmp_path, KILL, n_devices=40, rounds=50, latest=0.15)
     assert done["strikes"] == 50
+    assert done["cut_off"] > 0  # or nothing was hit
     keep_record("service-kill", done)
 
 

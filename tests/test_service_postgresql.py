@@ -184,4 +184,5 @@ def test_fifty_rounds_with_a_kill_in_each_on_postgresql(zygote: Zygote, cluster:
         zygote, tmp_path, KILL, n_devices=40, rounds=50, latest=0.15, databases=cluster.databases("long")
     )
     assert done["strikes"] == 50
+    assert done["cut_off"] > 0  # or nothing was hit
     keep_record("service-kill-postgresql", done)
