@@ -8,6 +8,7 @@ import pytest
 from command import run
 from parties import small_problem
 
+import hushrec
 from hushrec.data.sources import load
 from hushrec.engines import make_engine, play_round
 from hushrec.errors import Diverged, RemoteProtocolError
@@ -77,6 +78,56 @@ def test_an_error_that_is_no_number_is_no_result():
     table = {"user_vectors": np.full((60, 3), 1e200), "item_vectors": np.full((80, 3), 1e200)}
     with pytest.raises(Diverged, match=r"with plain diverged in round 7: .* at step 0\.3\. Lower the step"):
         measure(task, SimpleNamespace(problem=problem, round_number=7, **table))
+
+
+BESIDE = ("train", DATA, "--factors", 4, "--rounds", 12, "--step", 0.7)  # of which `sdcf` ends well, and no other
+
+
+def test_a_run_stands_when_what_it_is_compared_with_diverges(tmp_path):
+    """Its own result is printed and kept; each comparison says that it diverged, in the table and in a sentence."""
+    found = run(*BESIDE, "--out", tmp_path / "run")
+    assert found.code == 0
+    lines = found.out.splitlines()
+    assert sum(line.split()[-3:] == ["diverged", "diverged", "nothing"] for line in lines) == 1  # plain
+    for protocol in ("plain", "isgld"):
+        assert f"training with {protocol} diverged in round " in " ".join(found.out.split())
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["metrics"]["rmse"] < 1
+    assert record["interrupted"] is False
+    assert set(record["comparisons"]) == {"plain", "isgld"}
+    for protocol, entry in record["comparisons"].items():
+        assert entry["rmse"] is None
+        assert entry["mae"] is None
+        assert entry["diverged"].startswith(f"training with {protocol} diverged in round ")
+        assert entry["budget"]["unit"]
+
+
+def test_a_report_shows_that_a_comparison_diverged(tmp_path):
+    """As the last rows, without numbers; the page is written all the same."""
+    assert run(*BESIDE, "--out", tmp_path / "run", "--json").code == 0
+    found = run("report", tmp_path / "run", "--out", tmp_path / "page.html", "--json")
+    assert found.code == 0
+    study = json.loads(found.out)["studies"][0]
+    assert [setting["protocol"] for setting in study["settings"]] == ["sdcf"]
+    assert study["diverged"] == ["plain, not private", "isgld ε=4"]
+    assert '<td data-name="RMSE">diverged</td>' in (tmp_path / "page.html").read_text()
+
+
+def test_a_resumed_run_stands_too_when_a_comparison_diverges(tmp_path):
+    """Cut in the comparison, the run ends with the record that it would have had."""
+
+    def cut(what, round_number, rounds, headline):
+        if (what, round_number) == ("plain", 2):
+            raise KeyboardInterrupt
+
+    settings = {"factors": 4, "rounds": 12, "step": 0.7}
+    whole = hushrec.train(DATA, **settings)
+    with pytest.raises(KeyboardInterrupt):
+        hushrec.train(DATA, out=tmp_path / "run", progress=cut, **settings)
+    resumed = hushrec.train(DATA, out=tmp_path / "run", resume=True, **settings)
+    assert resumed.metrics == whole.metrics
+    assert resumed.record["comparisons"] == whole.record["comparisons"]
+    assert "diverged" in resumed.record["comparisons"]["plain"]
 
 
 FILE = f"""

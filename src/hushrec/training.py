@@ -24,7 +24,7 @@ from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
 from hushrec.engines import Engine, Remark, diverged, make_engine, play_round
-from hushrec.errors import HushrecError, LocalProtocolError, ParameterError, RunError
+from hushrec.errors import Diverged, HushrecError, LocalProtocolError, ParameterError, RunError
 from hushrec.files import check_free, reserved
 from hushrec.models.fm import FactorizationMachine
 from hushrec.problem import Problem, make_problem
@@ -250,9 +250,16 @@ class Run:
         for protocol in ("plain", "isgld"):
             if protocol != self.settings.protocol and protocol in PROTOCOLS_OF[self.settings.model]:
                 other = Run(self.ratings, self.settings.compared_with(protocol), keep=self.keep, asked=self.settings)
-                other.train(progress)
-                comparisons[protocol] = {**other.metrics(), "budget": other.budget()}
+                comparisons[protocol] = self._beside(other, progress)
         return comparisons
+
+    def _beside(self, other: "Run", progress: Progress | None) -> dict[str, Any]:
+        """What another run reaches; where it diverges this one stands, and the sentence takes the metrics' place."""
+        try:
+            other.train(progress)
+            return {**other.metrics(), "budget": other.budget()}
+        except Diverged as error:
+            return dict.fromkeys(self.metrics()) | {"budget": other.budget(), "diverged": str(error)}
 
     @property
     def data_checksum(self) -> str:
@@ -272,8 +279,7 @@ class Run:
 
     def budget(self) -> dict[str, Any]:
         """What all rounds that were played cost, those after the best one too."""
-        engine = self.engine
-        return budget_statement(engine.problem, engine.round_number, engine.value_rho())
+        return spent_budget(self.engine)
 
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool) -> Result:
         """Everything that is kept of a run."""
@@ -341,6 +347,13 @@ def measure(task: Task, engine: Engine) -> dict[str, float]:
     if not math.isfinite(found[task.headline]):
         raise diverged(engine.problem, engine.round_number)
     return found
+
+
+def spent_budget(engine: Engine) -> dict[str, Any]:
+    """What the rounds so far cost; values that are no numbers any more have no bound."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        value_rho = np.nan_to_num(engine.value_rho(), nan=np.inf, posinf=np.inf)
+    return budget_statement(engine.problem, engine.round_number, value_rho)
 
 
 def task_problem(task: Task, settings: Settings) -> Problem:

@@ -95,5 +95,6 @@ def study_summary(study: "Study") -> dict[str, Any]:
             }
             for setting in study.settings
         ],
+        "diverged": [setting.label for setting in study.diverged],
         "baselines": study.baselines,
     }

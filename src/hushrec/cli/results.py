@@ -31,7 +31,8 @@ def print_result(record: dict[str, Any]) -> None:
     names = {"plain": "plain, not private", "isgld": "isgld"}
     rows += [(names[name], entry, entry["budget"]) for name, entry in record["comparisons"].items()]
     for name, metrics, budget in rows:
-        table.add_row(name, *(f"{metrics[column]:.4f}" for column in columns), _short_budget(budget))
+        shown = ("diverged" if metrics[column] is None else f"{metrics[column]:.4f}" for column in columns)
+        table.add_row(name, *shown, _short_budget(budget))
     for name, metrics in record["baselines"].items():
         table.add_row(name.replace("_", " "), *(f"{metrics[column]:.4f}" for column in columns), "not personal")
     console = Console()
@@ -49,6 +50,9 @@ def print_result(record: dict[str, Any]) -> None:
             f" {counted(data['cold_items'], 'item')}"
         )
     console.print(table)
+    for entry in record["comparisons"].values():
+        if "diverged" in entry:
+            console.print(entry["diverged"], highlight=False)
     print_budget(console, record["budget"])
 
 

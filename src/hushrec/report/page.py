@@ -154,7 +154,7 @@ def _cells(header: Sequence[str], cells: Sequence[str], kind: str) -> str:
 def _budgets(studies: Sequence[Study]) -> str:
     """Each unit once, with the settings that it is for and what it leaves open."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for setting in (setting for study in studies for setting in study.settings):
+    for setting in (setting for study in studies for setting in (*study.settings, *study.diverged)):
         labels = groups.setdefault((setting.unit, setting.not_covered), [])
         labels += [setting.label] * (setting.label not in labels)
     shown = []

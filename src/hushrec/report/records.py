@@ -49,6 +49,7 @@ class Setting:
     levels: dict[str, float]  # the budget's ε by name: epsilon, epsilon_i, epsilon_g
     clamped: bool = False
     groups: tuple[BudgetGroup, ...] = ()  # where budgets differ between people
+    n_diverged: int = 0  # of its runs; where there is one, the metrics are those of the others and mean nothing
 
     def mean(self, measure: str) -> float:
         return statistics.fmean(self.metrics[measure])
@@ -70,7 +71,8 @@ class Study:
     n_train: int
     n_test: int
     measure: str
-    settings: list[Setting]
+    settings: list[Setting]  # all of whose runs ended well
+    diverged: list[Setting]  # the others
     baselines: dict[str, dict[str, list[float]]]
     peers: dict[str, dict[str, list[float]]]  # other libraries' personal models, not private, on the same splits
     title: str | None = None  # of an experiment
@@ -148,8 +150,9 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
         items=int(data["items"]),
         n_train=int(data["train"]),
         n_test=int(data["test"]),
-        measure=next(name for name in MEASURES if name in first["metrics"]),
-        settings=settings,
+        measure=next(name for name in MEASURES if name in measures),
+        settings=[setting for setting in settings if not setting.n_diverged],
+        diverged=[setting for setting in settings if setting.n_diverged],
         baselines={
             name: {measure: [float(split[name][measure]) for split in splits.values()] for measure in measures}
             for name in names
@@ -179,8 +182,13 @@ def _setting_key(record: dict[str, Any]) -> str:
 
 def _make_setting(group: list[dict[str, Any]]) -> Setting:
     first = group[0]
-    metrics = {name: [float(record["metrics"][name]) for record in group] for name in first["metrics"]}
-    setting = _setting(first["protocol"], first["budget"], metrics, _make_curve(group), int(first["rounds"]))
+    ended = [record for record in group if not record.get("diverged")]
+    metrics = (
+        {name: [float(record["metrics"][name]) for record in ended] for name in ended[0]["metrics"]} if ended else {}
+    )
+    curve = _make_curve(ended) if ended else None
+    setting = _setting(first["protocol"], first["budget"], metrics, curve, int(first["rounds"]))
+    setting = replace(setting, n_diverged=len(group) - len(ended))
     config = first.get("config") or {}
     if "data_weight" in config:
         return replace(setting, label=str(first["label"]))
@@ -212,8 +220,9 @@ def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[Settin
     found: dict[str, Setting] = {}
     for record in records:
         for protocol, entry in record.get("comparisons", {}).items():
-            metrics = {name: [float(value)] for name, value in entry.items() if name != "budget"}
+            metrics = {name: [float(entry[name])] for name in record["metrics"] if entry.get(name) is not None}
             setting = _setting(protocol, entry["budget"], metrics, None, int(record["rounds"]))
+            setting = replace(setting, n_diverged=int("diverged" in entry))
             if setting.label not in taken:
                 found.setdefault(setting.label, setting)
     return list(found.values())

@@ -34,19 +34,27 @@ def measures(study: Study) -> list[str]:
 
 
 def study_rows(study: Study) -> list[Row]:
-    """Settings and baselines together, best first: where the bias model lies is for everyone to see."""
+    """Settings and baselines together, best first: where the bias model lies is for everyone to see.
+
+    Settings with a run that diverged come last.
+    """
     shown = measures(study)
     rows = [(setting.mean(study.measure), _setting_row(study, setting, shown)) for setting in study.settings]
     rows += [row for setting in study.settings for row in _group_rows(study, setting, shown)]
     rows += [(study.baseline(name), _baseline_row(study, name, shown)) for name in study.baselines]
     rows += [(fmean(numbers[study.measure]), _peer_row(study, name, shown)) for name, numbers in study.peers.items()]
-    return [row for _, row in sorted(rows, key=lambda pair: -pair[0] if study.larger_is_better else pair[0])]
+    ordered = [row for _, row in sorted(rows, key=lambda pair: -pair[0] if study.larger_is_better else pair[0])]
+    return ordered + [_diverged_row(setting, shown) for setting in study.diverged]
 
 
 def _setting_row(study: Study, setting: Setting, shown: list[str]) -> Row:
     gap = setting.mean(study.measure) - study.baseline(study.best_baseline)
     values = [with_spread(setting.mean(name), setting.spread(name)) for name in shown]
     return Row(setting.label, values, signed(gap), setting.protects, baseline=False, better=study.beats(setting))
+
+
+def _diverged_row(setting: Setting, shown: list[str]) -> Row:
+    return Row(setting.label, ["diverged"] * len(shown), "", setting.protects, baseline=False, better=False)
 
 
 def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
