@@ -65,6 +65,30 @@ def test_what_a_party_refuses_is_kept_as_the_cause(engine):
     assert isinstance(ended.value.__cause__, RemoteProtocolError)
 
 
+@pytest.mark.parametrize("engine", ["cpu", "reference", "gpu"])
+def test_a_start_that_no_device_answers_is_refused_as_such(engine):
+    """One factor of `bpr` starts uniform on (0, 0.3): one in thirty is below 0.01. Nothing has diverged."""
+    found = run("train", DATA, "--engine", engine, "--model", "bpr", "--factors", 1, "--rounds", 2)
+    assert found.code == 1
+    assert found.err.splitlines()[-1] == (
+        "hushrec: factors must be more than 1 for model bpr on these items: over 1% of their random vectors are shorter"
+        " than 0.01, and no device answers such a start. Raise factors."
+    )
+
+
+def test_vectors_that_shrink_are_not_said_to_grow():
+    """What clients refuse because it is near zero is named so, with its own remedy."""
+    made = make_engine("reference", small_problem(Plain()))
+    made.server._item_vectors[:] = 1e-4
+    with pytest.raises(
+        Diverged,
+        match=r"with plain ended in round 1: over 1% of the item vectors are shorter than 0\.01 at step 0\.3.*"
+        r"Raise factors, or change the step\.",
+    ) as ended:
+        play_round(made)
+    assert "diverged" not in str(ended.value)
+
+
 def play_all_rounds(engine):
     """As many as the terms have."""
     for _ in range(engine.problem.terms.max_rounds):

@@ -5,7 +5,7 @@
     HushrecError
     ├── ParameterError              a setting is outside the range its formula allows
     │   └── ImpossibleBudget        no f, p, q exist for this budget; carries the smallest one that works
-    ├── Diverged                    training went astray: numbers grew beyond what any party accepts
+    ├── Diverged                    training went astray: its numbers are none that every party accepts
     ├── BudgetExceeded              the ledger refuses what would be sent
     ├── UnknownEvent                an accountant was handed an event it cannot price
     ├── LedgerError                 a ledger is lost, damaged, or not this device's
@@ -41,7 +41,7 @@ class ImpossibleBudget(ParameterError):
 
 
 class Diverged(HushrecError):
-    """Training went astray: vectors or gradients grew beyond what any party accepts."""
+    """Training went astray: vectors or gradients grew, or shrank, beyond what every party accepts."""
 
 
 class BudgetExceeded(HushrecError):

@@ -6,6 +6,8 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hushrec.client import SMALL_SHARE, SMALLEST_ITEM_NORM
+from hushrec.engines.limits import check_start, too_short
 from hushrec.errors import Diverged, ParameterError, RemoteProtocolError
 from hushrec.problem import Problem
 from hushrec.protocols import Isgld
@@ -53,6 +55,7 @@ class Engine(Protocol):
 
 def make_engine(name: str, problem: Problem, *, remark: Remark | None = None) -> Engine:
     """The engine of that name. Imports it only now. `remark` hears what a person should know, such as a wait."""
+    check_start(problem)
     if name == "cpu":
         from hushrec.engines.cpu import CpuEngine
 
@@ -71,13 +74,24 @@ def make_engine(name: str, problem: Problem, *, remark: Remark | None = None) ->
 
 
 def play_round(engine: Engine) -> None:
-    """One round of any engine. What a party refuses in it means that training diverged, and that is what is said."""
+    """One round of any engine. What a party refuses in it means that training went astray, and how is what is said."""
     round_number = engine.round_number + 1
     try:
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
             engine.run_round()
     except RemoteProtocolError as error:
-        raise diverged(engine.problem, round_number) from error
+        with np.errstate(over="ignore", invalid="ignore"):
+            shrank = too_short(engine.item_vectors, engine.problem.n_items)
+        raise (collapsed if shrank else diverged)(engine.problem, round_number) from error
+
+
+def collapsed(problem: Problem, round_number: int) -> Diverged:
+    """Too many items came near zero, where errors would be ratings: clients stop."""
+    return Diverged(
+        f"training with {problem.protocol(0).name} ended in round {round_number}: over {SMALL_SHARE:.0%} of the item"
+        f" vectors are shorter than {SMALLEST_ITEM_NORM:g} at step {problem.terms.step:g}, and no device answers those."
+        " Raise factors, or change the step."
+    )
 
 
 def diverged(problem: Problem, round_number: int) -> Diverged:

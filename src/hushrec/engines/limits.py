@@ -4,10 +4,27 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
-from hushrec.errors import RemoteProtocolError
+from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.problem import Problem
 from hushrec.server import LARGEST_GRADIENT
 
 Rows = npt.NDArray[np.floating]
+
+
+def check_start(problem: Problem) -> None:
+    """Refuses a start that no client would answer: with few factors, many random vectors are near zero."""
+    if too_short(problem.initial_item_vectors(), problem.n_items):
+        raise ParameterError(
+            f"factors must be more than {problem.model.n_factors} for model {problem.model.name} on these items: over"
+            f" {SMALL_SHARE:.0%} of their random vectors are shorter than {SMALLEST_ITEM_NORM:g}, and no device answers"
+            " such a start. Raise factors."
+        )
+
+
+def too_short(vectors: Rows, n_items: int) -> bool:
+    """Whether a table of finite vectors is refused because too many items are near zero, and for nothing else."""
+    norms = np.linalg.norm(vectors, axis=1)
+    return bool(norms.max() <= LARGEST_ITEM_NORM) and not plausible_norms(norms[:n_items])
 
 
 def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
