@@ -15,7 +15,7 @@ from audit_kit import RUNS, problem_of, rated_by, small_audit, victims_of, watch
 from command import run
 
 import hushrec.audit
-from hushrec.audit import canaries, devices, sweeps
+from hushrec.audit import canaries, devices, poisoning, selection, sweeps
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.combined import EXISTENCE
 from hushrec.audit.attacks.existence import (
@@ -228,6 +228,54 @@ def test_protocols_side_by_side_find_what_one_after_the_other_does():
     both = audit(data, settings, n_victims=4, run_all=together)
     assert both.record() == audit(data, settings, n_victims=4).record()
     assert sorted(step for step in steps if step[1] == "done") == [("isgld", "done", 6, 6), ("plain", "done", 6, 6)]
+
+
+SMALLEST = {
+    "mf": [("plain", None), ("isgld", None), ("sdcf", None), ("sdcf", 1)],
+    "bpr": [("plain", None), ("sdcf", None), ("sdcf", 3)],
+}
+
+
+@pytest.mark.parametrize(("rounds", "factors"), [(1, 2), (2, 3), (3, 2), (3, 3)])
+@pytest.mark.parametrize(("model", "protocol", "cap"), [(model, *one) for model in SMALLEST for one in SMALLEST[model]])
+def test_the_smallest_runs_are_audited_too(model, protocol, cap, rounds, factors, monkeypatch):
+    """An attack without enough rounds or factors reports nothing; the others do, in numbers, without a warning."""
+    monkeypatch.setattr(poisoning, "SHARES", (0.1,))
+    monkeypatch.setattr(poisoning, "ROUNDS", 1)
+    monkeypatch.setattr(poisoning, "PATIENT_ROUNDS", 1)
+    data = synthetic(n_users=16, n_items=20, n_ratings=140, seed=2)
+    settings = settings_for([protocol], model=model, rounds=rounds, factors=factors, profile_cap=cap)
+    found = audit(data, settings, n_victims=4, clock=lambda: 0.0)
+    json.dumps(found.record(), allow_nan=False)
+    names = {one.name for one in found.findings}
+    assert ("malicious V, marked rows" in names) <= (rounds >= 3 and factors >= 3)
+    assert ("difference: the one item rated halfway" in names) == (rounds >= 2 and model == "mf")
+    assert {"existence", "model", "metadata", "integrity"} <= {one.target for one in found.findings}
+
+
+def test_one_factor_is_refused():
+    """A vector of one number points one of two ways: there is nothing for attacks on directions to find."""
+    data = synthetic(n_users=16, n_items=20, n_ratings=140, seed=2)
+    with pytest.raises(ParameterError) as refused:
+        audit(data, settings_for(["plain"], model="mf", factors=1), n_victims=4)
+    assert str(refused.value) == "factors must be at least 2 in an audit, got 1: one number has no direction."
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3, 100])
+def test_the_likeliest_count_goes_from_one_to_the_cap(cap):
+    """Nobody with a cap of three is taken to have four ratings; somebody with one is possible."""
+    terms = problem_of("mf", "sdcf", open_wide=False).terms
+    possible, table = selection._count_table(4, Sdcf(epsilon_i=4.0, epsilon_g=4.0, profile_cap=cap), terms)
+    assert possible[:3].tolist() == [1, 2, 3][:cap]
+    assert possible.max() <= cap
+    assert table.shape == (len(possible), 5)
+
+
+def test_of_more_ratings_than_the_cap_as_many_as_it_says_count(rng):
+    """Ten ratings, a cap of one: without permanent bits one is found for sure in time, and the other nine by chance."""
+    terms = problem_of("mf", "sdcf", open_wide=False).terms
+    points = selection_curve([np.arange(10)] * 20, Sdcf(1.0, 1.0, profile_cap=1), terms, rng=rng)
+    assert points[-1].without == pytest.approx((1 + 9 / 2) / 10, abs=0.05)
 
 
 def test_the_command_prints_json_as_documented():

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hushrec.audit.attacks.marking import MarkingServer
+from hushrec.audit.attacks.marking import MarkingServer, can_mark
 from hushrec.audit.attacks.value import read_last_upload
 from hushrec.audit.devices import make_device, profile, upload_of
 from hushrec.audit.findings import Finding
@@ -100,7 +100,12 @@ def attack_devices(
 def attack_by_marks(
     problem: Problem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """A server that marks random items, against fresh devices: which were rated, and how."""
+    """A server that marks random items, against fresh devices: which were rated, and how.
+
+    Empty where there is no room for a mark, or none tells rated from unrated items.
+    """
+    if not can_mark(problem.terms):
+        return []
     areas, rates, shares, blind = [], [], [], []
     commonest = most_common(problem.values)
     for user in victims:
@@ -110,7 +115,7 @@ def attack_by_marks(
         rated = np.zeros(problem.n_items, dtype=bool)
         rated[items] = True
         areas.append(auc(server.scores[asked], rated[asked]))
-        rates.append(rate_at(server.scores[asked], rated[asked]))
+        rates.append(rate_at(server.scores[asked], rated[asked]) if rated[asked].any() else np.nan)
         if asked[items].any() and not problem.model.one_class:
             shares.append(float(np.mean(np.rint(server.ratings()[items]) == ratings, where=asked[items])))
             blind.append(float(np.mean(ratings == commonest, where=asked[items])))
@@ -119,18 +124,20 @@ def attack_by_marks(
         "name": "malicious V, marked rows",
         "claim": CLAIM,
     }
-    found = [
-        Finding(
-            target="existence",
-            metric="auc",
-            value=float(np.nanmean(areas)),
-            auc=float(np.nanmean(areas)),
-            tpr_at_1pct_fpr=float(np.mean(rates)),
-            interval=mean_interval(np.array(areas), rng=rng),
-            chance=0.5,
-            **common,
+    found = []
+    if np.isfinite(areas).any():
+        found.append(
+            Finding(
+                target="existence",
+                metric="auc",
+                value=float(np.nanmean(areas)),
+                auc=float(np.nanmean(areas)),
+                tpr_at_1pct_fpr=float(np.nanmean(rates)),
+                interval=mean_interval(np.array(areas), rng=rng),
+                chance=0.5,
+                **common,
+            )
         )
-    ]
     if shares:
         found.append(
             Finding(

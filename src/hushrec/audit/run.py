@@ -102,6 +102,10 @@ def audit(
     """
     if n_victims < 4:
         raise ParameterError(f"users must be at least 4, got {n_victims}.")
+    if settings[0].chosen_factors < 2:
+        raise ParameterError(
+            f"factors must be at least 2 in an audit, got {settings[0].chosen_factors}: one number has no direction."
+        )
     tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
     if run_all is None:
         results = [Bench(*task, progress or (lambda *_: None)).run() for task in tasks]
@@ -247,6 +251,8 @@ class Bench:
             return findings
         rounds = MALICIOUS_ROUNDS.get(self.settings.protocol, 2)
         findings += attack_devices(self.problem, observation, few, rounds=rounds, rng=self._draws(6))
+        if observation.n_rounds < 2:  # nothing before to compare with
+            return findings
         return [*findings, attack_difference(self.problem, observation, few, rng=self._draws(8))]
 
     def _canaries(self, observation: Observation) -> list[Finding]:

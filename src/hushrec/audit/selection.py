@@ -37,7 +37,7 @@ def _count_table(n_rounds: int, protocol: Sdcf, terms: Terms) -> tuple[IntArray,
     """Possible h, and ln P(an item is reported k times | h) for k = 0, …, n_rounds."""
     numbers = np.arange(n_rounds + 1)
     possible, rows = [], []
-    for h in np.unique(np.rint(np.geomspace(4, max(terms.n_items / 2, 5), 96)).astype(np.int64)):
+    for h in np.unique(np.rint([1, 2, 3, *np.geomspace(4, max(terms.n_items / 2, 5), 96)]).astype(np.int64)):
         probabilities = probabilities_for(int(h), protocol, terms)
         if probabilities is not None:
             f, p, q = probabilities.prob_randomize, probabilities.prob_send_zero, probabilities.prob_send_one

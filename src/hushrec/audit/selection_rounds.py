@@ -35,15 +35,17 @@ class SelectionPoint:
 def selection_curve(
     profiles: list[IntArray], protocol: Sdcf, terms: Terms, *, rng: np.random.Generator
 ) -> list[SelectionPoint]:
-    """One point per number of rounds."""
+    """One point per number of rounds. Of more ratings than the cap, as many as it says count, drawn at random."""
     people = []
+    cap = protocol.profile_cap or terms.n_items
     for rated in profiles * REDRAWS:
-        probabilities = probabilities_for(len(rated), protocol, terms)
+        counted = rated if len(rated) <= cap else rng.choice(rated, cap, replace=False)
+        probabilities = probabilities_for(len(counted), protocol, terms)
         if probabilities is not None and 0 < len(rated) < terms.n_items:
-            bits = permanent_bits(rated, terms.n_items, probabilities.prob_randomize, rng=rng)
-            people.append((rated, probabilities, bits))
+            bits = permanent_bits(counted, terms.n_items, probabilities.prob_randomize, rng=rng)
+            people.append((rated, counted, probabilities, bits))
     ceilings = [
-        float(ceiling_auc(protocol.epsilon_p / (2 * (protocol.profile_cap or len(rated))))) for rated, _, _ in people
+        float(ceiling_auc(protocol.epsilon_p / (2 * (protocol.profile_cap or len(rated))))) for rated, *_ in people
     ]
     points = []
     for rounds in ROUNDS:
@@ -61,13 +63,18 @@ def selection_curve(
 
 
 def _areas(
-    rated: IntArray, chances: SelectionProbabilities[float], bits: BoolArray, rounds: int, rng: np.random.Generator
+    rated: IntArray,
+    counted: IntArray,
+    chances: SelectionProbabilities[float],
+    bits: BoolArray,
+    rounds: int,
+    rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """AUC with the two stages, and with p* and q* applied afresh in every round."""
-    labels = np.zeros(len(bits), dtype=bool)
-    labels[rated] = True
+    """AUC with the two stages, and with p* and q* applied afresh in every round to the ratings that count."""
+    labels, own = np.zeros((2, len(bits)), dtype=bool)
+    labels[rated] = own[counted] = True
     two_stage = rng.binomial(rounds, np.where(bits, chances.prob_send_one, chances.prob_send_zero))
-    afresh = rng.binomial(rounds, np.where(labels, chances.prob_send_rated, chances.prob_send_unrated))
+    afresh = rng.binomial(rounds, np.where(own, chances.prob_send_rated, chances.prob_send_unrated))
     f, p, q = chances.prob_randomize, chances.prob_send_zero, chances.prob_send_one
     return (
         auc(log_ratio(two_stage, rounds, f, p, q), labels),

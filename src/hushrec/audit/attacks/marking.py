@@ -21,6 +21,12 @@ QUIET = 0.0101  # norm of the rows that are not to move anything, just long enou
 LOUD = 2.0  # times the step, of the rows that mark
 LONGEST = 99.0
 SURE = 6.0
+FEWEST = 3  # rounds: look, mark, read; and factors: two directions that u may have moved along, and one mark
+
+
+def can_mark(terms: Terms) -> bool:
+    """Whether there is a direction left for a mark, and a round to read it in."""
+    return terms.n_factors >= FEWEST and terms.max_rounds >= FEWEST
 
 
 class MarkingServer:
