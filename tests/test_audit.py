@@ -14,7 +14,7 @@ import pytest
 from audit_kit import RUNS, problem_of, rated_by, small_audit, victims_of, watched
 from command import run
 
-import hushrec.audit
+import hushrec.audit.run
 from hushrec.audit import canaries, devices, poisoning, selection, sweeps
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.combined import EXISTENCE
@@ -30,13 +30,13 @@ from hushrec.audit.findings import TARGETS, Finding, worst
 from hushrec.audit.judge import judge
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import trace
-from hushrec.audit.run import Audit, audit, settings_for
+from hushrec.audit.run import Bench, audit, settings_for
 from hushrec.audit.selection_rounds import ROUNDS, selection_curve
 from hushrec.cli.audit import side_by_side
 from hushrec.data.people import load_people
 from hushrec.data.synthetic import synthetic
 from hushrec.engines.reference import ReferenceEngine
-from hushrec.errors import ParameterError, RunError
+from hushrec.errors import Diverged, ParameterError, RunError
 from hushrec.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols import Isgld, Plain, Sdcf
 from hushrec.report import audits
@@ -335,12 +335,6 @@ def test_what_cannot_be_audited_is_refused(options, said):
     assert str(refused.value) == said
 
 
-def test_too_few_victims_are_refused():
-    """Quarters need four people."""
-    with pytest.raises(ParameterError, match=r"users must be at least 4, got 3\."):
-        audit(synthetic(n_users=20, n_items=30, n_ratings=200), settings_for(["plain"], model="mf"), n_victims=3)
-
-
 @pytest.mark.data
 def test_people_of_the_movielens_sets_are_known(data_dir):
     """943 people with gender, age and occupation: 273 women, 21 occupations, age cut at the median."""
@@ -386,20 +380,61 @@ def test_budgets_are_swept():
 
 
 @pytest.mark.parametrize(
-    ("kind", "chosen", "said"),
+    ("options", "said"),
     [
-        ("colour", ("sdcf", "mf"), "sweep must be noise or budget, got colour."),
-        ("budget", ("plain", "mf"), "epsilon_g is swept for protocol sdcf of model mf alone. Add --protocol sdcf."),
-        ("noise", ("sdcf", "bpr"), "the noise is swept for model mf alone, got bpr."),
+        (("--sweep", "colour"), "sweep must be noise or budget, got colour."),
+        (
+            ("--sweep", "budget", "--protocol", "plain"),
+            "budget is swept for protocol sdcf alone, got plain. Add --protocol sdcf.",
+        ),
+        (("--sweep", "noise", "--model", "bpr"), "noise is swept for model mf alone, got bpr."),
+        (("--sweep", "budget", "--model", "bpr"), "budget is swept for model mf alone, got bpr."),
+        (
+            ("--users", 100_000),
+            "users must be at most 30, half of the 60 people who take part, got 100000: the others are the crowd.",
+        ),
+        (("--users", 3), "users must be at least 4, got 3."),
     ],
 )
-def test_a_sweep_that_makes_no_sense_is_refused(kind, chosen, said):
-    """In one sentence."""
-    protocol, model = chosen
-    settings = settings_for([protocol], model=model, rounds=2)
+def test_what_makes_no_sense_is_refused_before_the_first_round(options, said, monkeypatch):
+    """In one sentence, and nobody waits for an audit that is thrown away."""
+
+    def play(engine):
+        raise AssertionError("a round was played")
+
+    monkeypatch.setattr(hushrec.audit.record, "play_round", play)
+    monkeypatch.setattr(hushrec.audit.run, "record", play)
+    outcome = run("audit", "synthetic:users=60,items=40,ratings=900", "--rounds", 2, "--factors", 3, *options)
+    assert (outcome.code, outcome.out) == (1, "")
+    assert " ".join(outcome.err.split()).endswith(said)
+
+
+@pytest.mark.parametrize("n_users", [5, 7])
+def test_too_few_people_are_refused(n_users):
+    """Four to attack, and as many others."""
+    data = synthetic(n_users=n_users, n_items=30, n_ratings=20 * n_users)
     with pytest.raises(ParameterError) as refused:
-        sweeps.swept(Audit([], {protocol: {}}, {}), synthetic(n_users=20, n_items=30, n_ratings=200), settings, [kind])
-    assert str(refused.value) == said
+        audit(data, settings_for(["plain"], model="mf", rounds=1), n_victims=4)
+    assert str(refused.value) == f"an audit needs at least 8 people who take part, got {n_users}."
+
+
+def test_an_audit_of_half_of_the_people_has_others_to_compare_with():
+    """As many as are allowed are attacked; canaries and popularity are of the rest."""
+    data = synthetic(n_users=60, n_items=40, n_ratings=900)
+    bench = Bench(data, settings_for(["plain"], model="mf", rounds=1)[0], 30, None, None, lambda *_: None)
+    assert len(bench.victims) == 30
+    assert len(bench.canaries.users) > 0
+    assert 0 < bench.popularity.max() <= 1
+
+
+def test_an_audit_of_a_run_that_diverges_says_so_in_one_sentence():
+    """With round, step and what to do, as training does."""
+    data = synthetic(n_users=40, n_items=50, n_ratings=800, seed=2)
+    settings = settings_for(["plain"], model="mf", rounds=20, factors=3, step=1e4)
+    with pytest.raises(
+        Diverged, match=r"^training with plain diverged in round \d+: .* at step 10000\. Lower the step\.$"
+    ):
+        audit(data, settings, n_victims=4)
 
 
 RECORD = {

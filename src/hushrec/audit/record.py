@@ -7,7 +7,7 @@ import numpy as np
 
 from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.statistics import BoolArray
-from hushrec.engines import Engine
+from hushrec.engines import Engine, play_round
 from hushrec.engines.cpu import CpuEngine
 from hushrec.messages import GradientReport, ItemVectors
 from hushrec.problem import Problem
@@ -64,7 +64,7 @@ def _play(problem: Problem, victims: IntArray, crowd: IntArray) -> Iterator[tupl
             everybody.restore(engine.state())
             engine = everybody
         announcement = ItemVectors(problem.terms, round_number, engine.item_vectors)
-        engine.run_round()
+        play_round(engine)
         sent: dict[int, Upload] = {user: narrow(report) for user, report in engine.recorded.pop().items()}
         yield engine, (narrow_vectors(announcement), sent)
 

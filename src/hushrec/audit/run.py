@@ -39,6 +39,7 @@ Task = tuple[Ratings, Settings, int, People | None, Clock | None]
 Outcome = tuple[list[Finding], dict[str, Any]]
 
 STEPS = 6
+FEWEST = 4  # people to attack: their quarters are compared
 MALICIOUS_ROUNDS = {"sdcf": 30}
 CROWD = 1000
 TIMED_ROUNDS = 20
@@ -100,12 +101,14 @@ def audit(
 
     One after the other, telling `progress`; or as `run_all` sees fit, which has `run_task` do each.
     """
-    if n_victims < 4:
-        raise ParameterError(f"users must be at least 4, got {n_victims}.")
+    if n_victims < FEWEST:
+        raise ParameterError(f"users must be at least {FEWEST}, got {n_victims}.")
     if settings[0].chosen_factors < 2:
         raise ParameterError(
             f"factors must be at least 2 in an audit, got {settings[0].chosen_factors}: one number has no direction."
         )
+    for chosen in settings:
+        _check_people(len(task_problem(chosen.make_task(ratings), chosen).active_users), n_victims)
     tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
     if run_all is None:
         results = [Bench(*task, progress or (lambda *_: None)).run() for task in tasks]
@@ -124,6 +127,17 @@ def audit(
         "protocols": {chosen.protocol: _public(chosen) for chosen in settings},
     }
     return Audit(findings, curves, about)
+
+
+def _check_people(n_people: int, n_victims: int) -> None:
+    """Half of the people at most are attacked: popularity, canaries and the crowd are those of the others."""
+    if n_people < 2 * FEWEST:
+        raise ParameterError(f"an audit needs at least {2 * FEWEST} people who take part, got {n_people}.")
+    if n_victims > n_people // 2:
+        raise ParameterError(
+            f"users must be at most {n_people // 2}, half of the {n_people} people who take part, got {n_victims}: the"
+            " others are the crowd."
+        )
 
 
 def run_task(task: Task) -> Outcome:

@@ -15,7 +15,7 @@ from hushrec.audit.record import Truth, record
 from hushrec.audit.run import Audit, item_popularity
 from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
-from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.errors import Diverged, ParameterError
 from hushrec.problem import Problem
 from hushrec.settings import Settings
 from hushrec.training import task_problem
@@ -26,13 +26,23 @@ BASELINES = {"bias": "the bias model", "item_mean": "item means"}
 PEOPLE = 30
 
 
-def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
-    """The audit with the curves of each kind of sweep, of the last protocol."""
-    curves, about = dict(found.curves), dict(found.about)
+def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
+    """Refuses what cannot be swept; asked before an audit, so that nobody waits for it in vain."""
+    last = settings[-1]
     for kind in kinds:
         if kind not in SWEEPS:
             raise ParameterError(f"sweep must be {' or '.join(SWEEPS)}, got {kind}.")
-        last = settings[-1]
+        if last.model != "mf":
+            raise ParameterError(f"{kind} is swept for model mf alone, got {last.model}.")
+        if kind == "budget" and last.protocol != "sdcf":
+            raise ParameterError(f"budget is swept for protocol sdcf alone, got {last.protocol}. Add --protocol sdcf.")
+
+
+def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
+    """The audit with the curves of each kind of sweep, of the last protocol."""
+    check_sweeps(settings, kinds)
+    curves, about, last = dict(found.curves), dict(found.about), settings[-1]
+    for kind in kinds:
         curves[last.protocol] = curves[last.protocol] | {kind: SWEEPS[kind](ratings, last)}
         errors = last.make_task(ratings).baselines()
         about["baselines"] = {words: errors[name]["rmse"] for name, words in BASELINES.items()}
@@ -45,8 +55,6 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
     The noise has variance η = step / N beside a signal of step · e u: dividing N by a factor multiplies the variance
     of every noise by it and leaves the signal as it is. A run that devices refuse to go on with has diverged: None.
     """
-    if settings.model != "mf":
-        raise ParameterError(f"the noise is swept for model mf alone, got {settings.model}.")
     task = settings.make_task(ratings)
     points = []
     for factor in factors:
@@ -55,7 +63,7 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
         point: dict[str, Any] = {"noise": factor, "rmse": None}
         try:
             observation, truth, engine = _watch(louder, settings.seed)
-        except RemoteProtocolError:
+        except Diverged:
             points.append(point)
             continue
         for attack in MODEL:
@@ -72,8 +80,6 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
 
 def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] = BUDGETS_G) -> list[dict[str, Any]]:
     """AUC of the attacks on existence, and test error, against ε_g of `sdcf`."""
-    if settings.protocol != "sdcf" or settings.model != "mf":
-        raise ParameterError("epsilon_g is swept for protocol sdcf of model mf alone. Add --protocol sdcf.")
     attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), AveragedErrors(), ConsistentRatings())
     points = []
     for epsilon_g in budgets:

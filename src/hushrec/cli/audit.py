@@ -48,12 +48,11 @@ def audit(
 
     from hushrec.audit.run import audit as run_audit
     from hushrec.audit.run import settings_for
-    from hushrec.audit.sweeps import swept
+    from hushrec.audit.sweeps import check_sweeps, swept
     from hushrec.data.people import load_people
     from hushrec.data.sources import load as load_ratings
 
     started = time.perf_counter()
-    ratings = load_ratings(data, data_dir=data_dir)
     settings = settings_for(
         protocol,
         model=model,
@@ -66,6 +65,8 @@ def audit(
         epsilon_g=epsilon_g,
         profile_cap=profile_cap,
     )
+    check_sweeps(settings, sweep or [])
+    ratings = load_ratings(data, data_dir=data_dir)
     people = load_people(data, ratings.user_ids, data_dir)
     with _audit_bar() as progress:
         found = run_audit(
