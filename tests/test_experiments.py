@@ -7,16 +7,13 @@ import polars as pl
 import pytest
 from command import run
 
-from hushrec.data.splits import random_split
-from hushrec.data.synthetic import synthetic
 from hushrec.errors import ParameterError, RunError
 from hushrec.experiments import running
 from hushrec.experiments.config import make_plans, read_experiment
-from hushrec.experiments.running import prepare, run_experiment, tuned_step
-from hushrec.experiments.single import group_of_users, run_plan, validation_task
+from hushrec.experiments.running import prepare, run_experiment
+from hushrec.experiments.single import group_of_users, run_plan
 from hushrec.records import is_experiment, read_records, read_stored
 from hushrec.report.records import make_study
-from hushrec.settings import Settings
 
 FILE = """
 name = "small"
@@ -98,7 +95,6 @@ def test_lists_are_multiplied_out(tmp_path):
         (("epsilon_g = 1.0", "epsilon_g = 1.0\nepoch_rounds = 0"), r"curves\[2\]\.epoch_rounds must be at least 1"),
         (("clamp = [false, true]", "clamp = 1"), r"curves\[1\]\.clamp must be true or false, got 1"),
         (("epsilon = [4.0, 2.0]", "epsilon = []"), r"curves\[1\]\.epsilon must not be an empty list"),
-        (("[[curves]]", "[tuning]\nstep = [0.1, -1.0]\n[[curves]]"), r"tuning\.step\.1: .*greater than 0"),
     ],
 )
 def test_a_wrong_file_is_refused_by_its_key_before_the_first_run(tmp_path, monkeypatch, change, message):
@@ -167,28 +163,6 @@ def test_an_interrupted_experiment_resumes(tmp_path, monkeypatch):
     assert len(read_records(folder)) == 7
     with pytest.raises(RunError, match="already holds records"):
         run_experiment(prepared, tmp_path, resume=True)
-
-
-def test_tuning_looks_at_training_data_alone(tmp_path):
-    """The validation rows are training rows, and the chosen step is the best of them, not of the test part."""
-    ratings = synthetic()
-    task = Settings().make_task(ratings)
-    inside = validation_task(task, 0, 0.2)
-    split = random_split(ratings.n_ratings, 0)
-    assert set(inside.split.test) | set(inside.split.train) == set(split.train)
-    tuned = FILE + "[tuning]\nstep = [0.0001, 0.4]\n"
-    assert tuned_step(read_experiment(write(tmp_path, tuned)), ratings) == 0.4
-    prepared = prepare(write(tmp_path, tuned), n_splits=1)
-    assert {plan.settings.step for plan in prepared.plans} == {0.4}
-
-
-def test_ranking_is_tuned_inside_the_training_part():
-    """No action that is held out for the test is among those that tuning trains or measures on."""
-    task = Settings(model="bpr").make_task(synthetic())
-    inside = validation_task(task, 0, 0.2)
-    held_out = set(zip(task.ratings.users[task.split.test], task.ratings.items[task.split.test], strict=True))
-    seen = set(zip(inside.ratings.users, inside.ratings.items, strict=True))
-    assert not held_out & seen
 
 
 def test_budget_groups_are_measured_apart(tmp_path):
@@ -337,14 +311,6 @@ def test_what_no_grid_can_hold_is_refused(tmp_path, change, message):
     """Runs of different lengths, validation parts that differ, and what only engine cpu does."""
     with pytest.raises(ParameterError, match=message):
         running.make_grid(prepare(write(tmp_path, RANKING.replace(*change))))
-
-
-def test_a_budget_is_refused_before_tuning_starts(tmp_path, monkeypatch):
-    """Tuning trains too: an impossible budget of the last curve is found first."""
-    monkeypatch.setattr(running, "run_plan", lambda *arguments: pytest.fail("a run started"))
-    text = FILE.replace("epsilon_g = 1.0", "epsilon_g = 1.0\nepsilon_p = 1.5") + "[tuning]\nstep = [0.1, 0.4]\n"
-    with pytest.raises(ParameterError, match=r"experiment\.toml: curves\[2\]\.epsilon_p"):
-        prepare(write(tmp_path, text))
 
 
 @pytest.mark.parametrize(

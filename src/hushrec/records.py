@@ -28,10 +28,13 @@ class Shared:
 
 
 def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> None:
-    """Writes both files. A row: setting (its number), split_seed, seed, metrics, curve, seconds, bytes, value_rho."""
+    """Writes both files. A row: setting (its number), split_seed, seed, metrics, curve, seconds, bytes, value_rho.
+
+    A row of a run that diverged has no metrics, and the sentence as `diverged`.
+    """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame([_flat(row) for row in rows]).with_columns(
+    pl.DataFrame([_flat(row) for row in rows], infer_schema_length=None).with_columns(
         pl.col("curve_rounds").cast(pl.List(pl.Int32)), pl.col("curve_values").cast(pl.List(pl.Float32))
     ).write_parquet(path / "runs.parquet", compression="zstd")
     splits = {str(seed): entry for seed, entry in shared.splits.items()}
@@ -42,7 +45,7 @@ def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> Non
 
 
 def _flat(row: Record) -> Record:
-    headline = next(name for name in row["curve"][0] if name != "round")
+    headline = next((name for point in row["curve"] for name in point if name != "round"), None)
     plain = {name: value for name, value in row.items() if name not in ("metrics", "curve", "value_rho")}
     return {
         **plain,

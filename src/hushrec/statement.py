@@ -44,12 +44,12 @@ def budget_statement(problem: Problem, rounds: int, value_rho: FloatArray) -> di
 
 
 def value_statement(median: float, largest: float) -> dict[str, Any]:
-    """The realized loss of the values: of a person in the middle, and of the worst off."""
+    """The realized loss of the values: of a person in the middle, and of the worst off. Without a bound: infinity."""
     return {
         "median": median,
         "max": largest,
         "unit": "zCDP, realized, per person",
-        "median_epsilon": gaussian_epsilon(median, VALUE_DELTA),
+        "median_epsilon": np.inf if median == np.inf else gaussian_epsilon(median, VALUE_DELTA),
         "delta": VALUE_DELTA,
     }
 

@@ -28,6 +28,7 @@ def experiment(
     from hushrec.experiments.grid import GridResult
     from hushrec.experiments.running import collect as collect_grid
     from hushrec.experiments.running import make_grid, prepare, run_experiment
+    from hushrec.records import read_records
 
     prepared = prepare(file, data_dir=data_dir, n_splits=splits)
     if export is not None:
@@ -41,10 +42,14 @@ def experiment(
     else:
         with _bar(prepared.experiment.name) as progress:
             folder = run_experiment(prepared, out, jobs=jobs, resume=resume, progress=progress)
+    diverged = sum(bool(record.get("diverged")) for record in read_records(folder))
     if as_json:
-        print_json({"records": str(folder), "runs": len(prepared.plans), "tuned_step": prepared.tuned_step})
+        print_json({"records": str(folder), "runs": len(prepared.plans), "diverged": diverged})
     else:
-        say(f"{counted(len(prepared.plans), 'run')} kept in {folder}. Look at them with: hushrec report {folder}")
+        kept = f"{counted(len(prepared.plans), 'run')} kept in {folder}" + (
+            f", {diverged} diverged" if diverged else ""
+        )
+        say(f"{kept}. Look at them with: hushrec report {folder}")
 
 
 @contextmanager

@@ -14,8 +14,6 @@
     [[curves]]                          # one curve each; lists are multiplied out
     protocol = "sdcf"
     epsilon_i = [4.0, 1.0]
-    [tuning]                            # optional: chosen on a validation part of the training data
-    step = [0.2, 0.4]
 
 Beyond the settings of `train`, a curve may give `data_weight` (N, instead of the number of ratings), `measure_every`
 (rounds between two points of its curve) and `groups` (budgets that differ between people).
@@ -27,7 +25,7 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -65,13 +63,6 @@ class GroupTable(_Table):
     epsilon_g: float = Field(ge=0)
 
 
-class TuningTable(_Table):
-    """Steps to choose from, by the error on a validation part of the first split's training data."""
-
-    step: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(min_length=2)
-    share: float = Field(default=0.2, gt=0, lt=1)
-
-
 class Experiment(_Table):
     """The file, checked."""
 
@@ -81,7 +72,6 @@ class Experiment(_Table):
     splits: SplitTable
     run: dict[str, Any] = {}
     curves: list[dict[str, Any]] = Field(min_length=1)
-    tuning: TuningTable | None = None
 
 
 @dataclass(frozen=True)
@@ -148,14 +138,14 @@ def _first_problem(error: ValidationError) -> str:
     return f"{key}: {first['msg']}."
 
 
-def make_plans(experiment: Experiment, *, n_splits: int | None = None, step: float | None = None) -> list[Plan]:
-    """Every run of the experiment, curve by curve within a split; `step` is what tuning chose."""
+def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[Plan]:
+    """Every run of the experiment, curve by curve within a split."""
     first = experiment.splits.first
     seeds = range(first, first + min(experiment.splits.count, n_splits or experiment.splits.count))
     curves = [
         (number, chosen)
         for number, curve in enumerate(experiment.curves)
-        for chosen in _multiplied({**experiment.run, **curve} | ({} if step is None else {"step": step}))
+        for chosen in _multiplied({**experiment.run, **curve})
     ]
     plans = [_plan(number, chosen, seed) for seed in seeds for number, chosen in curves]
     return [replace(plan, validation=experiment.splits.validation) for plan in plans]

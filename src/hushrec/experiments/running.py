@@ -18,10 +18,10 @@ import numpy as np
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import make_engine
-from hushrec.errors import Diverged, HushrecError, ParameterError, RunError
+from hushrec.errors import HushrecError, ParameterError, RunError
 from hushrec.experiments.config import Experiment, Plan, make_plans, read_experiment
 from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run_grid
-from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, validation_task
+from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
 from hushrec.randomness import FloatArray
 from hushrec.records import Record, Shared, is_experiment, write_records
 from hushrec.report.records import setting_label
@@ -40,7 +40,6 @@ class Prepared:
     experiment: Experiment
     ratings: Ratings
     plans: list[Plan]
-    tuned_step: float | None
     data_dir: str | None
 
     def task(self, plan: Plan) -> Task:
@@ -48,7 +47,7 @@ class Prepared:
 
 
 def prepare(path: str | Path, *, data_dir: str | Path | None = None, n_splits: int | None = None) -> Prepared:
-    """Reads the file, finds the data, tunes what is to be tuned, and checks every run."""
+    """Reads the file, finds the data, and checks every run."""
     experiment = read_experiment(path)
     try:
         plans = make_plans(experiment, n_splits=n_splits)  # contradictions are refused before the data is read
@@ -56,12 +55,9 @@ def prepare(path: str | Path, *, data_dir: str | Path | None = None, n_splits: i
         for plan in plans:
             check_plan(_make_task(ratings, plan), plan)
         _check_engines(ratings, plans)
-        step = tuned_step(experiment, ratings)
-        if step is not None:
-            plans = make_plans(experiment, n_splits=n_splits, step=step)
     except HushrecError as error:
         raise ParameterError(f"{path}: {error}") from None
-    return Prepared(experiment, ratings, plans, step, None if data_dir is None else str(data_dir))
+    return Prepared(experiment, ratings, plans, None if data_dir is None else str(data_dir))
 
 
 def _load(name: str, data_dir: str | Path | None) -> Ratings:
@@ -80,18 +76,6 @@ def _check_engines(ratings: Ratings, plans: Sequence[Plan]) -> None:
         _refuse_what_no_grid_holds(plans)
     for name, plan in engines.items():
         make_engine(name, make_plan_problem(_make_task(ratings, plan), plan))
-
-
-def tuned_step(experiment: Experiment, ratings: Ratings) -> float | None:
-    """The step whose last round is best on a validation part of the first split's *training* part, first curve."""
-    if experiment.tuning is None:
-        return None
-    found = {}
-    for step in experiment.tuning.step:
-        plan = make_plans(experiment, n_splits=1, step=step)[0]
-        task = validation_task(_make_task(ratings, plan), plan.settings.split_seed, experiment.tuning.share)
-        found[step] = run_plan(task, plan)["metrics"][task.headline]
-    return (min if isinstance(task, RatingTask) else max)(found, key=lambda step: found[step])
 
 
 _TASKS: dict[tuple[Any, ...], Task] = {}
@@ -258,30 +242,30 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
     rows = []
     for number, plan in enumerate(prepared.plans):
         place = places.get(_grid_key(_grid_run(plan, [plan.settings.split_seed])))
-        if place is not None and np.isfinite(result.bytes_per_client_round[place]):
-            _refuse_astray(plan, result.curve[place])
-        if place is None or np.isnan(result.curve[place, -1]):
+        if place is None or np.isnan(result.bytes_per_client_round[place]):
             raise RunError(
                 f"the result lacks run {number + 1} of {len(prepared.plans)}: it is another's, or not whole."
                 " Collect fewer --splits."
             )
-        row = _grid_row(result, place, stretch)
+        row = _grid_row(result, place, stretch) | _astray(plan, result.curve[place])
         if number < _n_settings(prepared):  # a setting's budget is stored once
             problem = make_plan_problem(prepared.task(plan), plan)
             statement = budget_statement(problem, plan.settings.rounds, np.zeros(problem.n_users))
-            row["budget"] = to_json(statement | {"value_rho": value_statement(*result.value_rho[place].tolist())})
+            spent = np.nan_to_num(result.value_rho[place], nan=np.inf, posinf=np.inf)  # no number: no bound
+            row["budget"] = to_json(statement | {"value_rho": value_statement(*spent.tolist())})
         rows.append(row)
     return rows
 
 
-def _refuse_astray(plan: Plan, curve: FloatArray) -> None:
-    """A run that was played, and whose last error is no number, diverged."""
-    if not np.isfinite(curve[-1]):
-        last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
-        raise Diverged(
-            f"curves[{plan.curve}] on split {plan.settings.split_seed}: training with {plan.settings.protocol} diverged"
-            f" after round {last} at step {plan.settings.chosen_step:g}. Lower the step."
-        )
+def _astray(plan: Plan, curve: FloatArray) -> Record:
+    """What takes the place of a run's numbers if it was played and its last error is no number: it diverged."""
+    if np.isfinite(curve[-1]):
+        return {}
+    last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
+    return without_result(
+        f"training with {plan.settings.protocol} diverged after round {last} at step {plan.settings.chosen_step:g}."
+        " Lower the step."
+    )
 
 
 def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
@@ -330,7 +314,6 @@ def store(
         "name": experiment.name,
         "title": experiment.title,
         "config": experiment.model_dump(exclude_none=True),
-        "tuned_step": prepared.tuned_step,
         "dataset": ratings.name,
         "data": {
             "users": ratings.n_users,

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from hushrec.budget.calibrate import calibrate_selection
-from hushrec.data.ratings import Ratings
-from hushrec.data.splits import cold_counts, validation_split
+from hushrec.data.splits import cold_counts
 from hushrec.engines import Engine, make_engine, play_round
 from hushrec.errors import Diverged, ImpossibleBudget, ParameterError
 from hushrec.experiments.config import Plan
@@ -18,8 +17,8 @@ from hushrec.protocols import DeviceProtocol, Sdcf
 from hushrec.records import Record
 from hushrec.runs import to_json
 from hushrec.statement import budget_statement
-from hushrec.tasks import RankingTask, RatingTask, Task, ranking_task
-from hushrec.training import measure, task_problem
+from hushrec.tasks import RatingTask, Task
+from hushrec.training import measure, spent_budget, task_problem
 
 
 def make_plan_problem(task: Task, plan: Plan) -> Problem:
@@ -67,17 +66,30 @@ def check_plan(task: Task, plan: Plan) -> None:
 
 
 def run_plan(task: Task, plan: Plan) -> Record:
-    """Trains and measures; a run that goes astray is named by its curve and split."""
-    try:
-        return _run_plan(task, plan)
-    except Diverged as error:
-        raise Diverged(f"curves[{plan.curve}] on split {plan.settings.split_seed}: {error}") from None
-
-
-def _run_plan(task: Task, plan: Plan) -> Record:
-    """Metrics, curve, seconds in rounds, bytes and the budget that was really spent."""
+    """Metrics, curve, seconds in rounds, bytes and the budget that was really spent; or that the run diverged."""
     engine = make_engine(plan.settings.chosen_engine, make_plan_problem(task, plan))
-    curve, seconds = [], 0.0
+    curve: list[dict[str, float]] = []
+    started = time.perf_counter()
+    try:
+        seconds, metrics = _play(task, plan, engine, curve)
+        metrics |= _group_metrics(task, engine, plan)
+    except Diverged as error:
+        own = {"curve": curve, "seconds": time.perf_counter() - started, "budget": _whole_budget(engine, plan)}
+        return own | {"bytes_per_client_round": engine.bytes_per_client_round()} | without_result(str(error))
+    budget = spent_budget(engine)
+    return {
+        "metrics": metrics,
+        "curve": curve,
+        "seconds": seconds,
+        "bytes_per_client_round": engine.bytes_per_client_round(),
+        "value_rho": {name: budget["value_rho"][name] for name in ("median", "max")},
+        "budget": to_json(budget),
+    }
+
+
+def _play(task: Task, plan: Plan, engine: Engine, curve: list[dict[str, float]]) -> tuple[float, dict[str, float]]:
+    """All rounds; adds what is measured to the curve, and returns the seconds spent in rounds and the last metrics."""
+    seconds = 0.0
     for round_number in range(1, plan.settings.rounds + 1):
         started = time.perf_counter()
         play_round(engine)
@@ -85,15 +97,18 @@ def _run_plan(task: Task, plan: Plan) -> Record:
         if is_measured(round_number, plan.settings.rounds, plan.measure_every):
             metrics = measure(task, engine)
             curve.append({"round": round_number, task.headline: metrics[task.headline]})
-    budget = budget_statement(engine.problem, engine.round_number, engine.value_rho())
-    return {
-        "metrics": metrics | _group_metrics(task, engine, plan),
-        "curve": curve,
-        "seconds": seconds,
-        "bytes_per_client_round": engine.bytes_per_client_round(),
-        "value_rho": {name: budget["value_rho"][name] for name in ("median", "max")},
-        "budget": to_json(budget),
-    }
+    return seconds, metrics
+
+
+def without_result(sentence: str) -> Record:
+    """What a row of a run that diverged has in place of its numbers."""
+    return {"metrics": {}, "value_rho": {"median": None, "max": None}, "diverged": sentence}
+
+
+def _whole_budget(engine: Engine, plan: Plan) -> Record:
+    """What a setting whose run diverged would have cost: all rounds, its values without a bound."""
+    everybody = np.full(engine.problem.n_users, np.inf)
+    return dict(to_json(budget_statement(engine.problem, plan.settings.rounds, everybody)))
 
 
 def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
@@ -119,13 +134,3 @@ def split_record(task: Task) -> Record:
         "cold_items": cold_items,
         "baselines": task.baselines(),
     }
-
-
-def validation_task(task: Task, seed: int, share: float) -> Task:
-    """The same task inside the training part alone: what the test part holds is not looked at."""
-    if isinstance(task, RatingTask):
-        return dataclasses.replace(task, split=validation_split(task.split, seed, share))
-    assert isinstance(task, RankingTask)
-    rows, old = task.split.train, task.ratings
-    inside: Ratings = dataclasses.replace(old, users=old.users[rows], items=old.items[rows])
-    return ranking_task(inside, seed)
