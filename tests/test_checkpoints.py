@@ -93,6 +93,14 @@ def test_a_run_cut_in_its_comparisons_goes_on_there(ratings, tmp_path):
     assert played[0] == ("plain", 4)
 
 
+def test_a_finished_run_says_that_it_is_finished(ratings, tmp_path):
+    """Resuming it is no mistake about the folder: there is just nothing left to do. It stays as it is."""
+    whole = hushrec.train(ratings, out=tmp_path / "run", **QUICK)
+    with pytest.raises(RunError, match=r"the run in .*run is finished: there is nothing to resume\. Choose another"):
+        hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert_same(whole, hushrec.load(tmp_path / "run"))
+
+
 def test_a_killed_run_loses_at_most_as_many_rounds_as_lie_between_checkpoints(ratings, tmp_path):
     """SIGKILL after round 20 or later, at a moment of no one's choosing; the run then goes on to the same end.
 
@@ -132,7 +140,7 @@ def test_a_finished_run_leaves_no_checkpoint_and_its_folder_is_private(ratings, 
     assert stat.S_IMODE(os.stat(tmp_path / "run").st_mode) == 0o700
     hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["items.parquet", "model.npz", "run.json"]
-    with pytest.raises(RunError, match="must be a new or empty folder"):
+    with pytest.raises(RunError, match="is finished: there is nothing to resume"):
         hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
 
 
@@ -488,5 +496,5 @@ def test_the_command_keeps_checkpoints_and_resumes(tmp_path):
     assert json.loads(first.out)["patience"] == 2
     again = command("train", *options, "--resume")
     assert again.code == 1
-    assert "new or empty folder" in again.err
+    assert "is finished: there is nothing to resume." in again.err
     assert Path(tmp_path / "run" / "run.json").exists()

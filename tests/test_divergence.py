@@ -94,6 +94,21 @@ def test_vectors_that_shrink_are_not_said_to_grow():
     assert "diverged" not in str(ended.value)
 
 
+@pytest.mark.parametrize("epsilon", ["1e-300", "1e-320"])
+@pytest.mark.parametrize("engine", ["cpu", "reference", "gpu"])
+def test_noise_beyond_all_numbers_is_one_sentence(engine, epsilon):
+    """The noise of so small an epsilon overflows while the engine is made: no warning, and the remedy."""
+    needs(engine)
+    words = ("train", DATA, "--engine", engine, "--factors", 4, "--rounds", 2, "--no-compare")
+    found = run(*words, "--protocol", "isgld", "--epsilon", epsilon)
+    assert found.code == 1
+    assert found.err.splitlines()[-1] == (
+        "hushrec: training with isgld diverged in round 1: its numbers grew beyond all bounds at step 0.4."
+        " Lower the step, or raise epsilon."
+    )
+    assert "Warning" not in found.err
+
+
 def play_all_rounds(engine):
     """As many as the terms have."""
     for _ in range(engine.problem.terms.max_rounds):

@@ -102,6 +102,8 @@ class Keep:
             yield
             return
         resumes = self.resume and bool(checkpoint_files(self.folder))
+        if self.resume and not resumes and (Path(self.folder) / "run.json").is_file():
+            raise RunError(f"the run in {self.folder} is finished: there is nothing to resume. Choose another --out.")
         if not resumes:
             check_free(self.folder)
         with reserved(self.folder):
