@@ -170,6 +170,37 @@ def test_the_table_of_steps_of_fm_is_that_of_the_records():
         assert found[DEFAULT_STEP["fm"]] - min(found.values()) < 0.006
 
 
+def test_the_cost_of_the_step_of_fm_is_that_of_the_records():
+    """Of the default against the best step tried, with and without privacy, on the page and in the decision."""
+    decision = " ".join((ROOT / "docs" / "decisions" / "0008-step-of-fm.md").read_text("utf-8").split())
+    page, step = " ".join(STEPS_PAGE.split()), DEFAULT_STEP["fm"]
+    plain, private = (means_by_step("tuning-fm-ml-100k", protocol, "rmse") for protocol in ("plain", "sdcf"))
+    costs = [f"{found[step] - min(found.values()):.3f}" for found in (plain, private)]
+    best = [f"{min(found, key=found.__getitem__):g}" for found in (plain, private)]
+    assert (
+        f"is {costs[0]} behind the best step without privacy and {costs[1]} behind the best one tried with it" in page
+    )
+    assert (
+        f"{costs[0]} against the best step without privacy ({best[0]}), and {costs[1]} against the best one tried with"
+        f" privacy ({best[1]})"
+    ) in decision
+    assert best[1] == f"{max(private):g}"  # the edge of what was tried
+    worse = min(tried for tried in plain if tried > step and plain[tried] > plain[step])
+    assert f"a factor of {worse / step:.1f}" in page
+    assert f"a factor of {worse / step:.1f}" in decision
+
+
+@pytest.mark.parametrize("task", ["Task 1", "Task 2"])
+def test_runs_and_seconds_of_the_time_table_are_those_of_the_records(task):
+    """Of each data set, of the paper's shape of Netflix, and of all three together."""
+    stem = task.lower().replace(" ", "")
+    names = FILES | ({"netflix-10k5k": "netflix-10k5k"} if task == "Task 1" else {})
+    found = {data: [record["seconds"] for record in records_named(f"{stem}-{name}")] for data, name in names.items()}
+    found["all three"] = [seconds for data in FILES for seconds in found[data]]
+    for data, seconds in found.items():
+        assert f"\n| {task}, {data} | {len(seconds):,} | {sum(seconds):.1f} | " in PAGE, data
+
+
 def test_the_errors_of_budget_groups_are_those_of_the_records():
     """In the order of the file, to three digits."""
     (mixed,) = [setting for setting in study_named("mixed-budgets").settings if setting.groups]
