@@ -5,7 +5,7 @@ exactly 1. No leak: a truth that no message was made from; an AUC is 0.5 within 
 """
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -16,7 +16,7 @@ from scipy.stats import binom
 
 import hushrec.client
 from hushrec.audit import canaries, devices, difference, malicious, poisoning
-from hushrec.audit.attacks.combined import EXISTENCE, NeverReported
+from hushrec.audit.attacks.combined import EXISTENCE, LikeMinded, NeverReported, WithPopularity
 from hushrec.audit.attacks.existence import Popularity, SelectionAverage
 from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.attacks.marking import MarkingServer
@@ -26,15 +26,18 @@ from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE, likeliest_ratings
 from hushrec.audit.crowd import Crowd
 from hushrec.audit.judge import judge, judge_linkage, judge_people
+from hushrec.audit.observation import Observation
 from hushrec.audit.own_steps import evidence_of_steps
 from hushrec.audit.partners import evidence_of_partners, likeliest_norm
 from hushrec.audit.rank_one import Trace, trace
 from hushrec.audit.rating_grid import RecoveredRatings
-from hushrec.audit.run import AUDITED
+from hushrec.audit.record import record
+from hushrec.audit.run import AUDITED, TOLD_BY
 from hushrec.audit.statistics import auc
 from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.protocols import Plain
 
-FEW = 8  # items of which nothing is sent, where an attack is to find just those
+FEW = 5  # items of which nothing is sent, where an attack is to find just those
 LIGHT = 40  # ratings of a person beside whose reports fakes are many
 
 
@@ -51,9 +54,18 @@ def applicable(attacks):
 # Existence --------------------------------------------------------------------------------------------------------
 
 
+def tells_by_popularity(attack):
+    """Whether what an attack is asked for can be known from popularity alone: no message holds anything of it."""
+    outside = isinstance(attack, NeverReported) and isinstance(attack.base, (Popularity, WithPopularity))
+    return outside or isinstance(attack, Popularity)
+
+
 @cache
-def leaking(model, protocol, victim, hidden):
-    """One person's messages, the last few items left out of them if `hidden`; what is popular is what they rated."""
+def leaking(model, protocol, victim, hidden, popular):
+    """One person's messages, the last few items left out of them if `hidden`; every item is as popular as any other.
+
+    If `popular`, what is popular is what they rated.
+    """
     _, observation, truth, _ = watched(model, protocol)
     uploads = observation.uploads[victim]
     if hidden:
@@ -64,7 +76,8 @@ def leaking(model, protocol, victim, hidden):
             for upload, keep in zip(uploads, kept, strict=True)
         )
     one = slice(victim, victim + 1)
-    seen = replace(observation, uploads=(uploads,), popularity=truth.rated[victim] * 0.9 + 0.05)
+    chances = truth.rated[victim] * 0.9 + 0.05 if popular else np.full(observation.terms.n_items, 0.5)
+    seen = replace(observation, uploads=(uploads,), popularity=chances)
     return seen, replace(truth, rated=truth.rated[one], ratings=truth.ratings[one])
 
 
@@ -72,7 +85,8 @@ def leaking(model, protocol, victim, hidden):
 def test_existence_is_read_off_a_planted_leak(model, protocol, attack, rng):
     """Rated is told from unrated without a mistake, of items reported and of a few that never were."""
     for victim in (1, 5):
-        observation, truth = leaking(model, protocol, victim, isinstance(attack, NeverReported))
+        hidden = isinstance(attack, NeverReported)
+        observation, truth = leaking(model, protocol, victim, hidden, tells_by_popularity(attack))
         (found,) = judge(attack, observation, truth, rng=rng)
         assert found.target == "existence"
         assert found.auc == found.tpr_at_1pct_fpr == 1
@@ -110,6 +124,79 @@ def test_like_minded_people_tell_of_items_that_were_never_reported(rng):
     truth = np.arange(40) % 20 >= 10
     areas = [auc(mixed.likely_for(np.roll(profiles, turn, axis=1))[0], truth) for turn in range(40)]
     assert abs(np.mean(areas) - 0.5) < 5 * np.std(areas) / math.sqrt(40)
+
+
+@dataclass(frozen=True)
+class Told:
+    """Evidence as it is given, in place of an attack on messages."""
+
+    evidence: tuple[tuple[float, ...], ...]
+    name: str = "told"
+    target: str = "existence"
+    claim: str = ""
+
+    def applies_to(self, observation):
+        return True
+
+    def guess(self, observation):
+        return np.array(self.evidence)
+
+
+def three_parts(rng):
+    """Two people, 20 items that messages tell of, 20 that only their camps do, and 10 that only popularity does."""
+    seen = np.r_[0:10, 20:30]
+    rated = np.zeros((2, 50), dtype=bool)
+    rated[0, :20] = rated[1, 20:40] = rated[:, 40:45] = True
+    evidence = np.zeros((2, 50))
+    evidence[:, seen] = np.where(rated[:, seen], 5.0, -5.0)
+    popularity = np.full(50, 0.5)
+    popularity[40:45], popularity[45:] = 0.9, 0.1
+    ridge = np.ones(4)
+    terms = Terms(
+        model="mf", n_factors=4, n_items=50, reports_per_client=None, data_weight=1.0, step=0.4, decay=0.6,
+        max_rounds=1, epoch_rounds=None, user_regularization=ridge, item_regularization=ridge,
+    )  # fmt: skip
+    upload = GradientReport(1, seen, np.ones((20, 4)))
+    announcements = (ItemVectors(terms, 1, np.ones((50, 4))),)
+    observation = Observation(Plain(), announcements, ((upload,), (upload,)), ((upload,), (upload,)), popularity)
+    crowd = np.pad(camps(rng)[0].rated, ((0, 0), (0, 10)))
+    observation.__dict__["glance"] = Crowd(crowd, crowd)
+    return observation, rated, Told(tuple(map(tuple, evidence)))
+
+
+JOINED = [
+    attack
+    for one in EXISTENCE
+    for attack in [one.base if isinstance(one, NeverReported) else one]
+    if isinstance(attack, WithPopularity)
+]
+
+
+@pytest.mark.parametrize("attack", JOINED, ids=lambda attack: attack.name)
+def test_what_is_known_besides_adds_to_what_messages_tell(attack, rng):
+    """A third of the leak in each: all together make no mistake, and whatever is left out is missed."""
+    observation, rated, told = three_parts(rng)
+    asked = np.ones(50, dtype=bool)
+    if not isinstance(attack, LikeMinded):
+        asked[np.r_[10:20, 30:40]] = False  # nothing but the camps tells of these
+
+    def areas(seen, base):
+        return [
+            auc(row[asked], own[asked]) for row, own in zip(replace(attack, base=base).guess(seen), rated, strict=True)
+        ]
+
+    def without(crowd, popularity):
+        less = replace(observation, popularity=popularity)
+        less.__dict__["glance"] = crowd
+        return less
+
+    flat, crowd, nothing = np.full(50, 0.5), observation.glance, Told(((0.0,) * 50,) * 2)
+    alike = Crowd(np.ones_like(crowd.rated), crowd.pulls)
+    assert areas(observation, told) == [1, 1]
+    assert max(areas(without(crowd, flat), told)) < 1
+    assert max(areas(observation, nothing)) < 1
+    if isinstance(attack, LikeMinded):
+        assert max(areas(without(alike, observation.popularity), told)) < 1
 
 
 def stepping(rated, rng, n_items=30, factors=24):
@@ -594,6 +681,35 @@ def test_canaries_of_whom_nothing_is_said_rule_nothing_out(rng):
     assert low <= share.value * len(coins.coins) <= high
 
 
+@cache
+def canaried(model, protocol):
+    """A run with coins planted in the profiles of a few people, watched: nothing hides how they fell."""
+    problem = problem_of(model, protocol)
+    planted, coins = canaries.plant(problem, problem.active_users[:8], rng=np.random.default_rng(3))
+    popularity = np.full(problem.n_items, 0.5)
+    return planted, record(planted, coins.users, coins.users[:1], popularity)[0], coins
+
+
+@pytest.mark.parametrize(("model", "protocol", "attack"), applicable(TOLD_BY))
+def test_every_coin_is_told_by_every_attack_where_nothing_hides_it(model, protocol, attack):
+    """All right, and the largest ε that so many can rule out."""
+    planted, observation, coins = canaried(model, protocol)
+    found, share = canaries.judge_canaries(attack, observation, coins, planted)
+    assert found.auc == share.value == 1
+    each = 0.05 ** (1 / len(coins.coins))
+    assert found.value == pytest.approx(math.log(each / (1 - each)))
+
+
+@pytest.mark.parametrize(("model", "protocol", "attack"), applicable(TOLD_BY))
+def test_coins_thrown_afterwards_are_told_by_no_attack(model, protocol, attack, rng):
+    """The same messages, other coins: guessed like coins (Clopper–Pearson at 1 − 1e-6)."""
+    planted, observation, coins = canaried(model, protocol)
+    others = replace(coins, coins=rng.random(len(coins.coins)) < 0.5)
+    _, share = canaries.judge_canaries(attack, observation, others, planted)
+    low, high = binom.interval(1 - 1e-6, len(coins.coins), 0.5)
+    assert low <= share.value * len(coins.coins) <= high
+
+
 # None is left out -------------------------------------------------------------------------------------------------
 
 
@@ -633,8 +749,8 @@ def both_tests():
     marked = (test_marked_rows_tell_which_items_were_rated_reported_or_not,) * 2
     person = (test_a_person_is_known_by_their_uploads_or_not_at_all,) * 2
     coins = (
-        test_canaries_rule_out_what_is_not_kept_and_nothing_else,
-        test_canaries_of_whom_nothing_is_said_rule_nothing_out,
+        test_every_coin_is_told_by_every_attack_where_nothing_hides_it,
+        test_coins_thrown_afterwards_are_told_by_no_attack,
     )
     lies = (test_promoters_take_over_where_nothing_stops_them, test_without_promoters_nothing_is_promoted)
     again = (test_who_comes_back_as_somebody_new_is_known_again,) * 2
@@ -655,16 +771,43 @@ def both_tests():
             ),
             ("metadata", LinkEnrolments().name): again,
             ("person", f"gender from {PersonFromUploads().name}"): person,
-            **{("epsilon", f"canaries, {attack.name}"): coins for attack in EXISTENCE},
+            **{("epsilon", f"canaries, {attack.name}"): coins for attack in TOLD_BY},
             ("integrity", "promotion"): lies,
         }
     )
 
 
+def covers(test, **given):
+    """Whether pytest runs a test of this module for that model, protocol and attack, as far as it asks for them."""
+    if globals().get(test.__name__) is not test or not test.__name__.startswith("test_"):
+        return False
+    for mark in getattr(test, "pytestmark", []):
+        if mark.name == "parametrize":
+            names, cases = mark.args
+            rows = [getattr(case, "values", case if isinstance(case, tuple) else (case,)) for case in cases]
+            names = (names,) if isinstance(names, str) else names
+            words = [[getattr(value, "name", value) for value in row] for row in rows]
+            if [given[name] for name in names] not in words:
+                return False
+    return True
+
+
 @pytest.mark.parametrize("model", AUDITED)
 def test_every_attack_that_an_audit_runs_is_tested_on_a_leak_and_without_one(model):
-    """Whatever stands in a record: an attack that comes without both tests is missing here, and fails."""
+    """Whatever stands in a record is run by both of its tests, on its model and protocol; what is not fails here."""
     both = both_tests()
     for one in small_audit(model).findings:
         name = "promotion" if one.target == "integrity" else one.name
         assert (one.target, name) in both, f"{one.name} has neither a planted leak nor a test without one"
+        attack = name.removeprefix("canaries, ")
+        for test in both[one.target, name]:
+            assert covers(test, model=model, protocol=one.protocol, attack=attack), f"{test.__name__} leaves {name} out"
+
+
+def test_a_test_that_leaves_an_attack_out_does_not_cover_it():
+    """Neither another attack, nor another protocol, nor a function that pytest does not run."""
+    test = test_every_coin_is_told_by_every_attack_where_nothing_hides_it
+    assert covers(test, model="mf", protocol="sdcf", attack="selection average")
+    assert not covers(test, model="mf", protocol="sdcf", attack="popularity")
+    assert not covers(test, model="mf", protocol="plain", attack="consistent ratings")
+    assert not covers(both_tests, model="mf", protocol="plain", attack="popularity")

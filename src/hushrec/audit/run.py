@@ -45,6 +45,7 @@ CROWD = 1000
 TIMED_ROUNDS = 20
 RETURNED_ROUNDS = 20
 AUDITED = ("mf", "bpr")
+TOLD_BY: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections(), PartnersOfPairs())
 ROC_OF = (
     "popularity",
     "selection average",
@@ -270,8 +271,7 @@ class Bench:
         return [*findings, attack_difference(self.problem, observation, few, rng=self._draws(8))]
 
     def _canaries(self, observation: Observation) -> list[Finding]:
-        attacks: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections(), PartnersOfPairs())
-        return [one for attack in attacks for one in judge_canaries(attack, observation, self.canaries, self.problem)]
+        return [one for attack in TOLD_BY for one in judge_canaries(attack, observation, self.canaries, self.problem)]
 
     def _curves(self, observation: Observation, truth: Truth) -> dict[str, Any]:
         """ROC curves, success against rounds, and the average attack with and without permanent bits."""
