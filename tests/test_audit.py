@@ -22,7 +22,7 @@ from hushrec.audit.attacks.existence import (
     ConsistentRatings,
     OppositeDirections,
 )
-from hushrec.audit.attacks.linkage import LinkRounds
+from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.attacks.metadata import METADATA, CountFromSelections
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
@@ -30,6 +30,7 @@ from hushrec.audit.findings import TARGETS, Finding, worst
 from hushrec.audit.judge import judge
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import trace
+from hushrec.audit.record import record
 from hushrec.audit.run import Bench, audit, settings_for
 from hushrec.audit.selection_rounds import ROUNDS, selection_curve
 from hushrec.cli.audit import side_by_side
@@ -276,6 +277,20 @@ def test_of_more_ratings_than_the_cap_as_many_as_it_says_count(rng):
     terms = problem_of("mf", "sdcf", open_wide=False).terms
     points = selection_curve([np.arange(10)] * 20, Sdcf(1.0, 1.0, profile_cap=1), terms, rng=rng)
     assert points[-1].without == pytest.approx((1 + 9 / 2) / 10, abs=0.05)
+
+
+@pytest.mark.parametrize(("rounds", "before", "after"), [(2, 1, 1), (5, 3, 2), (42, 22, 20)])
+def test_who_comes_back_was_away_before(rounds, before, after, monkeypatch):
+    """The two enrolments share no round: the last twenty, at most half, are those of the second alone."""
+    seen = []
+    scores = LinkEnrolments.scores
+    monkeypatch.setattr(LinkEnrolments, "scores", lambda self, *both: seen.append(both) or scores(self, *both))
+    data = synthetic(n_users=16, n_items=20, n_ratings=140, seed=2)
+    bench = Bench(data, settings_for(["plain"], model="mf", rounds=rounds, factors=3)[0], 4, None, None, print)
+    observation = record(bench.problem, bench.victims, bench.crowd, bench.popularity)[0]
+    assert {one.name for one in bench._linkage(observation)} == {LinkRounds().name, LinkEnrolments().name}
+    numbers = [[one.round_number for one in part.announcements] for part in seen[0]]
+    assert numbers == [list(range(1, before + 1)), list(range(before + 1, before + after + 1))]
 
 
 def test_the_command_prints_json_as_documented():

@@ -236,17 +236,18 @@ class Bench:
         return found + self._linkage(observation)
 
     def _linkage(self, observation: Observation) -> list[Finding]:
-        """Of consecutive rounds, and of people who come back in the last rounds as if they were new."""
+        """Of consecutive rounds, and of people who leave before the last rounds and come back as if they were new."""
         rounds = LinkRounds()
         if not rounds.applies_to(observation):
             return []
-        late = observation.last_rounds(RETURNED_ROUNDS)
-        back = replay(self.problem, late, self.victims, seed=self.problem.seed + 5)
+        back = min(RETURNED_ROUNDS, observation.n_rounds // 2)
+        before, late = observation.first_rounds(observation.n_rounds - back), observation.last_rounds(back)
+        after = replay(self.problem, late, self.victims, seed=self.problem.seed + 5)
         enrolments = LinkEnrolments()
         name = observation.protocol.name
         return [
             judge_linkage(rounds, name, rounds.scores(observation)),
-            judge_linkage(enrolments, name, enrolments.scores(observation, back)),
+            judge_linkage(enrolments, name, enrolments.scores(before, after)),
         ]
 
     def _people(self, observation: Observation) -> list[Finding]:
