@@ -104,3 +104,33 @@ def test_records_name_their_benchmark_and_machine():
         if "benchmark" in record:
             assert record["benchmark"] == path.stem
             assert record["machine"]["cores"] >= 1
+
+
+def test_the_record_of_an_audit_names_its_attacks(module_named, monkeypatch):
+    """Each once for every protocol, with its target; seconds are of the command that was run."""
+    finding = {"target": "value", "name": "one upload", "metric": "a"}
+    attacks = [
+        {"protocol": "plain", **finding},
+        {"protocol": "plain", **finding, "metric": "b"},
+        {"protocol": "sdcf", **finding},
+        {"protocol": "sdcf", "target": "model", "name": "rank one"},
+    ]
+    said, kept = [], {}
+    text = json.dumps({"worst": {"plain": {}, "sdcf": {}}, "attacks": attacks})
+
+    def run(words, **options):
+        said.append(words[1:])
+        return subprocess.CompletedProcess(words, 0, stdout=text)
+
+    script = module_named("audit")
+    monkeypatch.setattr(sys, "argv", ["audit.py"])
+    monkeypatch.setattr(script.subprocess, "run", run)
+    monkeypatch.setattr(script, "write_record", lambda name, result: kept.update({name: result}))
+    script.main()
+    assert said == [["-m", "hushrec", "audit", "ml-100k", "--json"]]
+    assert kept["audit-ml-100k"]["command"] == "hushrec audit ml-100k --json"
+    assert kept["audit-ml-100k"]["seconds"]["wall"] >= 0
+    assert kept["audit-ml-100k"]["attacks"] == {
+        "plain": ["value: one upload"],
+        "sdcf": ["value: one upload", "model: rank one"],
+    }
