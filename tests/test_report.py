@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from hushrec.errors import RunError
 from hushrec.report import Section, read_studies, study_rows, write_report
+from hushrec.report.figures import paper_figures
 from hushrec.report.page import make_page, study_plots
 from hushrec.report.records import make_study
 from hushrec.report.tables import verdict
@@ -138,6 +139,22 @@ def test_what_a_run_was_compared_with_stands_in_where_it_has_no_run() -> None:
     assert study.settings[1].curve is None
     study = make_study([record(comparisons=compared), record("plain", rmse=0.91)])
     assert [setting.mean("rmse") for setting in study.settings] == [0.95, 0.91]
+
+
+def test_ranking_runs_with_comparisons_are_drawn_together() -> None:
+    """Two budgets of `bpr` make the panel of Task 2; the model that they were compared with has no curve to draw."""
+    shared = {
+        "metrics": {"auc": 0.88},
+        "curve": [{"round": 1, "auc": 0.8}, {"round": 2, "auc": 0.88}],
+        "baselines": {"popularity": {"auc": 0.86}, "random": {"auc": 0.5}},
+        "comparisons": {"plain": {"auc": 0.9, "budget": PLAIN}},
+    }
+    budgets = [{**SDCF, "epsilon_g": None, "epsilon_i": level} for level in (4.0, 1.0)]
+    study = make_study([record(budget=budget, **shared) for budget in budgets])
+    assert [setting.protocol for setting in study.settings] == ["sdcf", "sdcf", "plain"]
+    _, svg = paper_figures(study)["task2"]
+    assert "sdcf ε_I = 1" in svg
+    assert "non-private" not in svg
 
 
 def test_the_larger_auc_is_the_better() -> None:

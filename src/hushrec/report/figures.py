@@ -87,7 +87,7 @@ def _ranking_panel(study: Study) -> str:
     with plots.new_axes(1.3 * plots.WIDTH, plots.HEIGHT) as (figure, axes):
         private = [setting for setting in study.settings if "epsilon_i" in setting.levels]
         low, high = _ranking_limits(study)
-        for setting in study.settings:
+        for setting in (setting for setting in study.settings if setting.curve):  # what was only compared with has none
             if setting in private:
                 place = _levels(private, "epsilon_i").index(setting.levels["epsilon_i"]) % len(LEVEL_COLOURS)
                 name = f"sdcf ε_I = {setting.levels['epsilon_i']:g}"
