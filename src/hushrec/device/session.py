@@ -5,6 +5,8 @@ not. Retries happen there and never here, and they send the same body again.
 
 The order inside `step` is the guarantee: an answer is made, and in one transaction the ledger is charged and the
 answer's bytes are stored; only then are they sent. After a crash the stored bytes are sent, never others.
+
+A job holds no client while it waits for a reply: a person may rate meanwhile, and then the store alone is right.
 """
 
 import math
@@ -244,11 +246,9 @@ class Session:
             yield from self.rotate_key()  # it was cut short
         if self.store.get("outbox") is not None:
             yield from self._send_outbox()
-        client = self.client()
-        if not client.takes_part:
-            raise LocalProtocolError("a device without ratings of this server's items takes no part. Rate some first.")
-        wait = min(wait, LONGEST_WAIT)
-        asked = Request("GET", f"/v1/round?after={client.last_round}&wait={wait:g}", round_number=client.last_round)
+        self._participant()
+        last, wait = self._last_round, min(wait, LONGEST_WAIT)
+        asked = Request("GET", f"/v1/round?after={last}&wait={wait:g}", round_number=last)
         reply = yield Call(asked, largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
         self._check_answered(reply)
         if reply.status == 204:
@@ -263,8 +263,7 @@ class Session:
         self._check_announcement(announcement)
         if announcement.offer.terms.n_items > self._n_items:
             yield from self._refresh_catalogue(announcement.offer.terms.n_items)
-            client = self.client()
-        self._prepare_answer(client, announcement)
+        self._prepare_answer(announcement)
         yield from self._send_outbox()
         return STEPPED
 
@@ -281,7 +280,10 @@ class Session:
 
     @property
     def _last_round(self) -> int:
-        return self.client().last_round
+        """The last round that this device answered, as the store says."""
+        if self.offer is None:
+            raise LocalProtocolError("this device has not joined a server.")
+        return int(unpack_state(self._required("private_state"))["last_round"])
 
     @property
     def _n_items(self) -> int:
@@ -315,8 +317,16 @@ class Session:
             raise RemoteProtocolError("the announcement breaks what this device accepted when it joined. Not answered.")
         check_size(announcement.offer)
 
-    def _prepare_answer(self, client: Client, announcement: wire.Announcement) -> None:
+    def _participant(self) -> Client:
+        """The client as it stands now, if it has anything to take part with."""
+        client = self.client()
+        if not client.takes_part:
+            raise LocalProtocolError("a device without ratings of this server's items takes no part. Rate some first.")
+        return client
+
+    def _prepare_answer(self, announcement: wire.Announcement) -> None:
         """Makes the answer, charges the ledger, and stores both, before a byte is sent."""
+        client = self._participant()
         try:
             client.receive(announcement.item_vectors)
             user_vector = client._private_user_vector  # that of the report; `finish` moves it
@@ -386,8 +396,8 @@ class Session:
     # The state machine -----------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """The client of `client.py`, as the store says it stands."""
-        if self._client is None:
+        """The client of `client.py`, as the store says it stands; one that missed an answer is made anew."""
+        if self._client is None or self._client.last_round != self._last_round:
             client = self._make_client()
             client.restore_private_state(unpack_state(self._required("private_state")))
             self._client = client

@@ -1,0 +1,199 @@
+"""A person uses the device while it takes part: what the store says decides which rounds were answered."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from service_kit import (
+    N_ITEMS,
+    OPEN_SOCKETS,
+    PATIENCE,
+    ROUND_WAIT,
+    Live,
+    RawDevice,
+    live_server,
+    make_body,
+    new_device,
+    small_settings,
+    wait_for,
+)
+
+from hushrec import Device
+from hushrec.audit.own_uploads import read_uploads
+from hushrec.device.calls import Call, Job, Reply
+from hushrec.device.ui import Page, Rating
+from hushrec.errors import LocalProtocolError, RemoteProtocolError
+
+pytestmark = OPEN_SOCKETS
+
+Use = Callable[[Device], object]
+
+
+def rate(device: Device) -> None:
+    """What the page does when a person rates: the rating is stored, and the state is shown."""
+    device.add_rating("item-1", 4.0)
+    device._session.client()
+
+
+def drive(device: Device, job: Job, between: Use, *, at: int = 0) -> list[tuple[Call, Reply]]:
+    """Runs a job to its end, and has `between` done while a request is under way: the first, or the one at `at`."""
+    driver, seen = device._driver(), []
+    try:
+        call = next(job)
+        while True:
+            reply = driver._make(call)
+            seen.append((call, reply))
+            if len(seen) == at + 1:
+                between(device)
+            call = job.send(reply)
+    except StopIteration:
+        return seen
+
+
+def test_ratings_during_a_round_cost_neither_the_round_nor_the_next(tmp_path: Path) -> None:
+    """Rated between every request and its reply, three rounds are answered, with one draw of permanent bits."""
+    with (
+        live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live,
+        new_device(tmp_path / "device") as device,
+    ):
+        device.join(live.url)
+        for number in (1, 2, 3):
+            wait_for(lambda number=number: live.rounds.is_open and live.rounds.round_number == number)
+            calls = [call for call, _ in drive(device, device._session.step(ROUND_WAIT), rate)]
+            assert [call.request.target for call in calls] == [
+                f"/v1/round?after={number - 1}&wait={ROUND_WAIT:g}",
+                f"/v1/rounds/{number}/answer",
+            ]
+        statement = device.budget()
+        assert (statement["permanent_draws"], statement["rounds"]) == (1, 3)
+        assert device._session.client().last_round == 3
+        assert device._store.get("copied") is None
+
+
+def test_a_round_that_is_announced_again_is_never_answered_with_other_bytes(tmp_path: Path) -> None:
+    """A server that hides what was answered, and announces it again, gets nothing, whatever was rated meanwhile."""
+    with (
+        live_server(tmp_path, small_settings(rounds={"min_devices": 2})) as live,
+        RawDevice(live),
+        new_device(tmp_path / "device") as device,
+    ):
+        device.join(live.url)
+        wait_for(lambda: live.rounds.is_open)
+        (_, announced), _ = drive(device, device._session.step(ROUND_WAIT), rate)
+        spent, state = device.budget(), device._store.get("private_state")
+        job = device._session.step()
+        assert next(job).request.target == "/v1/round?after=1&wait=0"
+        rate(device)
+        with pytest.raises(RemoteProtocolError, match="round 1 was announced after round 1"):
+            job.send(replace(announced, answered=None))
+        assert device._store.get("outbox") is None
+        assert (device.budget(), device._store.get("private_state")) == (spent, state)
+
+
+def test_a_client_that_missed_an_answer_is_made_anew(tmp_path: Path) -> None:
+    """One that was kept from before an answer is not used: the store is ahead of it."""
+    with (
+        live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live,
+        new_device(tmp_path / "device") as device,
+    ):
+        device.join(live.url)
+        old = device._session.client()
+        device._session.forget_client()
+        assert device.step(ROUND_WAIT) == "answered"
+        device._session._client = old
+        assert device._session.client().last_round == 1
+
+
+def test_ratings_taken_back_during_a_wait_end_taking_part(tmp_path: Path) -> None:
+    """With none left when the round comes nothing is sent, and the budget stays whole."""
+
+    def take_back(device: Device) -> None:
+        for item in device._store.ratings():
+            device.remove_rating(item)
+
+    with (
+        live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live,
+        new_device(tmp_path / "device") as device,
+    ):
+        device.join(live.url)
+        wait_for(lambda: live.rounds.is_open)
+        with pytest.raises(LocalProtocolError, match="a device without ratings"):
+            drive(device, device._session.step(ROUND_WAIT), take_back)
+        assert device._store.get("outbox") is None
+        assert device.budget()["permanent_draws"] == 0
+
+
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_every_other_job_bears_ratings_between_its_requests(tmp_path: Path, at: int) -> None:
+    """A change of key, new items, new epochs, enrolling again and leaving: all go on from what the store holds."""
+    settings = small_settings(terms={"epoch_rounds": 2}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        session = device._session
+        device.join(live.url)
+        device.raise_budget(1000)
+
+        def answer_until(number: int) -> None:
+            while session.client().last_round < number:
+                drive(device, session.step(ROUND_WAIT), rate, at=at)
+
+        answer_until(1)
+        drive(device, session.rotate_key(), rate)
+        live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["new"]}).raise_for_status()
+        answer_until(3)
+        assert device._store.count_items() == N_ITEMS + 1
+        assert device.budget()["permanent_draws"] == 2
+        drive(device, session.rejoin(), lambda device: device.add_rating("new", 4.0), at=at)
+        assert (device.has_joined, session.client().last_round) == (True, 3)
+        drive(device, session.leave(), rate)
+        assert not device.has_joined
+        assert device.budget()["permanent_draws"] == 2
+
+
+@contextmanager
+def answering(live: Live, raw: RawDevice) -> Iterator[None]:
+    """Another device answers every round, a moment after it opened: rounds go on, and each is waited for."""
+    done = threading.Event()
+
+    def answer() -> None:
+        last = 0
+        while not done.wait(0.02):
+            if live.rounds.is_open and live.rounds.round_number > last:
+                last = live.rounds.round_number
+                raw.answer(make_body(last), last)
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join(timeout=PATIENCE)
+
+
+def test_a_person_rates_while_rounds_go_on(tmp_path: Path) -> None:
+    """Thirty ratings, each with a look at the page, while its thread answers: it still takes part at the end."""
+    settings = small_settings(terms={"rounds": 10_000}, rounds={"min_devices": 2, "pause_seconds": 0.05})
+    with (
+        live_server(tmp_path, settings) as live,
+        RawDevice(live) as raw,
+        new_device(tmp_path / "device") as device,
+        answering(live, raw),
+    ):
+        device.join(live.url)
+        page = Page(device, read_uploads)
+        page.part.start()
+        for n in range(30):
+            with page.use():
+                page.rate(Rating(item=f"item-{n}", value=4.0))
+            with page.use():
+                page.state()
+            time.sleep(0.05)
+        answered = page.part.answered
+        wait_for(lambda: page.part.answered >= answered + 3 or page.part.trouble)
+        assert (page.part.is_on, page.part.trouble) == (True, False), page.part.words
+        assert device.budget()["permanent_draws"] == 1
+        page.part.stop()
