@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from service_kit import (
     N_ITEMS,
@@ -18,19 +19,32 @@ from service_kit import (
     live_server,
     make_body,
     new_device,
+    put_server,
     small_settings,
     wait_for,
 )
+from test_service_hostile import Talk, bad_server, says
 
 from hushrec import Device
 from hushrec.audit.own_uploads import read_uploads
+from hushrec.device import part
 from hushrec.device.calls import Call, Job, Reply
 from hushrec.device.ui import Page, Rating
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
+from hushrec.signing import Request
 
 pytestmark = OPEN_SOCKETS
 
 Use = Callable[[Device], object]
+
+
+@pytest.fixture
+def joined(tmp_path: Path) -> Iterator[Device]:
+    """A device that has joined a server which is gone."""
+    with new_device(tmp_path / "device") as device:
+        with live_server(tmp_path) as live:
+            device.join(live.url)
+        yield device
 
 
 def rate(device: Device) -> None:
@@ -197,3 +211,79 @@ def test_a_person_rates_while_rounds_go_on(tmp_path: Path) -> None:
         assert (page.part.is_on, page.part.trouble) == (True, False), page.part.words
         assert device.budget()["permanent_draws"] == 1
         page.part.stop()
+
+
+class Waits(threading.Event):
+    """Says stop after some waits, each of which is noted and takes no time."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.seconds = most, []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.seconds.append(timeout)
+        if len(self.seconds) == self.most:
+            self.set()
+        return self.is_set()
+
+
+def page_against(device: Device, talk: Talk) -> tuple[part.Participation, Waits]:
+    """Takes part with a server that always says the same, until it was waited for three times or not at all."""
+    stop, taking = Waits(3), part.Participation(device, threading.RLock())
+    with bad_server(talk) as url:
+        put_server(device, url)
+        taking._run(stop)
+    return taking, stop
+
+
+@pytest.mark.parametrize(
+    ("head", "seconds"),
+    [
+        ("503 Busy\r\nRetry-After: 7", 7.0),
+        ("429 Often\r\nRetry-After: 99999", 20.0),
+        ("502 Gateway\r\nRetry-After: soon", 1.0),
+        ("504 Gateway\r\nRetry-After: 0", 1.0),
+    ],
+)
+def test_the_page_waits_as_long_as_a_busy_server_asks(joined: Device, head: str, seconds: float) -> None:
+    """Whole seconds up to twenty, at least one; and it tries again until it is told to stop."""
+    taking, stop = page_against(joined, says(head + "\r\nContent-Length: 0\r\nConnection: close"))
+    assert stop.seconds == [seconds] * 3
+    assert taking.words == "The server cannot answer now. Trying again; nothing is lost."
+
+
+def test_the_page_goes_on_after_its_clock_went_back(joined: Device) -> None:
+    """A nonce that the server has seen is raised above its last one, and the request made again."""
+    ahead = time.time_ns() + 10**15
+    body = msgspec.json.encode({"type": "urn:hushrec:problem:stale-nonce", "last_nonce": ahead})
+    head = f"401 Stale\r\nConnection: close\r\nContent-Length: {len(body)}"
+    _, stop = page_against(joined, says(head, body))
+    assert stop.seconds == [1.0] * 3
+    assert joined._session.sign(Request("GET", "/")).nonce > ahead
+
+
+def test_a_refusal_stops_the_page_with_its_sentence(joined: Device) -> None:
+    """What no waiting helps against is not tried again."""
+    body = msgspec.json.encode({"type": "urn:hushrec:problem:not-active", "detail": "removed."})
+    head = f"403 No\r\nConnection: close\r\nContent-Length: {len(body)}"
+    taking, stop = page_against(joined, says(head, body))
+    assert (taking.words, taking.trouble) == ("Stopped: the server refused (403): removed.", True)
+    assert stop.seconds == []
+
+
+def test_the_page_takes_part_again_when_a_full_server_has_room(tmp_path: Path) -> None:
+    """Back-pressure is said in words, and participation goes on after it."""
+    with (
+        live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live,
+        new_device(tmp_path / "device") as device,
+    ):
+        device.join(live.url)
+        live.storage._waiting += 1000
+        page = Page(device, read_uploads)
+        page.part.start()
+        wait_for(lambda: page.part.trouble)
+        assert (page.part.is_on, page.part.words[:29]) == (True, "The server cannot answer now.")
+        live.storage._waiting -= 1000
+        wait_for(lambda: not page.part.is_on)
+        assert (page.part.words, page.part.trouble) == ("", False)
+        assert (device._session.is_over, device.budget()["rounds"]) == (True, 6)

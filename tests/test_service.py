@@ -233,6 +233,22 @@ def test_an_address_must_be_one(tmp_path: Path, address: str) -> None:
         device.join(address)
 
 
+def test_an_address_with_a_password_is_refused_without_repeating_it(tmp_path: Path) -> None:
+    """It would be stored, and shown on the page; neither part of it is in the sentence."""
+    with new_device(tmp_path / "device") as device:
+        with pytest.raises(ParameterError) as refused:
+            device.join("https://jane:secret@host.example")
+        assert device.server is None
+    assert str(refused.value) == "the server's address must hold no user name and no password: devices sign instead."
+
+
+def test_a_new_device_can_be_told_how_patient_to_be(tmp_path: Path) -> None:
+    """As one that is opened can."""
+    with Device.create(tmp_path / "device", patience=3.0, epsilon_i=1.0) as device:
+        assert device._patience == 3.0
+        assert device._session.budgets.epsilon_i == 1.0
+
+
 def test_plain_http_beyond_this_machine_is_refused(tmp_path: Path) -> None:
     """On both sides."""
     from hushrec.service.serving import check_binding

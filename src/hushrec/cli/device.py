@@ -1,7 +1,7 @@
 """`hushrec device`: a person's side."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -39,7 +39,7 @@ def init(
     """Make a store for ratings, with the budgets that this person allows."""
     from hushrec import Device
 
-    budgets = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho}
+    budgets: dict[str, Any] = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho}
     if epsilon_p is not None:
         budgets["epsilon_p"] = epsilon_p
     values = _first_ratings(ratings or [])

@@ -11,6 +11,7 @@ from hushrec.messages import Offer
 from hushrec.models import make_model
 from hushrec.signing import Request
 
+_PASSING = (429, 502, 503, 504)
 SMALL_REPLY = 200_000  # bytes: an offer, a receipt, a refusal
 LARGEST_PAGE = 16 * 2**20  # of the catalogue
 LARGEST_TABLE = 64 * 2**20  # item vectors
@@ -24,6 +25,7 @@ class Reply:
     status: int
     body: bytes = field(default=b"", repr=False)
     answered: int | None = None  # the header Hushrec-Answered
+    retry_after: int | None = None  # seconds, the header Retry-After
 
     @property
     def problem(self) -> dict[str, Any]:
@@ -39,6 +41,11 @@ class Reply:
     @property
     def kind(self) -> str:
         return str(self.problem.get("type", "")).rpartition(":")[2]
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether the same request, signed anew, may find the server in a better state."""
+        return self.status in _PASSING or self.kind == "stale-nonce"
 
 
 @dataclass(frozen=True)

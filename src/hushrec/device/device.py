@@ -47,7 +47,7 @@ class Device:
         self._http: httpx.Client | None = None
 
     @classmethod
-    def create(cls, folder: str | Path | None = None, **budgets: Any) -> Self:
+    def create(cls, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS, **budgets: Any) -> Self:
         """A new store. `budgets` are the fields of `Budgets`: epsilon_i, epsilon_p, epsilon_g, max_value_rho, scale."""
         checked = Budgets(**budgets)
         place = default_folder() if folder is None else Path(folder)
@@ -56,7 +56,7 @@ class Device:
             Session.start(store, checked)
         finally:
             store.close()
-        return cls(place)
+        return cls(place, patience=patience)
 
     @staticmethod
     def forget(folder: str | Path | None = None) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from hushrec.device.calls import Job
 from hushrec.device.device import Device
 from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED, Session
-from hushrec.device.transport import BlockingDriver
+from hushrec.device.transport import LONGEST_ASKED, BlockingDriver
 from hushrec.errors import ConnectionFailed, HushrecError
 
 POLL_SECONDS = 2.0
@@ -15,6 +15,14 @@ RETRY_SECONDS = 1.0
 
 class _Stopped(Exception):
     """The person said stop while the network was asked."""
+
+
+class _Busy(Exception):
+    """The server may answer later: it has too much to do, or has seen a later nonce of this device."""
+
+    def __init__(self, asked: int | None) -> None:
+        super().__init__()
+        self.seconds = max(RETRY_SECONDS, min(asked or 0, LONGEST_ASKED))
 
 
 class _SharingDriver(BlockingDriver):
@@ -37,6 +45,8 @@ class _SharingDriver(BlockingDriver):
                 except StopIteration as end:
                     return end.value
             reply = self._make(call)
+            if reply.is_passing:
+                raise _Busy(reply.retry_after)  # the job is dropped, as after a crash: an answer that was made is kept
 
 
 class Participation:
@@ -81,6 +91,10 @@ class Participation:
             except ConnectionFailed:
                 self._say_unless(stop, "The server does not answer. Trying again; nothing is lost.", trouble=True)
                 stop.wait(RETRY_SECONDS)
+                continue
+            except _Busy as busy:
+                self._say_unless(stop, "The server cannot answer now. Trying again; nothing is lost.", trouble=True)
+                stop.wait(busy.seconds)
                 continue
             except HushrecError as error:
                 self._say_unless(stop, f"Stopped: {error}", trouble=True)

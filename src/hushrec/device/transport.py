@@ -23,7 +23,6 @@ FIRST_DELAY, LONGEST_DELAY = 0.2, 5.0  # a server that is back finds its devices
 LONGEST_ASKED = 20.0  # that a server may send a device away for
 KEEP_ALIVE_SECONDS = 100.0  # from one round to the next, mostly; less than a server waits
 LONGEST_REPLY = 600.0  # seconds
-_RETRIED = (429, 502, 503, 504)
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -32,6 +31,8 @@ def check_address(server: str, *, insecure: bool = False) -> str:
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
         raise ParameterError("the server must be given as https://HOST:PORT.")
+    if "@" in parts.netloc:
+        raise ParameterError("the server's address must hold no user name and no password: devices sign instead.")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK and not insecure:
         raise ParameterError(f"plain HTTP to {parts.hostname} can be read on the way. Use https, or --insecure.")
     return f"{parts.scheme}://{parts.netloc}"
@@ -52,12 +53,11 @@ class _Attempts:
         self._until = time.monotonic() + patience
         self._delay = FIRST_DELAY
 
-    def next_delay(self, asked: str | None = None) -> float | None:
+    def next_delay(self, asked: int | None = None) -> float | None:
         """Seconds to wait, or None to give up."""
         delay = self._delay * (0.5 + secrets.randbelow(1000) / 1000)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
-        if asked is not None and _NUMBER.fullmatch(asked):
-            delay = max(delay, min(float(asked), LONGEST_ASKED))
+        delay = max(delay, min(asked or 0, LONGEST_ASKED))
         return delay if time.monotonic() + delay <= self._until else None
 
 
@@ -86,11 +86,11 @@ class BlockingDriver:
             try:
                 with self._http.stream(**self._request(call)) as response:
                     reply = self._reply(response, call.largest)
-                if reply.status not in _RETRIED and reply.kind != "stale-nonce":
+                if not reply.is_passing:
                     return reply
-                asked = response.headers.get("Retry-After")
+                asked = reply.retry_after
             except httpx.TransportError as error:
-                failure = _failure(error, self._http.timeout)
+                failure = _failure(error, self._timeout(call))
             delay = attempts.next_delay(asked)
             if delay is None:
                 if failure is None:
@@ -114,12 +114,17 @@ class BlockingDriver:
         return httpx.Timeout(**{**limits, "read": (limits["read"] or 0.0) + call.wait})
 
     def _reply(self, response: httpx.Response, largest: int) -> Reply:
-        answered = response.headers.get("Hushrec-Answered", "")
-        known = int(answered) if _NUMBER.fullmatch(answered) else None
-        reply = Reply(response.status_code, _read(response, largest), known)
+        answered, asked = (_number(response, name) for name in ("Hushrec-Answered", "Retry-After"))
+        reply = Reply(response.status_code, _read(response, largest), answered, asked)
         if reply.kind == "stale-nonce" and isinstance(reply.problem.get("last_nonce"), int):
             self.session.raise_nonce(reply.problem["last_nonce"])
         return reply
+
+
+def _number(response: httpx.Response, name: str) -> int | None:
+    """A header that is a whole number; None for any other."""
+    value = response.headers.get(name, "")
+    return int(value) if _NUMBER.fullmatch(value) else None
 
 
 def _read(response: httpx.Response, largest: int) -> bytes:
