@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "signing": _BASE,
     "knowledge": set(),
     "pages": set(),
+    "open_files": set(),
     "protocols": _PARTS,
     "client": _PARTS | {"protocols"},
     "server": _PARTS | {"protocols"},
@@ -56,24 +57,25 @@ ALLOWED: dict[str, set[str]] = {
     "report": _BASE | {"budget", "records", "runs", "evaluate"},
     "demo": _SIMULATION | {"training", "report"},
     "experiments": _SIMULATION | {"training", "audit", "records", "report"},
-    "service": _PARTS | {"protocols", "server", "wire", "signing", "knowledge", "pages"},
-    "device": _PARTS | {"protocols", "client", "wire", "signing", "knowledge", "pages"},
+    "service": _PARTS | {"protocols", "server", "wire", "signing", "knowledge", "pages", "open_files"},
+    "device": _PARTS | {"protocols", "client", "wire", "signing", "knowledge", "pages", "open_files"},
     "hushrec": _SIMULATION | {"training", "device"},
     "cli": _SIMULATION
-    | {"training", "audit", "records", "report", "demo", "experiments", "service", "device", "hushrec"},
+    | {"training", "audit", "records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"},
     "__main__": {"cli"},
 }
 
 # Modules of the standard library (and one outside it) that reach past the process.
 _OUTSIDE = {
     "asyncio", "datetime", "ftplib", "glob", "http", "httpx", "io", "logging", "multiprocessing", "os", "pathlib",
-    "platform", "random", "secrets", "select", "shutil", "signal", "socket", "socketserver", "sqlalchemy", "sqlite3",
-    "ssl", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
+    "platform", "random", "resource", "secrets", "select", "shutil", "signal", "socket", "socketserver", "sqlalchemy",
+    "sqlite3", "ssl", "subprocess", "sys", "tempfile", "time", "urllib", "uuid",
 }  # fmt: skip
 _EDGES = {
     "service",
     "device",
     "pages",
+    "open_files",
     "records",
     "files",
     "runs",

@@ -17,6 +17,7 @@ from test_service_faults import Clock, join_two, make_rounds
 from hushrec import wire
 from hushrec.errors import StorageError
 from hushrec.messages import Enrolment
+from hushrec.open_files import allow_open_files
 from hushrec.service import schema, serving
 from hushrec.service.dashboard import Dashboard
 from hushrec.service.intake import Service
@@ -348,7 +349,7 @@ def test_a_server_takes_as_many_connections_as_the_system_allows() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (1000, before[1]))
     try:
-        serving.allow_connections()
+        allow_open_files()
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -94,6 +94,7 @@ def _serve(
     import sys
     from contextlib import closing
 
+    from hushrec.open_files import allow_open_files
     from hushrec.service import serving
     from hushrec.service.app import make_app
     from hushrec.service.monitor import JsonLines, Monitor
@@ -105,7 +106,7 @@ def _serve(
     lines.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[lines])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    serving.allow_connections()
+    allow_open_files()
     with serving.bind(host, port) as listening, closing(Storage(database)) as storage:
         _prepare(storage, settings, ids, titles, folder / "admin-token", new_token)
         monitor = Monitor()

@@ -2,7 +2,6 @@
 
 import math
 import multiprocessing
-import resource
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -15,6 +14,7 @@ from hushrec.device.budgets import Budgets
 from hushrec.device.session import RUN_OVER, STEPPED, Session
 from hushrec.device.store import Store
 from hushrec.device.transport import BlockingDriver, open_http, tls_context
+from hushrec.open_files import allow_open_files
 from hushrec.randomness import FloatArray
 
 WAIT_SECONDS = 30.0
@@ -73,7 +73,7 @@ def _part_of(orders: Orders, number: int, processes: int) -> Orders:
 
 
 def _run_part(members: list[Member], orders: Orders) -> Outcome:
-    _allow_open_files()
+    allow_open_files()
     context = tls_context(orders.ca)
     with ExitStack() as stack:
         drivers = []
@@ -131,8 +131,3 @@ def _open(member: Member, orders: Orders) -> Session:
             store.put_ratings(dict(member.ratings))
             store.put_json("ledger", ledger.to_record())
     return Session(store, keep_vectors=False)
-
-
-def _allow_open_files() -> None:
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -4,7 +4,6 @@ import asyncio
 import datetime
 import ipaddress
 import os
-import resource
 import socket
 import ssl
 from collections.abc import Callable
@@ -53,12 +52,6 @@ def bind(host: str, port: int) -> socket.socket:
             f"--host and --port must be a free address of this machine, got {host}:{port} ({error.strerror})."
         ) from None
     return bound
-
-
-def allow_connections() -> None:
-    """As many open files as the system lets this process have: every device keeps a connection, and strangers try."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def check_certificate(certificate: Path, key: Path) -> None:
