@@ -2,8 +2,11 @@
 
 import contextlib
 import io
+import json
 import os
 import shutil
+import statistics
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,33 @@ FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+RECORD = ROOT / "benchmarks" / "records" / "pages.json"
+SENT_BYTES = """() => performance.getEntriesByType("navigation")
+    .concat(performance.getEntriesByType("resource").filter((one) => one.name.includes("/static/")))
+    .reduce((sum, one) => sum + one.decodedBodySize, 0)"""
+_FIGURES: dict[str, dict[str, list[float]]] = {}
+
+
+def keep_figures(name: str, **figures: float) -> None:
+    """Notes what was measured on a page, and writes the medians into the record, when pictures are drawn."""
+    if not DRAWING:
+        return
+    for figure, value in figures.items():
+        _FIGURES.setdefault(name, {}).setdefault(figure, []).append(value)
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    from measure import machine
+
+    pages = {
+        page: {
+            figure: {"median": round(statistics.median(values), 1), "most": round(max(values), 1), "times": len(values)}
+            for figure, values in noted.items()
+        }
+        for page, noted in _FIGURES.items()
+    }
+    told = {"benchmark": "pages", "command": "make pictures", "machine": machine(), "pages": pages}
+    RECORD.write_text(json.dumps(told, indent=1) + "\n")
 
 
 def chromium() -> str:
@@ -89,6 +119,7 @@ def violations(page: Any, place: str = "html") -> list[str]:
         page.evaluate(script.read_text("utf-8"))
     found = page.evaluate("place => axe.run(place)", place)
     assert found["passes"], "axe-core looked at nothing"
+    keep_figures("both", violations=len(found["violations"]))
     return [f"{rule['id']}: {rule['nodes'][0]['html'][:200]}" for rule in found["violations"]]
 
 
@@ -101,6 +132,7 @@ def check_layout(page: Any, name: str) -> None:
     painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
     assert painted < (1000 if DRAWING else 20_000)
     shoot(page, name)
+    keep_figures(name.split("-")[0], size=page.evaluate(SENT_BYTES), paint_ms=painted)
 
 
 def pleasant_titles() -> list[str]:
