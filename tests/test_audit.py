@@ -454,6 +454,13 @@ def test_too_few_people_are_refused(n_users):
     assert str(refused.value) == f"an audit needs at least 8 people who take part, got {n_users}."
 
 
+def test_half_of_few_people_are_attacked_unless_somebody_says_how_many():
+    """A small data set is audited without a word about how many."""
+    data = synthetic(n_users=20, n_items=30, n_ratings=200)
+    found = audit(data, settings_for(["plain"], model="mf", rounds=2, factors=2))
+    assert found.about["users"] == 10
+
+
 def test_an_audit_of_half_of_the_people_has_others_to_compare_with():
     """As many as are allowed are attacked; canaries and popularity are of the rest."""
     data = synthetic(n_users=60, n_items=40, n_ratings=900)

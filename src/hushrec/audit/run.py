@@ -40,6 +40,7 @@ Outcome = tuple[list[Finding], dict[str, Any]]
 
 STEPS = 6
 FEWEST = 4  # people to attack: their quarters are compared
+USUAL = 100  # people to attack, where there are twice as many
 MALICIOUS_ROUNDS = {"sdcf": 30}
 CROWD = 1000
 TIMED_ROUNDS = 20
@@ -92,7 +93,7 @@ def audit(
     ratings: Ratings,
     settings: list[Settings],
     *,
-    n_victims: int = 100,
+    n_victims: int | None = None,
     people: People | None = None,
     clock: Clock | None = None,
     progress: Progress | None = None,
@@ -100,16 +101,15 @@ def audit(
 ) -> Audit:
     """Attacks every protocol of `settings` (one entry each) on the same people.
 
-    One after the other, telling `progress`; or as `run_all` sees fit, which has `run_task` do each.
+    They are 100, or half of those who take part, unless `n_victims` says. One protocol after the other, telling
+    `progress`; or as `run_all` sees fit, which has `run_task` do each.
     """
-    if n_victims < FEWEST:
-        raise ParameterError(f"users must be at least {FEWEST}, got {n_victims}.")
     if settings[0].chosen_factors < 2:
         raise ParameterError(
             f"factors must be at least 2 in an audit, got {settings[0].chosen_factors}: one number has no direction."
         )
-    for chosen in settings:
-        _check_people(len(task_problem(chosen.make_task(ratings), chosen).active_users), n_victims)
+    n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
+    n_victims = _check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
     tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
     if run_all is None:
         results = [Bench(*task, progress or (lambda *_: None)).run() for task in tasks]
@@ -130,15 +130,18 @@ def audit(
     return Audit(findings, curves, about)
 
 
-def _check_people(n_people: int, n_victims: int) -> None:
+def _check_people(n_people: int, n_victims: int) -> int:
     """Half of the people at most are attacked: popularity, canaries and the crowd are those of the others."""
     if n_people < 2 * FEWEST:
         raise ParameterError(f"an audit needs at least {2 * FEWEST} people who take part, got {n_people}.")
+    if n_victims < FEWEST:
+        raise ParameterError(f"users must be at least {FEWEST}, got {n_victims}.")
     if n_victims > n_people // 2:
         raise ParameterError(
             f"users must be at most {n_people // 2}, half of the {n_people} people who take part, got {n_victims}: the"
             " others are the crowd."
         )
+    return n_victims
 
 
 def run_task(task: Task) -> Outcome:

@@ -22,7 +22,9 @@ def audit(
     protocol: Annotated[
         list[str] | None, typer.Option(help="What devices send; may repeat.  [default: all of the model]")
     ] = None,
-    users: Annotated[int, typer.Option(help="How many people to attack.")] = 100,
+    users: Annotated[
+        int | None, typer.Option(help="How many people to attack.  [default: 100, or half of those who take part]")
+    ] = None,
     epsilon_i: Annotated[
         float | None, typer.Option(help="sdcf: budget of one round's selection.  [default: 4]")
     ] = None,
