@@ -241,6 +241,16 @@ def test_records_of_the_page_hold_the_attacks_of_today(name, model):
     assert found == names_today(model)
 
 
+def test_the_record_of_how_long_it_takes_is_of_the_attacks_of_today():
+    """What `benchmarks/audit.py` timed is what an audit runs now."""
+    record = json.loads((ROOT / "benchmarks" / "records" / "audit-ml-100k.json").read_text("utf-8"))
+    found = {
+        protocol: {name for name in names if not name.startswith("person: ")}
+        for protocol, names in record["attacks"].items()
+    }
+    assert found == names_today("mf")
+
+
 def test_protocols_side_by_side_find_what_one_after_the_other_does():
     """Two processes, the same findings in the same order; timings are not asked for."""
     data = synthetic(n_users=30, n_items=40, n_ratings=500, seed=2)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -54,9 +55,11 @@ def test_the_load_of_the_page_is_that_of_the_record(name):
     load = record(name)
     closed, doubled = load["closed_loop"], load["twice_the_load"]
     assert load["report_bytes"] >= 20_000
-    assert closed["reports_per_second"] >= 500
+    median = statistics.median(closed["reports_per_second_of_each_turn"])
+    assert median >= 500
     assert doubled["acknowledged_in_the_end"] == doubled["reports"]
     for text in (
+        f"**{median:.0f}**",
         f"{closed['reports_per_second']:.0f}",
         f"{closed['p50_ms']:.0f}, {closed['p90_ms']:.0f}, {closed['p99_ms']:.0f} ms",
         f"{closed['server_cpu_ms_per_report']:.2f} ms",

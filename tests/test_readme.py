@@ -164,8 +164,6 @@ def test_the_tables_and_pictures_of_the_audit_are_made_from_its_records(generato
 
 def test_the_words_on_two_cores_are_made_from_their_record(generator: ModuleType) -> None:
     """docs/reproduction.md says what `benchmarks/grid_two_cores.py` measured, and what was only extrapolated."""
-    if not generator.GRID_RECORD.is_file():
-        pytest.skip("benchmarks/grid_two_cores.py has left no record yet")
     page = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
     assert generator.with_two_cores(page) == page, "run python docs/generate.py grid"
 
