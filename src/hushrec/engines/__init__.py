@@ -56,9 +56,7 @@ class Engine(Protocol):
 def make_engine(name: str, problem: Problem, *, remark: Remark | None = None) -> Engine:
     """The engine of that name. Imports it only now. `remark` hears what a person should know, such as a wait."""
     check_start(problem)
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # noise beyond the engine's numbers is refused in the first round
+    with np.errstate(over="ignore", invalid="ignore"):  # what is beyond the engine's numbers, the first round refuses
         return _make_engine(name, problem, remark)
 
 
