@@ -161,6 +161,20 @@ def test_the_same_enrolment_twice_at_once_is_one_device(tmp_path: Path) -> None:
         assert len(stored(storage, sa.select(schema.devices.c.id))) == 1
 
 
+async def close_unheard(storage: Storage, rounds: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closes the round; the connection to the database breaks after the commit."""
+    write = storage.write
+
+    async def lost(*arguments: Any, **named: Any) -> None:
+        await write(*arguments, **named)
+        raise StorageError("the connection broke.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(storage, "write", lost)
+        with pytest.raises(StorageError):
+            await rounds.close_round()
+
+
 def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection to the database broke after the commit: the next try takes up what is stored."""
 
@@ -169,20 +183,11 @@ def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, mon
         await rounds.open_round()
         for device in devices:
             await rounds.answer(device, 2, ANSWER)
-        write = storage.write
-
-        async def lost(*arguments: Any, **named: Any) -> None:
-            await write(*arguments, **named)
-            raise StorageError("the connection broke.")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(storage, "write", lost)
-            with pytest.raises(StorageError):
-                await rounds.close_round()
+        await close_unheard(storage, rounds, monkeypatch)
         assert rounds.is_open
         await rounds._advance()
         assert not rounds.is_open
-        packed = (await write(lambda c: c.execute(sa.select(schema.run.c.item_vectors)))).scalar_one()
+        packed = (await storage.write(lambda c: c.execute(sa.select(schema.run.c.item_vectors)))).scalar_one()
         assert np.array_equal(np.frombuffer(packed), rounds.item_vectors.ravel())
 
     with insides(tmp_path) as (storage, rounds):
@@ -199,16 +204,7 @@ def test_no_answer_is_acknowledged_to_a_round_that_the_database_has_closed(
         one, two = await join_two(rounds)
         await rounds.open_round()
         await rounds.answer(one, 2, ANSWER)
-        write = storage.write
-
-        async def lost(*arguments: Any, **named: Any) -> None:
-            await write(*arguments, **named)
-            raise StorageError("the connection broke.")
-
-        with monkeypatch.context() as patched:
-            patched.setattr(storage, "write", lost)
-            with pytest.raises(StorageError):
-                await rounds.close_round()
+        await close_unheard(storage, rounds, monkeypatch)
         with pytest.raises(StorageError, match="the round has closed meanwhile"):
             await rounds.answer(two, 2, ANSWER)
         assert (two.last_round, rounds.n_answers) == (0, 1)
