@@ -113,10 +113,12 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
         fleet = [stack.enter_context(new_device(tmp_path / f"device-{n}", seed=n)) for n in range(2)]
         for other in fleet:
             other.join(live.url)
+        for other in 3 * fleet:
+            assert other.step(wait=ROUND_WAIT) == "answered"
+        page.wait_for_selector("#recommendations li")  # the fleet waits, so that these are not the last ones
+        first = page.locator("#recommendations li .score").all_inner_texts()
         others = threading.Thread(target=play, args=(fleet,), daemon=True)
         others.start()
-        page.wait_for_selector("#recommendations li")
-        first = page.locator("#recommendations li .score").all_inner_texts()
         others.join(timeout=5 * PATIENCE)
         page.wait_for_selector("#state:has-text('All rounds are over')")
         assert not page.is_visible("#part")
