@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 # Byte code and compiled kernels stay out of the tree; kernels are compiled anew when any engine changes, which the
 # cache itself would not notice of a function in another file.
 export PYTHONDONTWRITEBYTECODE := 1
-export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba/$(shell cat src/hushrec/engines/*.py | cksum | cut -d " " -f 1)
+export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba/$(shell cat src/hushrec/engines/*.py src/hushrec/engines/*/*.py | cksum | cut -d " " -f 1)
 
 .PHONY: demo test coverage lint bench reproduce soak docs pictures lock clean
 .DELETE_ON_ERROR:

@@ -7,7 +7,7 @@ import argparse
 
 from measure import load_data, write_record
 
-from hushrec.training import train
+from hushrec.simulation.training import train
 
 SETTINGS = {
     "plain": {"protocol": "plain"},

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 import triton
 
-from hushrec.engines import dense, fused
-from hushrec.engines.gpu import GpuBatch
+from hushrec.engines.gpu import dense, fused
+from hushrec.engines.gpu.engine import GpuBatch
 from hushrec.experiments.grid import Grid, make_problems, run_grid
 from hushrec.randomness import Purpose
 

@@ -21,7 +21,7 @@ from hushrec.data.synthetic import synthetic
 from hushrec.errors import HushrecError
 from hushrec.experiments.config import read_experiment
 from hushrec.experiments.running import prepare, run_experiment
-from hushrec.training import train
+from hushrec.simulation.training import train
 
 EXPERIMENTS = Path(__file__).parents[1] / "experiments"
 SPLITS = {"ml-100k": 5, "ml-1m": 1, "netflix-10k": 1}  # enough that starting two processes counts for little

@@ -21,7 +21,7 @@ from scipy import sparse
 from hushrec.data.sources import load
 from hushrec.evaluate import ranking_metrics, rating_metrics
 from hushrec.experiments.config import make_plans, read_experiment
-from hushrec.tasks import Metrics, RankingTask, RatingTask
+from hushrec.simulation.tasks import Metrics, RankingTask, RatingTask
 
 
 def surprise_model(name: str, task: RatingTask) -> np.ndarray:

@@ -11,9 +11,9 @@ from hushrec.audit.record import Truth, record
 from hushrec.audit.run import Audit, audit, item_popularity, settings_for
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine
-from hushrec.problem import Problem
-from hushrec.settings import Settings
-from hushrec.training import task_problem
+from hushrec.simulation.problem import Problem
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import task_problem
 
 VICTIMS = 12
 RUNS = [("mf", "plain"), ("mf", "isgld"), ("mf", "sdcf"), ("bpr", "plain"), ("bpr", "sdcf")]

@@ -4,9 +4,9 @@ import numpy as np
 from scipy import stats
 
 from hushrec.data.synthetic import synthetic
-from hushrec.engines.gpu import GpuBatch, GpuEngine
-from hushrec.settings import Settings
-from hushrec.training import Run, train
+from hushrec.engines.gpu.engine import GpuBatch, GpuEngine
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import Run, train
 
 ALARM = 1e-6  # of each statistical test
 

@@ -8,10 +8,10 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.messages import ItemVectors, Terms
 from hushrec.models.mf import MatrixFactorization
-from hushrec.problem import Problem, make_problem
-from hushrec.protocols import DeviceProtocol, Plain, Sdcf
+from hushrec.protocols.gradient import DeviceProtocol, Plain, Sdcf
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Server
+from hushrec.simulation.problem import Problem, make_problem
 
 N_ITEMS, N_FACTORS = 20, 3
 MODEL = MatrixFactorization(N_FACTORS)

@@ -39,7 +39,7 @@ from hushrec.data.synthetic import synthetic
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import Diverged, ParameterError, RunError
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols import Isgld, Plain, Sdcf
+from hushrec.protocols.gradient import Isgld, Plain, Sdcf
 from hushrec.report import audits
 
 AUDIT = Path(hushrec.audit.__file__).parent

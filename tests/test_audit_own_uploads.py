@@ -6,12 +6,12 @@ import numpy as np
 from audit_kit import watched
 from scipy.special import expit, logit
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.own_uploads import STACKED, read_uploads
 from hushrec.audit.rank_one import stacked_direction
 from hushrec.audit.rating_grid import SHARE_REAL
 from hushrec.messages import GradientReport
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import Sdcf
 
 
 @dataclass(frozen=True)

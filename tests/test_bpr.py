@@ -11,9 +11,9 @@ from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.messages import GradientReport, ItemVectors
 from hushrec.models.bpr import PairwiseRanking
-from hushrec.problem import make_problem
-from hushrec.protocols import DeviceProtocol, Plain, Sdcf
+from hushrec.protocols.gradient import DeviceProtocol, Plain, Sdcf
 from hushrec.randomness import SeededRandomness
+from hushrec.simulation.problem import make_problem
 
 MODEL = PairwiseRanking(N_FACTORS)
 SDCF = Sdcf(epsilon_i=4.0, epsilon_g=None)

@@ -15,14 +15,14 @@ import pytest
 from command import run as command
 
 import hushrec
-from hushrec.checkpoints import FORMAT, checkpoint_path, load_checkpoint
 from hushrec.client import Client
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.errors import ParameterError, RunError
-from hushrec.settings import Settings
-from hushrec.tasks import ranking_task, rating_task
-from hushrec.training import Run, measure
+from hushrec.simulation.checkpoints import FORMAT, checkpoint_path, load_checkpoint
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.tasks import ranking_task, rating_task
+from hushrec.simulation.training import Run, measure
 
 DATA = "synthetic:users=40,items=60,ratings=900,seed=1"
 QUICK = {"rounds": 8, "factors": 4, "checkpoint_every": 3, "compare": False}

@@ -11,7 +11,7 @@ from hushrec.client import LARGEST_ITEM_NORM, NEXT_PHASE, Client, Phase
 from hushrec.errors import BudgetExceeded, ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Finished, GradientReport, ItemVectors
 from hushrec.models.mf import MatrixFactorization
-from hushrec.protocols import Draws, Isgld, Plain, Sdcf
+from hushrec.protocols.gradient import Draws, Isgld, Plain, Sdcf
 from hushrec.randomness import SystemRandomness
 
 

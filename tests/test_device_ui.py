@@ -35,7 +35,7 @@ from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
 from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.device.view import View, likeness_between
 from hushrec.errors import ParameterError
-from hushrec.runs import likeness
+from hushrec.simulation.results import likeness
 
 ROOT = Path(__file__).parents[1]
 HOST, TOKEN = "127.0.0.1:8471", "secret"

@@ -14,13 +14,13 @@ from hushrec.data.sources import load
 from hushrec.engines import make_engine, play_round
 from hushrec.errors import Diverged, RemoteProtocolError
 from hushrec.experiments.running import prepare, run_experiment
-from hushrec.protocols import Isgld, Plain
+from hushrec.protocols.gradient import Isgld, Plain
 from hushrec.records import read_records
 from hushrec.report.records import make_study
 from hushrec.report.tables import study_rows
-from hushrec.settings import Settings
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import measure
 from hushrec.statement import value_statement
-from hushrec.training import measure
 
 DATA = "synthetic:users=60,items=80,ratings=1500,seed=1"
 STEPS = (50, 1e39, 1e300)  # beyond the parties' bounds, beyond float32, beyond float64's squares

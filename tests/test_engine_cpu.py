@@ -10,13 +10,13 @@ from scipy.stats import chi2, ttest_ind
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import make_engine
-from hushrec.engines.cpu import CpuEngine
+from hushrec.engines.cpu.engine import CpuEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.models import Model, make_model
-from hushrec.problem import Problem, make_problem
-from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
+from hushrec.protocols.gradient import DeviceProtocol, Isgld, Plain, Sdcf
 from hushrec.server import Server
+from hushrec.simulation.problem import Problem, make_problem
 
 FALSE_ALARM = 1e-6
 

@@ -9,7 +9,7 @@ from command import run
 import hushrec
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import ParameterError
-from hushrec.runs import likeness
+from hushrec.simulation.results import likeness
 
 
 def test_likeness_by_hand() -> None:

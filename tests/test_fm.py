@@ -13,10 +13,10 @@ from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ParameterError
 from hushrec.models import make_model
 from hushrec.models.fm import FactorizationMachine
-from hushrec.problem import make_problem
-from hushrec.protocols import Isgld, Plain
-from hushrec.settings import Settings
-from hushrec.training import train
+from hushrec.protocols.gradient import Isgld, Plain
+from hushrec.simulation.problem import make_problem
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import train
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF}
 ORDERS = (2, 3)
@@ -304,7 +304,7 @@ def test_unknown_attributes_are_refused():
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_run_keeps_what_recommending_needs(order, tmp_path):
     """Order and attributes go into the folder and come back."""
-    from hushrec.runs import load
+    from hushrec.simulation.results import load
 
     result = train(
         synthetic(30, 40, 600), model="fm", order=order, rounds=2, factors=3, compare=False, out=tmp_path / "run"

@@ -26,14 +26,15 @@ from gpu_kit import (  # noqa: E402
 )
 
 from hushrec.budget.calibrate import calibrate_selection, fake_error_bound  # noqa: E402
-from hushrec.engines import dense, make_engine  # noqa: E402
-from hushrec.engines.gpu import GpuBatch, GpuEngine  # noqa: E402
-from hushrec.engines.held_out import HeldOut  # noqa: E402
-from hushrec.engines.placement import kept_under_caps, runs_at_once, training_values  # noqa: E402
+from hushrec.engines import make_engine  # noqa: E402
+from hushrec.engines.gpu import dense  # noqa: E402
+from hushrec.engines.gpu.engine import GpuBatch, GpuEngine  # noqa: E402
+from hushrec.engines.gpu.held_out import HeldOut  # noqa: E402
+from hushrec.engines.gpu.placement import kept_under_caps, runs_at_once, training_values  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.models.mf import MatrixFactorization  # noqa: E402
-from hushrec.protocols import Isgld, Plain, Sdcf  # noqa: E402
+from hushrec.protocols.gradient import Isgld, Plain, Sdcf  # noqa: E402
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF, "unbounded": Sdcf(4.0, 0.0)}
 

@@ -18,17 +18,17 @@ from gpu_kit import (  # noqa: E402
 )
 
 from hushrec.data.synthetic import synthetic  # noqa: E402
-from hushrec.engines import dense, pairs  # noqa: E402
-from hushrec.engines.cpu import CpuEngine  # noqa: E402
-from hushrec.engines.gpu import GpuBatch, GpuEngine  # noqa: E402
-from hushrec.engines.held_out import HeldOut  # noqa: E402
+from hushrec.engines.cpu.engine import CpuEngine  # noqa: E402
+from hushrec.engines.gpu import dense, pairs  # noqa: E402
+from hushrec.engines.gpu.engine import GpuBatch, GpuEngine  # noqa: E402
+from hushrec.engines.gpu.held_out import HeldOut  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.evaluate import metrics_of_ranks  # noqa: E402
 from hushrec.models.bpr import PairwiseRanking  # noqa: E402
-from hushrec.problem import make_problem  # noqa: E402
-from hushrec.protocols import Plain, Sdcf  # noqa: E402
-from hushrec.tasks import ranking_task  # noqa: E402
+from hushrec.protocols.gradient import Plain, Sdcf  # noqa: E402
+from hushrec.simulation.problem import make_problem  # noqa: E402
+from hushrec.simulation.tasks import ranking_task  # noqa: E402
 
 MODEL = PairwiseRanking(3)
 SDCF = Sdcf(epsilon_i=4.0, epsilon_g=None)

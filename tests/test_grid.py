@@ -5,11 +5,11 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
 
-from hushrec.engines import placement  # noqa: E402
+from hushrec.engines.gpu import placement  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.experiments import grid as grids  # noqa: E402
 from hushrec.experiments.grid import Grid, GridResult, main, make_problems, make_protocol, run_grid  # noqa: E402
-from hushrec.protocols import Isgld, Plain, Sdcf  # noqa: E402
+from hushrec.protocols.gradient import Isgld, Plain, Sdcf  # noqa: E402
 
 PLANS = [
     {"protocol": "plain"},

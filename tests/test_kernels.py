@@ -9,7 +9,7 @@ from scipy.special import ndtri as scipy_ndtri
 from scipy.stats import binom, kstest, norm, truncnorm
 
 from hushrec.budget.calibrate import fake_error_bound
-from hushrec.engines import normal, philox, responses
+from hushrec.engines.cpu import normal, philox, responses
 from hushrec.errors import ParameterError
 
 FALSE_ALARM = 1e-6  # of each statistical check, over seeds

@@ -9,7 +9,7 @@ from scipy.stats import binom
 
 from hushrec.budget.events import PermanentDraw, RatingsPerturbed, SelectionSent
 from hushrec.errors import ParameterError
-from hushrec.protocols import Isgld, Plain, Sdcf
+from hushrec.protocols.gradient import Isgld, Plain, Sdcf
 
 RATED = np.array([1, 3, 4, 8, 12, 19])
 

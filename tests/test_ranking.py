@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hushrec.data import Ratings, Scale
 from hushrec.errors import DataError, ParameterError
 from hushrec.evaluate import ranking_metrics
-from hushrec.settings import Settings
-from hushrec.tasks import one_class, ranking_task, rating_task
-from hushrec.training import train
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.tasks import one_class, ranking_task, rating_task
+from hushrec.simulation.training import train
 
 
 def rank(scores: np.ndarray, held_out: list[int], rated: list[list[int]], k: int = 10) -> dict[str, float]:

@@ -8,8 +8,8 @@ from hushrec.engines import make_engine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ImpossibleBudget, ParameterError
 from hushrec.models.mf import MatrixFactorization
-from hushrec.problem import make_problem
-from hushrec.protocols import Isgld, Plain, Sdcf
+from hushrec.protocols.gradient import Isgld, Plain, Sdcf
+from hushrec.simulation.problem import make_problem
 from hushrec.statement import budget_statement
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF}

@@ -11,7 +11,7 @@ from hushrec.experiments.config import make_plans, read_experiment
 from hushrec.records import Record, read_records, read_stored
 from hushrec.report.figures import paper_figures
 from hushrec.report.records import Study, make_study
-from hushrec.settings import DEFAULT_STEP
+from hushrec.simulation.settings import DEFAULT_STEP
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text("utf-8")

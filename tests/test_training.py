@@ -4,18 +4,18 @@ import json
 import stat
 import sys
 
+import hushrec.training
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import hushrec
-import hushrec.training
 from hushrec.cli import app, main
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.sources import load as load_ratings
 from hushrec.errors import ParameterError, RunError
-from hushrec.runs import to_json
-from hushrec.settings import Settings
+from hushrec.simulation.results import to_json
+from hushrec.simulation.settings import Settings
 
 QUICK = {"rounds": 3, "factors": 4, "engine": "reference"}
 NON_PERSONAL = {"global_mean", "user_mean", "item_mean", "bias"}

@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hushrec.device.device import Device
     from hushrec.errors import HushrecError
-    from hushrec.runs import Reason, Recommendation, Result, load
-    from hushrec.settings import Settings
-    from hushrec.training import train
+    from hushrec.simulation.results import Reason, Recommendation, Result, load
+    from hushrec.simulation.settings import Settings
+    from hushrec.simulation.training import train
 
 __all__ = ["Device", "HushrecError", "Reason", "Recommendation", "Result", "Settings", "load", "train"]
 
 _HOME = {
     "Device": "device.device",
     "HushrecError": "errors",
-    "Reason": "runs",
-    "Recommendation": "runs",
-    "Result": "runs",
-    "Settings": "settings",
-    "load": "runs",
-    "train": "training",
+    "Reason": "simulation.results",
+    "Recommendation": "simulation.results",
+    "Result": "simulation.results",
+    "Settings": "simulation.settings",
+    "load": "simulation.results",
+    "train": "simulation.training",
 }
 
 

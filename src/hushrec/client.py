@@ -19,6 +19,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.budget.events import Event, GradientsSent, gradient_rho
 from hushrec.budget.ledger import Ledger
@@ -27,8 +28,8 @@ from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
 from hushrec.models import Model
 from hushrec.models.bpr import PairwiseRanking
-from hushrec.protocols import HIGHEST, LOWEST, NOBODY, DeviceProtocol, Draws, PermanentChoice
-from hushrec.randomness import FloatArray, IntArray, Purpose, Randomness, RandomStream
+from hushrec.protocols.gradient import HIGHEST, LOWEST, NOBODY, DeviceProtocol, Draws, PermanentChoice
+from hushrec.randomness import Purpose, Randomness, RandomStream
 
 # A server that sends item vectors of absurd length reads ratings off the errors: v = 0 makes e = r.
 LARGEST_ITEM_NORM = 100.0

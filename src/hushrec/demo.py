@@ -14,8 +14,8 @@ from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import RunError
 from hushrec.report import Section, Study, write_report
-from hushrec.runs import Reason, Recommendation, Result
-from hushrec.training import train
+from hushrec.simulation.results import Reason, Recommendation, Result
+from hushrec.simulation.training import train
 
 MARK = ".hushrec-demo"  # a folder with this file is the demo's own, and may be replaced
 ROUNDS, FACTORS, STEP = 400, 5, 0.6

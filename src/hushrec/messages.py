@@ -19,8 +19,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import RemoteProtocolError
-from hushrec.randomness import FloatArray, IntArray
 
 PROTOCOL_VERSION = 1
 LARGEST_REGULARIZATION = 1e6

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError
 
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 Shape = int | tuple[int, ...]
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
 from hushrec.models import Model
-from hushrec.randomness import FloatArray, IntArray
 
 ClientName = int | str
 

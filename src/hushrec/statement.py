@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.budget.accountants import gaussian_epsilon
 from hushrec.budget.meaning import TAKING_PART, selection_not_covered
 from hushrec.messages import Terms
-from hushrec.problem import Problem
-from hushrec.protocols import Isgld, Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import Isgld, Sdcf
+from hushrec.simulation.problem import Problem
 
 VALUE_DELTA = 1e-6
 

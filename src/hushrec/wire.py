@@ -11,9 +11,9 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import PROTOCOL_VERSION, Enrolment, Finished, GradientReport, ItemVectors, Offer, Terms
-from hushrec.randomness import FloatArray
 
 MEDIA_TYPE = "application/msgpack"
 LONGEST_ID, LONGEST_TITLE = 200, 500

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.arrays import IntArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.statistics import BoolArray, auc, epsilon_ruled_out, rate_at, share_interval
-from hushrec.problem import Problem
-from hushrec.protocols import DeviceProtocol, Isgld, Sdcf
-from hushrec.randomness import IntArray
+from hushrec.protocols.gradient import DeviceProtocol, Isgld, Sdcf
+from hushrec.simulation.problem import Problem
 
 PEOPLE = 25
 SHARE_PLANTED = 0.25

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.rank_one import Trace, trace
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols import DeviceProtocol, Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import DeviceProtocol, Sdcf
 
 TYPICAL_SIZES = 6.0  # a real error is rarely smaller than this many typical fakes, a fake rarely larger
 SHARPNESS = 6.0

@@ -5,13 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.record import narrow
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.problem import Problem
-from hushrec.randomness import FloatArray, IntArray, SeededRandomness
+from hushrec.randomness import SeededRandomness
+from hushrec.simulation.problem import Problem
 
 Clock = Callable[[], float]
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.devices import profile, replay
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.statistics import share_interval
-from hushrec.problem import Problem
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import Sdcf
+from hushrec.simulation.problem import Problem
 
 CAP = 15.0  # evidence beyond this many nats counts as certain
 

@@ -17,9 +17,9 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, logit, ndtr
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.rank_one import UploadParts
 from hushrec.budget.calibrate import fake_error_bound
-from hushrec.randomness import FloatArray
 
 SMALLEST_DENSITY = 1e-12
 MOST_FITTED = 1500  # amplitudes that a law is fitted to

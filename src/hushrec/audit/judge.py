@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.attacks.person import PersonFromUploads
@@ -23,8 +24,7 @@ from hushrec.audit.statistics import (
     roc,
     share_interval,
 )
-from hushrec.protocols import HIGHEST, LOWEST
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import HIGHEST, LOWEST
 
 FALSE_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 1, 61).round(6)])  # where ROC curves are kept
 TOP = 10

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.attacks.marking import MarkingServer, can_mark
 from hushrec.audit.attacks.value import read_last_upload
 from hushrec.audit.devices import make_device, profile, upload_of
@@ -20,9 +21,8 @@ from hushrec.audit.statistics import auc, mean_interval, rate_at
 from hushrec.client import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import ItemVectors, Terms
-from hushrec.problem import Problem
-from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import HIGHEST, LOWEST, DeviceProtocol
+from hushrec.simulation.problem import Problem
 
 MARKED = 400
 CLAIM = "none: a malicious server is not covered; devices refuse tables of absurd norm"

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from scipy.special import logit
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.crowd import Crowd, watch_crowd
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Sdcf
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import HIGHEST, LOWEST, DeviceProtocol, Sdcf
 
 Upload = GradientReport | None  # None: nothing but "finished" came in that round
 

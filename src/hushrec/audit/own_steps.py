@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.audit.rating_grid import GRID, RATING_SHARES, RecoveredRatings
 from hushrec.messages import ItemVectors
-from hushrec.randomness import FloatArray, IntArray
 
 EARLY_ROUNDS = 4
 SURE = 4.0  # log odds of a rating that counts as known

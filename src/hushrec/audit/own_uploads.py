@@ -10,11 +10,11 @@ from typing import Protocol
 import numpy as np
 from scipy.special import expit, logit
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import stacked_direction, trace
 from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import Sdcf
 
 STACKED = 10  # uploads that together give the direction
 

@@ -15,10 +15,10 @@ import numpy as np
 from scipy.ndimage import gaussian_filter1d
 from scipy.sparse import csr_array
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.audit.statistics import BoolArray
 from hushrec.messages import ItemVectors
-from hushrec.randomness import FloatArray, IntArray
 
 SURE = 3.0  # nats for "rated" of an item that counts as known
 OUTLIERS = 0.05  # density of a score that no item explains

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.devices import make_device, upload_of
 from hushrec.audit.findings import Finding
 from hushrec.audit.statistics import share_interval
@@ -12,9 +13,8 @@ from hushrec.client import LARGEST_ITEM_NORM, Client
 from hushrec.engines import Engine
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import Finished, GradientReport, ItemVectors
-from hushrec.problem import Problem
-from hushrec.randomness import FloatArray, IntArray
 from hushrec.server import LARGEST_GRADIENT, Server
+from hushrec.simulation.problem import Problem
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
 ROUNDS, PATIENT_ROUNDS = 5, 20  # what promoters have time for, with the default bound and with a tight one

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.stats import trim_mean
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.messages import Terms
-from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import HIGHEST, LOWEST, DeviceProtocol, Sdcf
 
 GRID = np.arange(LOWEST, HIGHEST + 1)
 RATING_SHARES = np.array([0.06, 0.11, 0.27, 0.34, 0.22])  # how people rate films: outside knowledge

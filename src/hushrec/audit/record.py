@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.statistics import BoolArray
 from hushrec.engines import Engine, play_round
-from hushrec.engines.cpu import CpuEngine
+from hushrec.engines.cpu.engine import CpuEngine
 from hushrec.messages import GradientReport, ItemVectors
-from hushrec.problem import Problem
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.simulation.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.combined import EXISTENCE
 from hushrec.audit.attacks.existence import ConsistentRatings, OppositeDirections, PartnersOfPairs, SelectionAverage
@@ -27,11 +28,10 @@ from hushrec.audit.selection_rounds import selection_curve
 from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
 from hushrec.errors import ParameterError
-from hushrec.problem import Problem
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray, IntArray
-from hushrec.settings import PROTOCOLS_OF, USED_BY, Settings
-from hushrec.training import task_problem
+from hushrec.protocols.gradient import Sdcf
+from hushrec.simulation.problem import Problem
+from hushrec.simulation.settings import PROTOCOLS_OF, USED_BY, Settings
+from hushrec.simulation.training import task_problem
 
 Progress = Callable[[str, str, int, int], None]  # protocol, what is done, step, steps
 People = dict[str, IntArray]

@@ -9,11 +9,11 @@ from functools import lru_cache
 import numpy as np
 from scipy.stats import binom
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
 from hushrec.errors import ParameterError
 from hushrec.messages import Terms
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import Sdcf
 
 
 def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> FloatArray:

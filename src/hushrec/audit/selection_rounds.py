@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hushrec.arrays import IntArray
 from hushrec.audit.selection import log_ratio, probabilities_for
 from hushrec.audit.statistics import BoolArray, auc, ceiling_auc, mean_interval
 from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.mechanisms.randomized_response import permanent_bits
 from hushrec.messages import Terms
-from hushrec.protocols import Sdcf
-from hushrec.randomness import IntArray
+from hushrec.protocols.gradient import Sdcf
 
 REDRAWS = 5  # fresh permanent bits for the same people, so that the mean is sharp
 ROUNDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)

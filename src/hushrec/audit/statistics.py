@@ -7,7 +7,7 @@ import numpy.typing as npt
 from scipy.special import expit, logit
 from scipy.stats import beta, rankdata
 
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.arrays import FloatArray, IntArray
 
 BoolArray = npt.NDArray[np.bool_]
 Interval = tuple[float, float]

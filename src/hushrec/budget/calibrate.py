@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import cython_special, expit, ndtri_exp
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ImpossibleBudget, ParameterError
-from hushrec.randomness import FloatArray, IntArray
 
 FloatOrArray = TypeVar("FloatOrArray", float, FloatArray)
 Numbers = float | npt.NDArray[np.floating] | npt.NDArray[np.integer]

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
-from hushrec.randomness import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def _check_threads(given: str | None) -> None:
 
 def print_json(value: Any) -> None:
     """The value as JSON, alone on stdout; infinity is the string "inf"."""
-    from hushrec.runs import to_json
+    from hushrec.simulation.results import to_json
 
     print(json.dumps(to_json(value), indent=1))
 

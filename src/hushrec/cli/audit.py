@@ -84,7 +84,7 @@ def audit(
     record = {**found.record(), "seconds": round(time.perf_counter() - started, 1)}
     if plots is not None:
         from hushrec.report.audits import write_audit
-        from hushrec.runs import to_json
+        from hushrec.simulation.results import to_json
 
         say(f"page, plots and record: {write_audit(to_json(record), plots)}")
     if as_json:

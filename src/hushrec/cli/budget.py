@@ -37,8 +37,8 @@ def budget(
 ) -> None:
     """Say what an sdcf budget means for one person, in plain words; nothing is trained."""
     from hushrec.budget.meaning import SelectionBudget, explain_budget
-    from hushrec.protocols import Sdcf
-    from hushrec.settings import Settings
+    from hushrec.protocols.gradient import Sdcf
+    from hushrec.simulation.settings import Settings
 
     settings = Settings(model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)
     protocol = settings.make_protocol()

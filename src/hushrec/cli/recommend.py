@@ -20,7 +20,7 @@ def recommend(
     from rich.console import Console
     from rich.table import Table
 
-    from hushrec.runs import load
+    from hushrec.simulation.results import load
 
     result = load(folder)
     items = result.recommend(user, count)

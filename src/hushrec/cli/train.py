@@ -102,7 +102,7 @@ def train(
 ) -> None:
     """Train a recommender on ratings that stay with their devices, all of them played here, and measure it."""
     from hushrec.data.sources import load as load_ratings
-    from hushrec.training import train as run_training
+    from hushrec.simulation.training import train as run_training
 
     ratings = load_ratings(
         data,

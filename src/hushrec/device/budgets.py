@@ -3,9 +3,9 @@
 import math
 from dataclasses import dataclass
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
-from hushrec.protocols import HIGHEST, LOWEST, Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import HIGHEST, LOWEST, Sdcf
 
 
 @dataclass(frozen=True)

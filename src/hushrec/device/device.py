@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import httpx
 
+from hushrec.arrays import FloatArray
 from hushrec.device.budgets import Budgets
 from hushrec.device.session import Session
 from hushrec.device.store import Store, default_folder, erase
@@ -18,7 +19,6 @@ from hushrec.device.transport import (
     tls_context,
 )
 from hushrec.errors import LocalProtocolError, ParameterError
-from hushrec.randomness import FloatArray
 
 
 @dataclass(frozen=True)

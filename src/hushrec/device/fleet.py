@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.device.budgets import Budgets
 from hushrec.device.session import RUN_OVER, STEPPED, Session
 from hushrec.device.store import Store
 from hushrec.device.transport import BlockingDriver, open_http, tls_context
 from hushrec.open_files import allow_open_files
-from hushrec.randomness import FloatArray
 
 WAIT_SECONDS = 30.0
 REQUEST_SECONDS = 120.0  # a server that is loaded on purpose may take its time

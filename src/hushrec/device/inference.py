@@ -10,10 +10,10 @@ from typing import Protocol
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.device.session import Upload
 from hushrec.messages import Terms
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import Sdcf
 
 SHOWN = 10
 BELIEVED = 0.5  # above it, a server that has to decide says "rated"

@@ -17,6 +17,7 @@ import msgspec
 import numpy as np
 
 from hushrec import wire
+from hushrec.arrays import FloatArray
 from hushrec.budget.events import Event, PermanentDraw
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
@@ -36,8 +37,8 @@ from hushrec.device.store import Store, pack_state, unpack_state
 from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Enrolment, GradientReport, Offer
 from hushrec.models import make_model
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray, SystemRandomness
+from hushrec.protocols.gradient import Sdcf
+from hushrec.randomness import SystemRandomness
 from hushrec.signing import Credentials, DeviceKey, Request, device_id_of
 
 KEPT_UPLOADS = 50  # what the person's page shows of them needs no more

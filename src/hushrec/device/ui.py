@@ -26,7 +26,7 @@ from hushrec.device.view import View
 from hushrec.errors import HushrecError, ParameterError
 from hushrec.knowledge import KNOWLEDGE
 from hushrec.pages import HEADERS, add_page
-from hushrec.protocols import Sdcf
+from hushrec.protocols.gradient import Sdcf
 
 TOKEN_HEADER = "hushrec-token"
 FAREWELL_SECONDS = 3.0  # that erasing waits for the server to hear of it

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.device.device import Device
 from hushrec.device.inference import BELIEVED, SHOWN, Reading, compare
 from hushrec.device.session import Upload
-from hushrec.randomness import FloatArray
 
 MOST_FOUND = 12
 MOST_REASONS = 2

@@ -6,12 +6,12 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hushrec.arrays import FloatArray
 from hushrec.client import SMALL_SHARE, SMALLEST_ITEM_NORM
 from hushrec.engines.limits import check_start, too_short
 from hushrec.errors import Diverged, ParameterError, RemoteProtocolError
-from hushrec.problem import Problem
-from hushrec.protocols import Isgld
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import Isgld
+from hushrec.simulation.problem import Problem
 
 Remark = Callable[[str], None]
 DEFAULT_ENGINE = "cpu"
@@ -62,7 +62,7 @@ def make_engine(name: str, problem: Problem, *, remark: Remark | None = None) ->
 
 def _make_engine(name: str, problem: Problem, remark: Remark | None) -> Engine:
     if name == "cpu":
-        from hushrec.engines.cpu import CpuEngine
+        from hushrec.engines.cpu.engine import CpuEngine
 
         return CpuEngine(problem, remark=remark)
     if name == "reference":
@@ -71,7 +71,7 @@ def _make_engine(name: str, problem: Problem, remark: Remark | None) -> Engine:
         return ReferenceEngine(problem)
     if name == "gpu":
         try:
-            from hushrec.engines.gpu import GpuEngine
+            from hushrec.engines.gpu.engine import GpuEngine
         except ModuleNotFoundError as error:
             raise ParameterError(f"engine gpu needs {error.name}, which is not installed: pip install torch.") from None
         return GpuEngine(problem)

@@ -5,8 +5,8 @@ import numpy.typing as npt
 
 from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
 from hushrec.errors import ParameterError, RemoteProtocolError
-from hushrec.problem import Problem
 from hushrec.server import LARGEST_GRADIENT
+from hushrec.simulation.problem import Problem
 
 Rows = npt.NDArray[np.floating]
 

@@ -5,15 +5,16 @@ from typing import ClassVar
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.engines import State
 from hushrec.errors import LocalProtocolError
 from hushrec.messages import GradientReport
-from hushrec.problem import Problem
-from hushrec.protocols import Draws
-from hushrec.randomness import FloatArray, SeededRandomness
+from hushrec.protocols.gradient import Draws
+from hushrec.randomness import SeededRandomness
 from hushrec.server import Phase, Server
+from hushrec.simulation.problem import Problem
 
 
 class ReferenceEngine:

@@ -30,7 +30,7 @@ from typing import Any, get_args, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hushrec.errors import ParameterError
-from hushrec.settings import Settings
+from hushrec.simulation.settings import Settings
 
 OF_A_PLAN = {"data_weight": float, "measure_every": int}
 NOT_IN_A_FILE = ("split_seed", "seed", "patience")  # splits give the seeds, and a curve has all of its rounds

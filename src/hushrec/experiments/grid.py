@@ -26,12 +26,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError
 from hushrec.evaluate import metrics_of_ranks
 from hushrec.models import make_model
-from hushrec.problem import Problem, make_problem
-from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import DeviceProtocol, Isgld, Plain, Sdcf
+from hushrec.simulation.problem import Problem, make_problem
 
 RunSettings = dict[str, Any]
 CPU_MEMORY = 4 * 10**9  # bytes that a batch may take where there is no GPU
@@ -179,8 +179,8 @@ def run_grid(
     """
     import torch
 
-    from hushrec.engines.gpu import default_device
-    from hushrec.engines.placement import runs_at_once
+    from hushrec.engines.gpu.engine import default_device
+    from hushrec.engines.gpu.placement import runs_at_once
 
     device = device or default_device()
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else CPU_MEMORY
@@ -245,7 +245,7 @@ def bytes_needed(grid: Grid, n_runs: int) -> float:
 
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
     """Runs a batch and fills in its rows; returns the seconds spent in rounds."""
-    from hushrec.engines.gpu import GpuBatch
+    from hushrec.engines.gpu.engine import GpuBatch
 
     runs = [grid.runs[number] for number in numbers]
     problems = make_problems(grid, runs)
@@ -284,7 +284,7 @@ def _measure(batch: Any, placed: Any) -> FloatArray:
 
 def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
     """The held-out ratings of these splits, one row each."""
-    from hushrec.engines.held_out import HeldOut
+    from hushrec.engines.gpu.held_out import HeldOut
 
     rows = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
     return HeldOut(grid.users[rows], grid.items[rows], grid.values[rows])

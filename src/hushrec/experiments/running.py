@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import make_engine
@@ -22,12 +23,11 @@ from hushrec.errors import HushrecError, ParameterError, RunError
 from hushrec.experiments.config import Experiment, Plan, make_plans, read_experiment
 from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
-from hushrec.randomness import FloatArray
 from hushrec.records import Record, Shared, is_experiment, write_records
 from hushrec.report.records import setting_label
-from hushrec.runs import to_json
+from hushrec.simulation.results import to_json
+from hushrec.simulation.tasks import RatingTask, Task
 from hushrec.statement import budget_statement, value_statement
-from hushrec.tasks import RatingTask, Task
 
 Progress = Callable[[int, int], None]  # runs done, runs in all
 SEEDS = ("split_seed", "seed")

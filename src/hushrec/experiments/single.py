@@ -12,13 +12,13 @@ from hushrec.engines import Engine, make_engine, play_round
 from hushrec.errors import Diverged, ImpossibleBudget, ParameterError
 from hushrec.experiments.config import Plan
 from hushrec.experiments.grid import is_measured
-from hushrec.problem import Problem
-from hushrec.protocols import DeviceProtocol, Sdcf
+from hushrec.protocols.gradient import DeviceProtocol, Sdcf
 from hushrec.records import Record
-from hushrec.runs import to_json
+from hushrec.simulation.problem import Problem
+from hushrec.simulation.results import to_json
+from hushrec.simulation.tasks import RatingTask, Task
+from hushrec.simulation.training import measure, spent_budget, task_problem
 from hushrec.statement import budget_statement
-from hushrec.tasks import RatingTask, Task
-from hushrec.training import measure, spent_budget, task_problem
 
 
 def make_plan_problem(task: Task, plan: Plan) -> Problem:

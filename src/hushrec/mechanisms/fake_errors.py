@@ -8,8 +8,9 @@ import math
 import numpy as np
 from scipy.special import log_ndtr, ndtri_exp
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
-from hushrec.randomness import FloatArray, RandomStream
+from hushrec.randomness import RandomStream
 
 _NARROW = 1e-4  # in deviations: the normal density is an exponential across it, to 5e-9
 

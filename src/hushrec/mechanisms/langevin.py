@@ -2,8 +2,9 @@
 
 import math
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
-from hushrec.randomness import FloatArray, RandomStream, Shape
+from hushrec.randomness import RandomStream, Shape
 
 
 def langevin_noise(shape: Shape, step_size: float, *, rng: RandomStream) -> FloatArray:

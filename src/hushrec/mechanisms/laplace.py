@@ -4,8 +4,9 @@ import math
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
-from hushrec.randomness import FloatArray, RandomStream
+from hushrec.randomness import RandomStream
 
 
 def perturb_ratings(

@@ -7,8 +7,9 @@ docs/proofs.md, the probabilities come from `budget.calibrate`.
 import numpy as np
 import numpy.typing as npt
 
+from hushrec.arrays import IntArray
 from hushrec.errors import ParameterError
-from hushrec.randomness import IntArray, RandomStream
+from hushrec.randomness import RandomStream
 
 BoolArray = npt.NDArray[np.bool_]
 

@@ -1,10 +1,10 @@
 """What is learned: plain maths without privacy, messages, or a loop over clients."""
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
 from hushrec.models.bpr import PairwiseRanking
 from hushrec.models.fm import FactorizationMachine
 from hushrec.models.mf import MatrixFactorization
-from hushrec.randomness import FloatArray
 
 Model = MatrixFactorization | PairwiseRanking | FactorizationMachine
 

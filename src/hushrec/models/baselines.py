@@ -6,7 +6,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.linalg import cg
 
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.arrays import FloatArray, IntArray
 
 Predictor = Callable[[IntArray, IntArray], FloatArray]
 

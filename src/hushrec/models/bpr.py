@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import expit
 
+from hushrec.arrays import FloatArray
 from hushrec.models.mf import MatrixFactorization
-from hushrec.randomness import FloatArray, RandomStream
+from hushrec.randomness import RandomStream
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,10 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 from scipy import sparse
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError
 from hushrec.models.mf import MatrixFactorization
-from hushrec.randomness import FloatArray, IntArray, RandomStream
+from hushrec.randomness import RandomStream
 
 Sparse: TypeAlias = "sparse.csr_array[np.float64]"
 

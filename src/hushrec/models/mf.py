@@ -14,7 +14,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from hushrec.randomness import FloatArray, IntArray, RandomStream
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.randomness import RandomStream
 
 MEAN_REGULARIZATION = 0.01  # Gamma(shape 1, rate 100)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from hushrec.errors import RunError
 from hushrec.records import find_experiments, read_records
-from hushrec.runs import read_record
+from hushrec.simulation.results import read_record
 
 # Measures in the order of preference; True where larger is better.
 MEASURES = {"rmse": False, "auc": True}

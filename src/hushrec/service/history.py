@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import sqlalchemy as sa
 
-from hushrec.randomness import FloatArray
+from hushrec.arrays import FloatArray
 from hushrec.service.schema import history, items, reports, rounds
 
 MOST_MOVED = 10

@@ -17,10 +17,11 @@ from functools import partial
 import numpy as np
 import sqlalchemy as sa
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import HushrecError
 from hushrec.messages import Enrolment, ItemVectors, Offer
 from hushrec.models import make_model
-from hushrec.randomness import FloatArray, Purpose, SystemRandomness
+from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server
 from hushrec.service.catalogue import insert_items, read_items
 from hushrec.service.history import write_round

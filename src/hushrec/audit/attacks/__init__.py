@@ -6,8 +6,8 @@ These modules may import messages, public formulas and each other; a test holds 
 
 from typing import Protocol, runtime_checkable
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.observation import Observation
-from hushrec.randomness import FloatArray
 
 
 @runtime_checkable

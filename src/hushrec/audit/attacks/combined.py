@@ -6,6 +6,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import expit
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.existence import (
     AveragedErrors,
@@ -19,8 +20,7 @@ from hushrec.audit.attacks.existence import (
     StepsOfTheVector,
 )
 from hushrec.audit.observation import Observation
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import Sdcf
 
 
 @dataclass(frozen=True)

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import log_ndtr
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.crowd import SHARPNESS, TYPICAL_SIZES
 from hushrec.audit.observation import Observation
 from hushrec.audit.own_steps import evidence_of_steps
 from hushrec.audit.partners import evidence_of_partners
 from hushrec.audit.rank_one import without_prior
 from hushrec.audit.selection import likeliest_count, log_ratio, probabilities_for
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import Sdcf
 
 UNEXPLAINED = 1.0  # nats by which an average must exceed its noise to count for "rated"
 SURE = 5.0  # nats that one report of an item may count: directions are sometimes wrong

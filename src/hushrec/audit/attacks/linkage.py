@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.attacks.existence import ErrorSize, OppositeDirections
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import UploadParts
-from hushrec.randomness import FloatArray
 
 CERTAIN = 10.0  # nats that one item may count
 MOVED = 0.003  # deviation of a direction's numbers from one round to the next

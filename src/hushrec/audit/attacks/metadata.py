@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.observation import Observation
 from hushrec.audit.selection import likeliest_count
-from hushrec.protocols import Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import Sdcf
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.crowd import Table
 from hushrec.audit.observation import Observation
 from hushrec.audit.statistics import KernelRidge
-from hushrec.randomness import FloatArray, IntArray
 
 WEIGHT_OF_PULLS = 0.3  # what people rated says more of them than how
 

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import stacked_direction
-from hushrec.randomness import FloatArray
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, stacked_direction
 from hushrec.audit.rating_grid import GRID, RATING_SHARES, ratings_of_upload, recover_ratings
 from hushrec.messages import Terms
-from hushrec.protocols import HIGHEST, LOWEST, DeviceProtocol, Isgld, Sdcf
-from hushrec.randomness import FloatArray
+from hushrec.protocols.gradient import HIGHEST, LOWEST, DeviceProtocol, Isgld, Sdcf
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The sums of `engines.dense` as Triton kernels that keep every (user, item) cell in registers.
+"""The sums of `engines.gpu.dense` as Triton kernels that keep every (user, item) cell in registers.
 
 One program holds a tile of users (or items) and walks over the other side. Predictions, random numbers, selection and
 fakes of a tile exist only inside it, so that device memory is read for the training values and the permanent
@@ -11,7 +11,7 @@ import torch
 import triton
 import triton.language as tl
 
-from hushrec.engines.dense import FakeLaw, ItemSums, UserSums
+from hushrec.engines.gpu.dense import FakeLaw, ItemSums, UserSums
 
 PAIRS = 128  # test ratings of a program
 

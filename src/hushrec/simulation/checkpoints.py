@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from hushrec.errors import RunError
 from hushrec.files import replacing
-from hushrec.protocols import Isgld, Plain, Sdcf
+from hushrec.protocols.gradient import Isgld, Plain, Sdcf
 
 FORMAT = b"hushrec checkpoint 3"  # a change of draws changes it too: what was begun with others cannot go on
 

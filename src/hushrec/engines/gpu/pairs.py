@@ -1,7 +1,7 @@
-"""The sums of one round of pairwise ranking in plain PyTorch, one run at a time: `cpu_pairs` for all users at once.
+"""Sum one round of pairwise ranking in plain PyTorch, one run at a time: `engines.cpu.pairs` for all users at once.
 
 Shapes: n users, m items, k factors, r training actions. Pairs are lists, as long as there are actions or selected
-cells; what the server adds up is a matrix product over all (user, item) cells, as in `engines.dense`.
+cells; what the server adds up is a matrix product over all (user, item) cells, as in `engines.gpu.dense`.
 """
 
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hushrec.engines.dense import ItemSums
-from hushrec.problem import Problem
+from hushrec.engines.gpu.dense import ItemSums
+from hushrec.simulation.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)

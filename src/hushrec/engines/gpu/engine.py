@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from hushrec.engines import State, dense, pairs
-from hushrec.engines.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
-from hushrec.engines.limits import check_finite, check_item_vectors
-from hushrec.engines.placement import (
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.engines import State
+from hushrec.engines.gpu import dense, pairs
+from hushrec.engines.gpu.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
+from hushrec.engines.gpu.placement import (
     active_counts,
     check_supported,
     kept_under_caps,
@@ -23,9 +24,10 @@ from hushrec.engines.placement import (
     training_key,
     training_values,
 )
+from hushrec.engines.limits import check_finite, check_item_vectors
 from hushrec.errors import ParameterError
-from hushrec.problem import Problem
-from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
+from hushrec.randomness import Purpose, SeededRandomness
+from hushrec.simulation.problem import Problem
 
 
 class GpuBatch:
@@ -103,7 +105,7 @@ class GpuBatch:
     def held_out_errors(self, tests: PlacedHeldOut) -> FloatArray:
         """Root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
         if self.kernels == "fused":
-            from hushrec.engines import fused
+            from hushrec.engines.gpu import fused
 
             square, absolute = fused.held_out_errors(
                 tests.users, tests.items, tests.values, tests.splits, self.user_vectors, self.item_vectors
@@ -141,7 +143,7 @@ class GpuBatch:
     # The sums of a round ---------------------------------------------------------------------------------------
 
     def _fused_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        from hushrec.engines import fused
+        from hushrec.engines.gpu import fused
 
         vectors = (self.user_vectors, self.item_vectors)
         users = fused.user_sums(self._values, self._sets, self._counts, *vectors, precision=self._precision)

@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
-from hushrec.engines.cpu_kernels import Given
-from hushrec.engines.responses import threshold
+from hushrec.engines.cpu.kernels import Given
+from hushrec.engines.cpu.responses import threshold
 from hushrec.errors import ParameterError
-from hushrec.problem import Problem
-from hushrec.protocols import Draws, Sdcf
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.protocols.gradient import Draws, Sdcf
+from hushrec.simulation.problem import Problem
 
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
 REPORTS_PER_SUM = 32  # of an item in a block, so that clearing and adding up blocks costs little beside them

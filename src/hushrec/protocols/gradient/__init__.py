@@ -11,6 +11,7 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection, fake_error_bound
 from hushrec.budget.events import Event, PermanentDraw, RatingsPerturbed, SelectionSent
 from hushrec.errors import ParameterError
@@ -18,7 +19,7 @@ from hushrec.mechanisms.fake_errors import fake_errors
 from hushrec.mechanisms.laplace import perturb_ratings
 from hushrec.mechanisms.randomized_response import instantaneous_items, permanent_bits
 from hushrec.messages import Terms
-from hushrec.randomness import FloatArray, IntArray, RandomStream
+from hushrec.randomness import RandomStream
 
 NOBODY: IntArray = np.empty(0, dtype=np.int64)
 NOBODY.flags.writeable = False

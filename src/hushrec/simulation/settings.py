@@ -8,9 +8,9 @@ from hushrec.data.side import side_columns
 from hushrec.engines import DEFAULT_ENGINE
 from hushrec.errors import ParameterError
 from hushrec.models import MODELS, Model, make_model
-from hushrec.protocols import DeviceProtocol, Isgld, Plain, Sdcf
-from hushrec.runs import to_json
-from hushrec.tasks import Task, ranking_task, rating_task
+from hushrec.protocols.gradient import DeviceProtocol, Isgld, Plain, Sdcf
+from hushrec.simulation.results import to_json
+from hushrec.simulation.tasks import Task, ranking_task, rating_task
 
 DEFAULT_EPSILON = 4.0
 

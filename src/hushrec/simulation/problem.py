@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.errors import ParameterError
 from hushrec.messages import Terms
 from hushrec.models import Model
-from hushrec.protocols import DeviceProtocol, Sdcf
-from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
+from hushrec.protocols.gradient import DeviceProtocol, Sdcf
+from hushrec.randomness import Purpose, SeededRandomness
 
 DECAY = 0.6  # γ of [SDCF], section 4.1
 

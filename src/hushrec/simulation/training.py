@@ -11,7 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.checkpoints import (
+from hushrec.arrays import FloatArray
+from hushrec.data.ratings import Ratings
+from hushrec.data.sources import load as load_ratings
+from hushrec.data.splits import cold_counts
+from hushrec.engines import Engine, Remark, diverged, make_engine, play_round
+from hushrec.errors import Diverged, HushrecError, LocalProtocolError, ParameterError, RunError
+from hushrec.files import check_free, reserved
+from hushrec.models.fm import FactorizationMachine
+from hushrec.simulation.checkpoints import (
     Arrays,
     Checkpoint,
     checkpoint_files,
@@ -20,19 +28,11 @@ from hushrec.checkpoints import (
     remove_checkpoints,
     save_checkpoint,
 )
-from hushrec.data.ratings import Ratings
-from hushrec.data.sources import load as load_ratings
-from hushrec.data.splits import cold_counts
-from hushrec.engines import Engine, Remark, diverged, make_engine, play_round
-from hushrec.errors import Diverged, HushrecError, LocalProtocolError, ParameterError, RunError
-from hushrec.files import check_free, reserved
-from hushrec.models.fm import FactorizationMachine
-from hushrec.problem import Problem, make_problem
-from hushrec.randomness import FloatArray
-from hushrec.runs import Result, save
-from hushrec.settings import PROTOCOLS_OF, Settings
+from hushrec.simulation.problem import Problem, make_problem
+from hushrec.simulation.results import Result, save
+from hushrec.simulation.settings import PROTOCOLS_OF, Settings
+from hushrec.simulation.tasks import Task
 from hushrec.statement import budget_statement
-from hushrec.tasks import Task
 
 Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test RMSE or AUC so far
 

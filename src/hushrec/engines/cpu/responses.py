@@ -11,9 +11,9 @@ import math
 import numpy as np
 from numba import njit
 
-from hushrec.engines.llvm import count_ones, lowest_bit, wide_vectors
-from hushrec.engines.normal import open_uniform
-from hushrec.engines.philox import draw_block, fill_words
+from hushrec.engines.cpu.llvm import count_ones, lowest_bit, wide_vectors
+from hushrec.engines.cpu.normal import open_uniform
+from hushrec.engines.cpu.philox import draw_block, fill_words
 
 BITS = 53  # of a uniform number, as in NumPy
 SPARSE = 0.02  # probabilities below it are drawn by gaps

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from hushrec.engines.llvm import wide_vectors
-from hushrec.engines.normal import fill_fakes, fill_normal
-from hushrec.engines.philox import Stream, fill_words
-from hushrec.engines.responses import SPARSE, TOGETHER, list_items, respond, scratch_words, select_sparse
+from hushrec.engines.cpu.llvm import wide_vectors
+from hushrec.engines.cpu.normal import fill_fakes, fill_normal
+from hushrec.engines.cpu.philox import Stream, fill_words
+from hushrec.engines.cpu.responses import SPARSE, TOGETHER, list_items, respond, scratch_words, select_sparse
 
 REORDER = {"reassoc", "contract", "nsz"}  # what a sum may do to become a vector sum; NaN stays NaN
 Rows = npt.NDArray[np.floating]

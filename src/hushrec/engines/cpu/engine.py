@@ -17,10 +17,12 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.engines import Remark, State, cpu_kernels, cpu_pairs
-from hushrec.engines.compilation import Announcement
-from hushrec.engines.cpu_kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
-from hushrec.engines.cpu_layout import (
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.engines import Remark, State
+from hushrec.engines.cpu import kernels, pairs
+from hushrec.engines.cpu.compilation import Announcement
+from hushrec.engines.cpu.kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
+from hushrec.engines.cpu.layout import (
     block_borders,
     even_borders,
     given_draws,
@@ -28,17 +30,17 @@ from hushrec.engines.cpu_layout import (
     selection_probabilities,
     thresholds,
 )
-from hushrec.engines.cpu_pairs import Pairing
+from hushrec.engines.cpu.pairs import Pairing
+from hushrec.engines.cpu.philox import Stream, make_stream
+from hushrec.engines.cpu.responses import fill_permanent
 from hushrec.engines.limits import check_finite, check_gradients, check_item_vectors
-from hushrec.engines.philox import Stream, make_stream
-from hushrec.engines.responses import fill_permanent
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import GradientReport
 from hushrec.models.fm import FactorizationMachine
-from hushrec.problem import Problem
-from hushrec.protocols import Draws
-from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
+from hushrec.protocols.gradient import Draws
+from hushrec.randomness import Purpose, SeededRandomness
+from hushrec.simulation.problem import Problem
 
 REGISTER_BYTES = 64
 
@@ -184,9 +186,9 @@ class CpuEngine:
         """Everybody's answer into the sums of the blocks; what became of the users, and the largest |e| ‖u‖ sent."""
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
         common: tuple[Any, ...] = (self._profiles, self._choices, given, streams, step, vectors, outcome)
-        kernel: Any = cpu_kernels.answer_block
+        kernel: Any = kernels.answer_block
         if self.problem.model.one_class:
-            common, kernel = (*common[:3], pairing, *common[3:]), cpu_pairs.answer_block
+            common, kernel = (*common[:3], pairing, *common[3:]), pairs.answer_block
 
         def answer(block: int, first: int, stop: int) -> float:
             return float(kernel(first, stop, *common, self._sums[block], self._counts[block]))
@@ -205,7 +207,7 @@ class CpuEngine:
         common = (self._sums, self._counts, step, streams.item_noise, known.noise, known.counts, items, moved)
 
         def move(_: int, first: int, stop: int) -> int:
-            return int(cpu_kernels.move_items(first, stop, *common))
+            return int(kernels.move_items(first, stop, *common))
 
         return moved, sum(self._in_threads(move, even_borders(len(moved))))
 
@@ -217,7 +219,7 @@ class CpuEngine:
         total = self._sums.sum(axis=0, dtype=np.float64)  # Σ e (w, u², u³, 1)
         data = step.size * step.data_weight * np.concatenate([total[:, width : width + 1], total[:, 1:width]], axis=1)
         unknown = counts - known.counts if len(known.counts) else counts
-        noise = cpu_kernels.item_normals(streams.item_noise, problem.n_items, width)
+        noise = kernels.item_normals(streams.item_noise, problem.n_items, width)
         noise *= np.sqrt(step.size * unknown)[:, None]
         if len(known.counts):
             noise += known.noise[:, :width]
@@ -375,9 +377,9 @@ class CpuEngine:
         rated, values = self._profiles.items[begin:end], self._profiles.values[begin:end]
         own = (vectors.users[user], vectors.items)
         if self.problem.model.one_class:
-            found = cpu_pairs.answer_one(user, begin, rated, self._choices, given, pairing, streams, *own)
+            found = pairs.answer_one(user, begin, rated, self._choices, given, pairing, streams, *own)
         else:
-            found = cpu_kernels.answer_one(user, rated, values, self._choices, given, streams, *own)
+            found = kernels.answer_one(user, rated, values, self._choices, given, streams, *own)
         return found[0].astype(np.int64), found[1]
 
     def _gradients_of(self, user: int, items: IntArray, errors: FloatArray, step: Step) -> FloatArray:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hushrec.randomness import FloatArray, IntArray
+from hushrec.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True, eq=False)

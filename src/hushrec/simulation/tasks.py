@@ -6,13 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.splits import Split, leave_one_out, random_split, validation_split
 from hushrec.errors import DataError, ParameterError
 from hushrec.evaluate import ranking_metrics, rating_metrics
 from hushrec.models import Model
 from hushrec.models.baselines import rating_baselines
-from hushrec.randomness import FloatArray, IntArray
 
 PREDICTED_AT_ONCE = 4096  # pairs whose vectors fit into the cache: four times as fast as all of ML-1M's at once
 

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError, RunError
 from hushrec.files import check_free, replacing
 from hushrec.models import Model, make_model
-from hushrec.randomness import FloatArray, IntArray
 
 FORMAT = 1
 

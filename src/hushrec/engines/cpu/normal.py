@@ -8,9 +8,9 @@ import math
 import numpy as np
 from numba import njit
 
-from hushrec.engines.llvm import wide_vectors
-from hushrec.engines.philox import draw_block, fill_words
-from hushrec.randomness import FloatArray
+from hushrec.arrays import FloatArray
+from hushrec.engines.cpu.llvm import wide_vectors
+from hushrec.engines.cpu.philox import draw_block, fill_words
 
 FUSED = {"contract"}  # a product may be added without rounding it first
 

@@ -1,7 +1,7 @@
-"""One round of pairwise ranking for all users at once, in Numba: `cpu_kernels` with pairs in place of ratings.
+"""One round of pairwise ranking for all users at once, in Numba: `kernels` with pairs in place of ratings.
 
 A user's unrated items are listed once a round, so that a partner costs one random word. Sums, noise and the order of
-blocks are those of `cpu_kernels`.
+blocks are those of `kernels`.
 """
 
 import math
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from hushrec.engines.cpu_kernels import (
+from hushrec.engines.cpu.kernels import (
     REORDER,
     add_reports,
     copy_into,
@@ -21,8 +21,8 @@ from hushrec.engines.cpu_kernels import (
     squared_norm,
     update_user,
 )
-from hushrec.engines.normal import open_uniform
-from hushrec.engines.philox import Stream, fill_words
+from hushrec.engines.cpu.normal import open_uniform
+from hushrec.engines.cpu.philox import Stream, fill_words
 
 PARTNER = np.uint8(2)  # an unrated item that this round's own pairs hold already
 
@@ -169,7 +169,7 @@ def answer_pairs(  # type: ignore[no-untyped-def]
 def answer_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, pairing, streams, step, vectors, outcome, sums, counts
 ):
-    """Every user of one block answers, as in `cpu_kernels.answer_block`; who has no pairs takes no part."""
+    """Every user of one block answers, as in `kernels.answer_block`; who has no pairs takes no part."""
     n_items, width = vectors.items.shape
     most_rated = 0
     for user in range(first_user, stop_user):

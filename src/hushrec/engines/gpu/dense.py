@@ -1,4 +1,4 @@
-"""The sums of one round over *all* (user, item) cells at once, in plain PyTorch: the oracle of `engines.fused`.
+"""The sums of one round over *all* (user, item) cells at once, in plain PyTorch: the oracle of `engines.gpu.fused`.
 
 Shapes: g runs that share their training values, n users, m items, k factors. `values` `(n, m)` holds the training
 rating of each cell, NaN where there is none. Work and memory grow with n m, not with the number of ratings, which

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from hushrec.engines.llvm import wide_vectors
+from hushrec.engines.cpu.llvm import wide_vectors
 from hushrec.errors import ParameterError
 
 Words = npt.NDArray[np.uint64]

@@ -2,11 +2,12 @@
 
 import numpy as np
 
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.errors import ParameterError
-from hushrec.problem import Problem
-from hushrec.protocols import DeviceProtocol, Isgld, Sdcf
-from hushrec.randomness import FloatArray, IntArray, Purpose, SeededRandomness
+from hushrec.protocols.gradient import DeviceProtocol, Isgld, Sdcf
+from hushrec.randomness import Purpose, SeededRandomness
+from hushrec.simulation.problem import Problem
 
 RESERVE = 0.8  # share of the free memory that a batch may plan with
 

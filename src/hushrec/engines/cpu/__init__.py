@@ -1,0 +1,1 @@
+"""Engine `cpu`: all devices at once on the processor's cores, in Numba."""

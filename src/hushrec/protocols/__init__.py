@@ -1,0 +1,1 @@
+"""What devices send: one folder per family of protocols."""

@@ -1,0 +1,1 @@
+"""What runs all devices on one machine: problem, tasks, settings, training, checkpoints and results."""
