@@ -4,12 +4,12 @@ import json
 import stat
 import sys
 
-import hushrec.training
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 import hushrec
+import hushrec.simulation.training
 from hushrec.cli import app, main
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.sources import load as load_ratings
@@ -257,6 +257,6 @@ def test_ctrl_c_is_exit_code_130(monkeypatch, capsys):
     def interrupted(*arguments: object, **settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(hushrec.training, "train", interrupted)
+    monkeypatch.setattr(hushrec.simulation.training, "train", interrupted)
     assert run_main(monkeypatch, *TRAIN) == 130
     assert "Traceback" not in capsys.readouterr().err
