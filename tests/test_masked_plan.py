@@ -1,0 +1,53 @@
+"""A plan of the masked protocol: shapes, clips and shares of the budget."""
+
+import pytest
+
+from hushrec.errors import ParameterError
+from hushrec.protocols.masked.plan import Block, Plan, Round, make_plan
+
+COUNTS = Block("counts", (3,), 8.0, 0.25)
+BIAS = Block("bias", (3, 1), 5.0, 0.75)
+
+
+def test_sizes_add_up() -> None:
+    """A round is as long as its blocks together."""
+    assert Round((COUNTS, BIAS)).size == 6
+    assert [block.name for block in Plan((Round((COUNTS,)), Round((BIAS,)))).blocks] == ["counts", "bias"]
+
+
+def test_shares_of_a_plan_add_up_to_one() -> None:
+    """`make_plan` scales them, and a plan refuses anything else."""
+    plan = make_plan(
+        [[Block("counts", (3,), 8.0, 0.5)], [Block("bias", (3, 1), 5.0, 0.9), Block("last", (2,), 1, 0.6)]]
+    )
+    assert [block.share for block in plan.blocks] == pytest.approx([0.25, 0.45, 0.3])
+    with pytest.raises(ParameterError, match="shares"):
+        Plan((Round((COUNTS,)),))
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("shape", ((), 1.0, 0.5)), ("shape", ((0, 2), 1.0, 0.5)), ("clip", ((1,), float("inf"), 0.5)),
+     ("clip", ((1,), 0.0, 0.5)), ("share", ((1,), 1.0, 0.0)), ("share", ((1,), 1.0, 1.5))],
+)  # fmt: skip
+def test_a_block_refuses_what_has_no_noise(name: str, values: tuple[tuple[int, ...], float, float]) -> None:
+    """Shapes, clips and shares must be positive, and clips finite."""
+    with pytest.raises(ParameterError, match=name):
+        Block("counts", *values)
+
+
+def test_a_round_refuses_two_blocks_of_one_name() -> None:
+    """A block is found by its name."""
+    with pytest.raises(ParameterError, match="name"):
+        Round((COUNTS, COUNTS))
+    with pytest.raises(ParameterError, match="block"):
+        Round(())
+
+
+def test_a_plan_prints_as_a_table() -> None:
+    """One line per block under a heading."""
+    lines = str(Plan((Round((COUNTS,)), Round((BIAS,))))).splitlines()
+    assert [line.split() for line in lines[1:]] == [
+        ["1", "counts", "3", "8", "25.0%"],
+        ["2", "bias", "3", "×", "1", "5", "75.0%"],
+    ]
