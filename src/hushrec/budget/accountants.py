@@ -4,12 +4,10 @@ An accountant refuses what it cannot price. None of them knows a mechanism.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy.special import log_ndtr
-
-from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent
+from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, TableSent
+from hushrec.budget.gaussian import block_mu_squared, block_rho, epsilon_at_distance, epsilon_of_mu, zcdp_epsilon
 from hushrec.errors import ParameterError, UnknownEvent
 
 
@@ -124,40 +122,55 @@ class RatingAccountant:
         return RatingAccountant(self.perturbations, self.total)
 
 
-def gaussian_epsilon(rho: float, delta: float) -> float:
-    """The smallest epsilon for which a Gaussian mechanism of zero-concentrated loss rho is (epsilon, delta)-private.
+@dataclass(slots=True, repr=False)
+class TableAccountant:
+    """Prices masked tables. Unit: one person's whole profile against a device that sends zeros, over all tables.
 
-    Theorem 8 of [Balle2018], with μ = sensitivity/deviation = √(2 rho)::
-
-        delta(epsilon) = Φ(μ/2 − epsilon/μ) − exp(epsilon) Φ(−μ/2 − epsilon/μ)
-
-    Bisected in log space below rho + 2√(rho ln(1/delta)), which always suffices; the upper end is returned.
+    Costs are Σ μ², exact for Gaussian mechanisms also when a table depends on earlier sums; `rho` is the
+    zero-concentrated loss of the same tables and `distance` what separates their noise from its Gaussian stand-in.
     """
+
+    tables: int = 0
+    mu_squared: float = 0.0
+    rho: float = 0.0
+    distance: float = 0.0
+
+    def compose(self, event: Event) -> None:
+        if type(event) is not TableSent:
+            raise _cannot_price(self, event)
+        self.tables += 1
+        for block in event.blocks:
+            self.mu_squared += block_mu_squared(block.norm_squared, block.share_variance, block.honest)
+            self.rho += block_rho(block.norm_squared, block.share_variance, block.honest)
+            self.distance += block.distance
+
+    def spent(self) -> float:
+        return self.mu_squared
+
+    def epsilon(self, delta: float) -> float:
+        """The profile against zeros: what the tables sent so far cost at `delta`."""
+        return self._epsilon(math.sqrt(self.mu_squared), delta)
+
+    def replaced_epsilon(self, delta: float) -> float:
+        """One profile replaced by another, or one rating added, removed or changed: the norm moves by up to 2Δ."""
+        return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
+
+    def zcdp_epsilon(self, delta: float) -> float:
+        """The profile against zeros by zero-concentrated privacy alone: larger, from published theorems only."""
+        return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
+
+    def _epsilon(self, mu: float, delta: float) -> float:
+        return epsilon_at_distance(lambda kept: epsilon_of_mu(mu, kept), delta, self.distance)
+
+    def copy(self) -> "TableAccountant":
+        return TableAccountant(self.tables, self.mu_squared, self.rho, self.distance)
+
+
+def gaussian_epsilon(rho: float, delta: float) -> float:
+    """Return the smallest epsilon for which a Gaussian mechanism of zero-concentrated loss rho = μ²/2 is private."""
     if not (0 <= rho < math.inf and 0 < delta < 1):
         raise ParameterError(f"rho must be finite and not negative and delta in (0, 1), got delta {delta}.")
-    if rho == 0 or _gaussian_log_delta(rho, 0.0) <= math.log(delta):
-        return 0.0
-    upper = rho + 2 * math.sqrt(rho * -math.log(delta))
-    return bisect_upper(lambda epsilon: _gaussian_log_delta(rho, epsilon) <= math.log(delta), 0.0, upper)
-
-
-def _gaussian_log_delta(rho: float, epsilon: float) -> float:
-    mu = math.sqrt(2 * rho)
-    first = float(log_ndtr(mu / 2 - epsilon / mu))
-    second = float(epsilon + log_ndtr(-mu / 2 - epsilon / mu))
-    return first + math.log(-math.expm1(min(second - first, -1e-300)))
-
-
-def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """The upper end of a bracket around the point from which on `holds` is true. It must hold at `upper`."""
-    while True:
-        middle = (lower + upper) / 2
-        if not lower < middle < upper:
-            return upper
-        if holds(middle):
-            upper = middle
-        else:
-            lower = middle
+    return epsilon_of_mu(math.sqrt(2 * rho), delta)
 
 
 def _cannot_price(accountant: object, event: object) -> UnknownEvent:

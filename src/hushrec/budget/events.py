@@ -62,7 +62,33 @@ class RatingsPerturbed:
         _require_positive("epsilon", self.epsilon)
 
 
-Event = PermanentDraw | SelectionSent | GradientsSent | RatingsPerturbed
+@dataclass(frozen=True, slots=True)
+class BlockSent:
+    """One block of a masked table: integers of squared norm at most `norm_squared`, in squared grid units.
+
+    The sum that is revealed carries the noise of at least `honest` devices, a discrete Gaussian of variance
+    `share_variance` each; `distance` is the statistical distance of that noise from the law that is priced. A person's
+    own budget shows in `norm_squared`.
+    """
+
+    norm_squared: int = field(repr=False)
+    share_variance: int
+    honest: int
+    distance: float
+
+    def __post_init__(self) -> None:
+        if not (self.norm_squared >= 0 and self.share_variance >= 0 and self.honest >= 1 and self.distance >= 0):
+            raise ParameterError("norm_squared, share_variance and distance must not be negative, honest at least 1.")
+
+
+@dataclass(frozen=True, slots=True)
+class TableSent:
+    """A masked table of these blocks was sent: one attempt of one round."""
+
+    blocks: tuple[BlockSent, ...]
+
+
+Event = PermanentDraw | SelectionSent | GradientsSent | RatingsPerturbed | TableSent
 
 
 def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
