@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -143,18 +144,20 @@ def test_a_limit_is_never_lowered() -> None:
         used_ledger().raise_limit(7.0)
 
 
+epsilons = st.one_of(st.floats(1e-3, 50), st.integers(1, 50), st.integers(1, 50).map(np.int64))
+counts = st.one_of(st.integers(1, 500), st.integers(1, 500).map(np.int64))
 events = st.one_of(
-    st.builds(PermanentDraw, st.floats(1e-3, 50), st.integers(1, 2000), st.booleans()),
-    st.builds(SelectionSent, st.floats(1e-3, 50)),
-    st.builds(GradientsSent, st.integers(0, 500), st.floats(0, 1e8)),
-    st.builds(RatingsPerturbed, st.floats(1e-3, 50)),
+    st.builds(PermanentDraw, epsilons, counts, st.booleans()),
+    st.builds(SelectionSent, epsilons),
+    st.builds(GradientsSent, counts, st.one_of(st.floats(0, 1e8), st.integers(0, 10**8), st.just(np.float32(1.5)))),
+    st.builds(RatingsPerturbed, epsilons),
 )
 
 
 @given(st.lists(st.lists(events, max_size=4), max_size=12))
 def test_a_record_brings_the_same_ledger_back(charges: list[list[Any]]) -> None:
-    """Any history survives JSON, keeps its limit, and spends no more than it committed."""
-    ledger = Ledger(max_selection_epsilon=120.0, max_value_rho=1e9)
+    """Any history survives JSON, keeps its limit, and spends no more than it committed; 4 and 4.0 are the same."""
+    ledger = Ledger(max_selection_epsilon=120, max_value_rho=10**9)
     for charge in charges:
         before = ledger.to_record()
         try:
@@ -167,6 +170,15 @@ def test_a_record_brings_the_same_ledger_back(charges: list[list[Any]]) -> None:
     assert statement == ledger.statement()
     assert statement["spent"] <= statement["committed"] * (1 + 1e-12)
     assert statement["committed"] <= 120.0 * (1 + 1e-12)
+
+
+def test_whole_numbers_in_a_record_are_totals_too() -> None:
+    """Earlier versions wrote 8 where an epsilon was given as a whole number; that ledger is sound, and reads back."""
+    ledger = used_ledger()
+    record = ledger.to_record()
+    whole = {name: int(value) if value == int(value) else value for name, value in record["selection"].items()}
+    assert any(type(whole[name]) is not type(value) for name, value in record["selection"].items())
+    assert Ledger.from_record({**record, "max_selection_epsilon": 8, "selection": whole}).to_record() == record
 
 
 def damaged(*path: str, value: Any) -> Any:
@@ -204,6 +216,9 @@ def damaged(*path: str, value: Any) -> Any:
         damaged("selection", "epoch_epsilon", value=0.0),
         damaged("value", "rho", value=-1.0),
         damaged("rating", "total", value=None),
+        damaged("rating", "total", value=True),
+        damaged("rating", "total", value=10**400),
+        damaged("rating", value=[1]),
     ],
 )
 def test_a_damaged_record_is_refused(record: Any) -> None:

@@ -5,6 +5,7 @@ Events stay on the device. Their reprs leave out everything that depends on the 
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +26,11 @@ class PermanentDraw:
     capped: bool
 
     def __post_init__(self) -> None:
-        _require_positive("epsilon", self.epsilon)
+        _set_positive(self, "epsilon")
         if not self.n_protected >= 1:
             raise ParameterError("n_protected must be at least 1. A client without ratings draws no bits.")
+        object.__setattr__(self, "n_protected", int(self.n_protected))
+        object.__setattr__(self, "capped", bool(self.capped))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,7 @@ class SelectionSent:
     epsilon: float
 
     def __post_init__(self) -> None:
-        _require_positive("epsilon", self.epsilon)
+        _set_positive(self, "epsilon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class GradientsSent:
     def __post_init__(self) -> None:
         if not (self.n_gradients >= 0 and 0 <= self.rho < math.inf):
             raise ParameterError("n_gradients and rho must be finite and not negative.")
+        object.__setattr__(self, "n_gradients", int(self.n_gradients))
+        object.__setattr__(self, "rho", float(self.rho))
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class RatingsPerturbed:
     epsilon: float
 
     def __post_init__(self) -> None:
-        _require_positive("epsilon", self.epsilon)
+        _set_positive(self, "epsilon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +107,22 @@ def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
         return float(np.sum(np.square(data_terms))) / (2 * step_size)
 
 
-def _require_positive(name: str, value: float) -> None:
+def as_number(name: str, value: Any) -> float:
+    """Return a number of any kind (int, fraction, of numpy) as a float; refuse text, flags and everything else.
+
+    Totals are stored and read back by their type, so every number becomes a float where it enters. The sentence
+    names the type alone: the value may be private.
+    """
+    try:
+        if isinstance(value, str | bytes | bytearray | bool | np.bool_):
+            raise TypeError
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"{name} must be a number, got a {type(value).__name__}.") from None
+
+
+def _set_positive(event: object, name: str) -> None:
+    value = as_number(name, getattr(event, name))
     if not 0 < value < math.inf:
         raise ParameterError(f"{name} must be positive and finite, got {value}.")
+    object.__setattr__(event, name, value)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hushrec.budget.accountants import RatingAccountant, SelectionAccountant, ValueAccountant
-from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent
+from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, as_number
 from hushrec.errors import BudgetExceeded, LedgerError, ParameterError, UnknownEvent
 
 RECORD_VERSION = 1
@@ -34,13 +34,11 @@ class Ledger:
         max_value_rho: float | None = None,
         max_rating_epsilon: float | None = None,
     ) -> None:
-        _require_limit("max_selection_epsilon", max_selection_epsilon)
-        for name, limit in (("max_value_rho", max_value_rho), ("max_rating_epsilon", max_rating_epsilon)):
-            if limit is not None:
-                _require_limit(name, limit)
-        self.max_selection_epsilon = max_selection_epsilon
-        self.max_value_rho = max_value_rho
-        self.max_rating_epsilon = max_rating_epsilon
+        self.max_selection_epsilon = _limit("max_selection_epsilon", max_selection_epsilon)
+        self.max_value_rho = None if max_value_rho is None else _limit("max_value_rho", max_value_rho)
+        self.max_rating_epsilon = (
+            None if max_rating_epsilon is None else _limit("max_rating_epsilon", max_rating_epsilon)
+        )
         self._selection = SelectionAccountant()
         self._value = ValueAccountant()
         self._rating = RatingAccountant()
@@ -77,7 +75,7 @@ class Ledger:
 
     def raise_limit(self, max_selection_epsilon: float) -> None:
         """The person allows more: needed before every further draw of permanent bits. It never goes down."""
-        _require_limit("max_selection_epsilon", max_selection_epsilon)
+        max_selection_epsilon = _limit("max_selection_epsilon", max_selection_epsilon)
         if max_selection_epsilon < self.max_selection_epsilon:
             raise ParameterError(
                 f"max_selection_epsilon can only be raised: it is {self.max_selection_epsilon:g}, "
@@ -134,11 +132,11 @@ class Ledger:
                 max_value_rho=record["max_value_rho"],
                 max_rating_epsilon=record["max_rating_epsilon"],
             )
-            ledger._selection = SelectionAccountant(**record["selection"])
-            ledger._value = ValueAccountant(**record["value"])
-            ledger._rating = RatingAccountant(**record["rating"])
+            ledger._selection = SelectionAccountant(**_totals(SelectionAccountant, record["selection"]))
+            ledger._value = ValueAccountant(**_totals(ValueAccountant, record["value"]))
+            ledger._rating = RatingAccountant(**_totals(RatingAccountant, record["rating"]))
             sound = ledger.to_record() == record and ledger._is_sound()
-        except (KeyError, TypeError, ParameterError):
+        except (AttributeError, KeyError, TypeError, OverflowError, ParameterError):
             sound = False
         if not sound:
             raise LedgerError("the ledger record is damaged. Restore it from a backup, or pay for new bits.")
@@ -161,9 +159,17 @@ class Ledger:
         )
 
 
-def _require_limit(name: str, limit: float) -> None:
+def _totals(accountant: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return stored totals with whole numbers as floats where floats belong: 8 and 8.0 are the same total."""
+    floats = {total.name for total in dataclasses.fields(accountant) if total.type is float}
+    return {name: float(value) if name in floats and type(value) is int else value for name, value in stored.items()}
+
+
+def _limit(name: str, value: float) -> float:
+    limit = as_number(name, value)
     if not 0 <= limit < math.inf:
         raise ParameterError(f"{name} must be finite and not negative, got {limit}.")
+    return limit
 
 
 def _check(unit: str, before: float, after: float, limit: float | None, what: str) -> None:

@@ -1,7 +1,7 @@
 """`hushrec device`: a person's side."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -39,11 +39,15 @@ def init(
     """Make a store for ratings, with the budgets that this person allows."""
     from hushrec import Device
 
-    budgets: dict[str, Any] = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho}
-    if epsilon_p is not None:
-        budgets["epsilon_p"] = epsilon_p
     values = _first_ratings(ratings or [])
-    with Device.create(store, scale=_scale(scale), **budgets) as device:
+    with Device.create(
+        store,
+        epsilon_i=epsilon_i,
+        epsilon_p=epsilon_p,
+        epsilon_g=epsilon_g,
+        max_value_rho=max_value_rho,
+        scale=_scale(scale),
+    ) as device:
         device.add_ratings(values)
     say("the store is made; only you can read it")
 

@@ -2,29 +2,45 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from hushrec.arrays import FloatArray
+from hushrec.budget.events import as_number
+from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient import HIGHEST, LOWEST, Sdcf
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """What a person allows. `scale` is that of their ratings."""
+    """What a person allows, every number as a float. `scale` is that of their ratings."""
 
     epsilon_i: float = 4.0
-    epsilon_p: float = math.nan
+    epsilon_p: float = None  # type: ignore[assignment]  # set at once: 2 · epsilon_i unless it is given
     epsilon_g: float = 4.0
     max_value_rho: float | None = None
     scale: tuple[float, float] = (1.0, 5.0)
 
     def __post_init__(self) -> None:
-        if math.isnan(self.epsilon_p):
-            object.__setattr__(self, "epsilon_p", 2 * self.epsilon_i)
+        if self.epsilon_p is None:
+            object.__setattr__(self, "epsilon_p", 2 * as_number("epsilon_i", self.epsilon_i))
+        for name in ("epsilon_i", "epsilon_p", "epsilon_g"):
+            object.__setattr__(self, name, as_number(name, getattr(self, name)))
+        if self.max_value_rho is not None:
+            object.__setattr__(self, "max_value_rho", as_number("max_value_rho", self.max_value_rho))
+        object.__setattr__(self, "scale", _as_scale(self.scale))
         Sdcf(self.epsilon_i, self.epsilon_g, self.epsilon_p)  # checks the three
-        low, high = self.scale
-        if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise ParameterError(f"scale must be two finite numbers, low < high, got {low:g},{high:g}.")
+        if self.epsilon_g == math.inf:
+            raise ParameterError("epsilon_g must be finite, got inf.")
+        self.new_ledger()  # checks max_value_rho
+
+    def new_ledger(self) -> Ledger:
+        """Return an empty ledger that allows one draw of permanent bits."""
+        return Ledger(max_selection_epsilon=self.epsilon_p, max_value_rho=self.max_value_rho)
+
+    def with_selection(self, epsilon_i: float) -> "Budgets":
+        """Return the same with another selection budget, and its usual epsilon_p."""
+        return Budgets(epsilon_i, epsilon_g=self.epsilon_g, max_value_rho=self.max_value_rho, scale=self.scale)
 
     def to_unit(self, value: float) -> float:
         low, high = self.scale
@@ -33,3 +49,13 @@ class Budgets:
     def from_unit(self, values: FloatArray) -> FloatArray:
         low, high = self.scale
         return low + (values - LOWEST) / (HIGHEST - LOWEST) * (high - low)
+
+
+def _as_scale(scale: Any) -> tuple[float, float]:
+    try:
+        low, high = (as_number("scale", end) for end in scale)
+    except (TypeError, ValueError):
+        raise ParameterError("scale must be two numbers, low and high, as in (1, 5).") from None
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise ParameterError(f"scale must be two finite numbers, low < high, got {low:g},{high:g}.")
+    return low, high

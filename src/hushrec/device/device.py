@@ -7,6 +7,7 @@ from typing import Any, Self
 import httpx
 
 from hushrec.arrays import FloatArray
+from hushrec.budget.events import as_number
 from hushrec.device.budgets import Budgets
 from hushrec.device.session import Session
 from hushrec.device.store import Store, default_folder, erase
@@ -86,10 +87,11 @@ class Device:
     def add_ratings(self, values: dict[str, float]) -> None:
         """Stores ratings. They train this person's vector from the next round on, and stay here."""
         low, high = self._session.budgets.scale
-        if not all(low <= value <= high for value in values.values()):
+        ratings = {str(item): as_number("a rating", value) for item, value in values.items()}
+        if not all(low <= value <= high for value in ratings.values()):
             raise ParameterError(f"ratings must be numbers from {low:g} to {high:g}, the scale of this store.")
         with self._store.change():
-            self._store.put_ratings({str(item): float(value) for item, value in values.items()})
+            self._store.put_ratings(ratings)
         self._session.forget_client()
 
     def remove_rating(self, item: str) -> None:

@@ -67,8 +67,7 @@ class Session:
         self._load()
 
     def _load(self) -> None:
-        kept = msgspec.json.decode(self._required("budgets"))
-        self.budgets = Budgets(**{**kept, "scale": tuple(kept["scale"])})
+        self.budgets = Budgets(**msgspec.json.decode(self._required("budgets")))
         offer = self.store.get("offer")
         self.offer: Offer | None = None if offer is None else wire.decode_offer(offer)
         key = self.store.get("key")
@@ -85,10 +84,9 @@ class Session:
     @staticmethod
     def start(store: Store, budgets: Budgets) -> None:
         """Fills a new store: budgets, and a ledger that allows one draw of permanent bits."""
-        ledger = Ledger(max_selection_epsilon=budgets.epsilon_p, max_value_rho=budgets.max_value_rho)
         with store.change():
             store.put_json("budgets", budgets)
-            store.put_json("ledger", ledger.to_record())
+            store.put_json("ledger", budgets.new_ledger().to_record())
 
     @property
     def is_enrolled(self) -> bool:

@@ -6,10 +6,8 @@ a header that no foreign page may set; the host name, which defeats a name that 
 
 import contextlib
 import hmac
-import math
 import threading
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import FastAPI, HTTPException, Query, Request
@@ -138,9 +136,8 @@ class Page:
         return {"levels": found, "accuracy": accuracy, "can": KNOWLEDGE[session.offer.protocol].can}
 
     def set_level(self, epsilon_i: float) -> None:
-        old = self.device._session.budgets
-        new = replace(old, epsilon_i=level_of(epsilon_i).epsilon_i, epsilon_p=math.nan)  # nan: the usual 2 epsilon_i
-        self.device._session.change_budgets(new)
+        session = self.device._session
+        session.change_budgets(session.budgets.with_selection(level_of(epsilon_i).epsilon_i))
         self._changes += 1
 
     def sent(self) -> dict[str, Any]:

@@ -1,0 +1,64 @@
+"""A server reduced to its replies: drives a device's jobs without a socket, for tests that need many devices."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from hushrec import wire
+from hushrec.device.calls import Call, Job, Reply
+from hushrec.messages import ItemVectors, Offer
+from hushrec.service.settings import TermsSettings
+from hushrec.service.setup import make_offer
+
+N_ITEMS = 30
+
+
+def make_small_offer(n_items: int = N_ITEMS, **terms: Any) -> Offer:
+    """An offer of few items, factors and rounds."""
+    return make_offer(TermsSettings(**{"factors": 3, "rounds": 6, "expected_devices": 20} | terms), n_items)
+
+
+class OfflineServer:
+    """Answers every call as a server does whose rounds are always open, and remembers what it was asked."""
+
+    def __init__(self, offer: Offer | None = None) -> None:
+        self.offer = make_small_offer() if offer is None else offer
+        rng, shape = np.random.default_rng(0), (self.offer.terms.n_items, self.offer.terms.n_factors)
+        self.item_vectors = 1 + rng.random(shape) / math.sqrt(shape[1])
+        self.asked: list[str] = []
+
+    def run(self, job: Job) -> Any:
+        """Drive a job to its end and return what it returns."""
+        try:
+            call = next(job)
+            while True:
+                call = job.send(self.reply(call))
+        except StopIteration as end:
+            return end.value
+
+    def reply(self, call: Call) -> Reply:
+        """Answer one request."""
+        method, (path, _, query) = call.request.method, call.request.target.partition("?")
+        self.asked.append(f"{method} {path}")
+        numbers = dict(part.split("=") for part in query.split("&") if part)
+        if path == "/v1/run":
+            return Reply(200, wire.encode_offer(self.offer))
+        if path == "/v1/devices":
+            return Reply(201, wire.encode_offer(self.offer))
+        if path == "/v1/items":
+            return Reply(200, wire.encode_catalogue(self._catalogue(int(numbers["first"]))))
+        if path == "/v1/vectors":
+            return Reply(200, self._announcement(1))
+        if path == "/v1/round":
+            return Reply(200, self._announcement(int(numbers["after"]) + 1), answered=int(numbers["after"]))
+        assert path.endswith("/answer"), path
+        return Reply(200, wire.encode_receipt(wire.Receipt(call.request.round_number, repeated=False)))
+
+    def _catalogue(self, first: int) -> wire.Catalogue:
+        ids = [f"item-{n}" for n in range(first, self.offer.terms.n_items)]
+        return wire.Catalogue(first, ids, [name.title() for name in ids])
+
+    def _announcement(self, round_number: int) -> bytes:
+        vectors = ItemVectors(self.offer.terms, round_number, self.item_vectors)
+        return wire.encode_announcement(wire.Announcement(self.offer, vectors))
