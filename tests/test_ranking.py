@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,4 +137,10 @@ def test_a_ranking_run_has_its_metrics_baselines_and_budget(tmp_path):
     assert record["data"]["scale"] is None
     assert any("opposite directions" in what for what in record["budget"]["not_covered"])
     assert not any("epsilon_g" in what for what in record["budget"]["not_covered"])
-    assert len(result.recommend("3", 2)) == 2
+    first, second = result.recommend("3", 2)
+    assert first.score >= second.score
+    assert first.predicted is None
+    shown = run("recommend", tmp_path / "run", "--user", "3", "-n", "2").out
+    assert "score" in shown
+    assert "predicted" not in shown
+    assert f"{first.score:.2f}" in shown

@@ -1,5 +1,6 @@
 """`hushrec.train`, results, run folders, and the two commands on top of them."""
 
+import dataclasses
 import json
 import stat
 import sys
@@ -99,7 +100,8 @@ def test_a_scale_is_mapped_there_and_back(ratings):
     result = hushrec.train(wide, compare=False, **QUICK)
     assert result.metrics["rmse"] == pytest.approx(25 * narrow.metrics["rmse"])
     best, same = result.recommend("7", 1)[0], narrow.recommend("7", 1)[0]
-    assert best.predicted == pytest.approx(25 * (same.predicted - 1))
+    assert best.score == pytest.approx(25 * (same.score - 1))
+    assert 0 <= best.predicted <= 100
 
 
 @pytest.mark.parametrize(
@@ -146,9 +148,21 @@ def test_recommendations_are_unrated_and_sorted(result):
     best = result.recommend(7, 1000)
     assert not rated & {entry.item for entry in best}
     assert len(best) == 80 - len(rated)
-    predicted = [entry.predicted for entry in best]
-    assert predicted == sorted(predicted, reverse=True)
+    scores = [entry.score for entry in best]
+    assert scores == sorted(scores, reverse=True)
     assert best[0].title
+
+
+def test_a_prediction_is_shown_within_the_scale_and_ranked_as_it_is(result):
+    """A model that overshoots recommends 8.2 as 5, in the order of its raw scores."""
+    row = result.user_ids.index("7")
+    vectors = result.user_vectors.copy()
+    vectors[row] *= 4
+    best = dataclasses.replace(result, user_vectors=vectors).recommend("7", 1000)
+    scores = [entry.score for entry in best]
+    assert scores == sorted(scores, reverse=True)
+    assert scores[0] > scores[1] > 5
+    assert [entry.predicted for entry in best] == [min(5, max(1, score)) for score in scores]
 
 
 def test_a_stranger_or_no_item_is_refused(result):

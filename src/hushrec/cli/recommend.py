@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from hushrec.cli.app import JsonFlag, app, harmless, print_json
+from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
 
 
 @app.command(epilog="Example: hushrec recommend runs/first --user 42 -n 5 --why")
@@ -32,9 +32,15 @@ def recommend(
         ]
         print_json({"user": user, "items": shown})
         return
-    table = Table("item", "title", "predicted", *(["like what you rated"] if why else []), box=None)
+    is_rating = all(item.predicted is not None for item in items)
+    table = Table("item", "title", "predicted" if is_rating else "score", box=None)
+    if why:
+        table.add_column("like what you rated")
     for item, found in zip(items, reasons, strict=True):
         named = ", ".join(f"{reason.title or reason.item}: {reason.rating:g}" for reason in found)
-        cells = [item.item, item.title or "", f"{item.predicted:.2f}", *([named] if why else [])]
+        number = item.score if item.predicted is None else item.predicted
+        cells = [item.item, item.title or "", f"{number:.2f}", *([named] if why else [])]
         table.add_row(*map(harmless, cells))
     Console().print(table)
+    if not is_rating:
+        say("scores of a ranking model: only their order means something")

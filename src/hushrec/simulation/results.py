@@ -23,11 +23,16 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One recommended item and its predicted rating on the file's own scale; its bare score after one-class data."""
+    """One recommended item. `score` ranks it; `predicted` is the rating to show, within the file's own scale.
+
+    A rating model's score is its prediction on that scale, and may lie outside of it. A ranking model predicts no
+    rating: only the order of its scores means something, and `predicted` is None.
+    """
 
     item: str
     title: str | None
-    predicted: float
+    predicted: float | None
+    score: float
 
 
 @dataclass(frozen=True, repr=False)  # holds a rating
@@ -61,22 +66,22 @@ class Result:
         return dict(self.record["metrics"])
 
     def recommend(self, user: str | int, n: int = 10) -> list[Recommendation]:
-        """The n unrated items with the highest predictions for one user."""
+        """Return the n unrated items with the highest scores for one user, the best first."""
         row = self._row_of(user, n)
         model = self._model()
         scores = model.predict(self.user_vectors[row], model.item_rows(self.item_vectors))
         rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
         scores[rated] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
+        return [self._recommendation(item, float(scores[item]), is_rating=not model.one_class) for item in best]
+
+    def _recommendation(self, item: int, score: float, *, is_rating: bool) -> Recommendation:
+        title = None if self.titles is None else self.titles[item]
+        if not is_rating:
+            return Recommendation(self.item_ids[item], title, None, score)
         low, high = self.record["data"]["scale"] or (1, 5)
-        return [
-            Recommendation(
-                item=self.item_ids[item],
-                title=None if self.titles is None else self.titles[item],
-                predicted=float(low + (scores[item] - 1) * (high - low) / 4),
-            )
-            for item in best
-        ]
+        score = low + (score - 1) * (high - low) / 4
+        return Recommendation(self.item_ids[item], title, min(high, max(low, score)), score)
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
         """Why this item: of what the user rated, not below their own mean, the items most like it, the likest first.
