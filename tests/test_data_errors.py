@@ -24,7 +24,8 @@ KEEP_ONE = "Pass --duplicates first, last or mean to keep one of each."
 ONCE = "expected each (user, item) pair once, but this is the pair of"
 PAIRS = "the file holds (user, item) pairs without ratings"
 IF_HEADER = "If line 1 is a header, pass --columns with the names it gives to user, item and rating."
-SCALES = "(1-5, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100)"
+SAY_SKIP = "If there are lines above the ratings, pass --skip-rows."
+SCALES = "(1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100)"
 
 REFUSED = {
     # name: (content, settings, message after the file's name)
@@ -43,7 +44,7 @@ REFUSED = {
     "no separator": (
         b"hello\nworld\n",
         {},
-        ", line 1: expected fields separated by a comma, tab, semicolon, `|` or `::`; found none.",
+        f", line 1: expected fields separated by a comma, tab, semicolon, `|` or `::`; found none. {SAY_SKIP}",
     ),
     "no rating column": (
         b"user,item,time\na,x,1\n",
@@ -125,9 +126,13 @@ REFUSED = {
     "latin-1": (
         "user,item,rating\na,x,5\nb,é,4\n".encode("latin-1"),
         {},
-        ", line 3: expected UTF-8 text, found other bytes. Save it as UTF-8.",
+        ", line 3: expected UTF-8 text, found other bytes. Pass --encoding with the file's own, as in latin-1.",
     ),
-    "utf-16": ("a,x,5\n".encode("utf-16"), {}, " is UTF-16 text; expected UTF-8. Save it as UTF-8."),
+    "utf-16": (
+        "a,x,5\n".encode("utf-16"),
+        {},
+        " is UTF-16 text; expected UTF-8. Pass --encoding utf-16, or save it as UTF-8.",
+    ),
     "a binary file": (
         bytes(range(256)),
         {},
@@ -228,7 +233,7 @@ def test_settings_that_mean_nothing_are_refused(tmp_path):
             load(path, columns=columns)
     with pytest.raises(DataError, match=r"^columns must be different names or positions for user,item, got '1,2,3'\.$"):
         load(path, columns="1,2,3", implicit=True)
-    with pytest.raises(DataError, match=r"^synthetic ratings have their own columns, scale and items: leave those"):
+    with pytest.raises(DataError, match=r"^synthetic ratings need no reading"):
         load("synthetic", scale="1,5")
 
 

@@ -274,3 +274,12 @@ def test_ctrl_c_is_exit_code_130(monkeypatch, capsys):
     monkeypatch.setattr(hushrec.simulation.training, "train", interrupted)
     assert run_main(monkeypatch, *TRAIN) == 130
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_person_who_rated_everything_brings_no_option_that_was_not_given_into_an_error() -> None:
+    """Three people, three items, all rated: whoever has an item held out takes part, and nothing is refused."""
+    users, items = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
+    values = np.array([5.0, 4, 1, 4, 5, 1, 1, 2, 5])
+    square = Ratings("square", ["a", "b", "c"], ["x", "y", "z"], users, items, values, Scale(1, 5))
+    result = hushrec.train(square, rounds=3, factors=2, compare=False)
+    assert 0 < result.record["budget"]["reports_per_client"] < 3

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -36,22 +36,6 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object, a
 DataDir = Annotated[
     Path | None, typer.Option(help="Where the named data sets lie (else $HUSHREC_DATA, then the cache).")
 ]
-
-
-# How a rating file is to be read: the same options wherever a command takes DATA.
-Data = Annotated[str, typer.Argument(help="A named data set (synthetic, ml-100k, …) or a path to a rating file.")]
-Columns = Annotated[
-    str | None, typer.Option(help="Names or positions of user,item,rating in the file.  [default: found by the header]")
-]
-Duplicates = Annotated[
-    Literal["refuse", "first", "last", "mean"],
-    typer.Option(help="What to do with a (user, item) pair that comes twice."),
-]
-ItemsFile = Annotated[Path | None, typer.Option("--items", help="A file with one item per row: id, title, attributes.")]
-ScaleOption = Annotated[
-    str | None, typer.Option("--scale", help="Smallest and largest rating, as in 1,5.  [default: guessed]")
-]
-Implicit = Annotated[bool, typer.Option("--implicit", help="The file holds (user, item) pairs; leave ratings out.")]
 
 
 def main() -> None:

@@ -12,12 +12,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column, Table
 
-from hushrec.cli.app import DataDir, JsonFlag, app, print_json, say
+from hushrec.cli.app import JsonFlag, app, print_json, say
+from hushrec.cli.reading import Data, Reading, reads_ratings
 
 
 @app.command(epilog="Example: hushrec audit ml-100k --protocol plain --protocol sdcf --epsilon-g 0 --plots audit-plots")
+@reads_ratings
 def audit(
-    data: Annotated[str, typer.Argument(help="A named data set (synthetic, ml-100k, …) or a path to a rating file.")],
+    data: Data,
+    reading: Reading,
     model: Annotated[str, typer.Option(help="What is learned: mf or bpr.")] = "mf",
     protocol: Annotated[
         list[str] | None, typer.Option(help="What devices send; may repeat.  [default: all of the model]")
@@ -42,7 +45,6 @@ def audit(
         typer.Option(help="Also train anew along a range: noise (of Langevin), budget (epsilon-g); may repeat."),
     ] = None,
     plots: Annotated[Path | None, typer.Option(help="Write plots and a page of the audit into this folder.")] = None,
-    data_dir: DataDir = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Attack the protocols as a server could, and print what succeeds beside what is claimed."""
@@ -52,7 +54,6 @@ def audit(
     from hushrec.audit.run import settings_for
     from hushrec.audit.sweeps import check_sweeps, swept
     from hushrec.data.people import load_people
-    from hushrec.data.sources import load as load_ratings
 
     started = time.perf_counter()
     settings = settings_for(
@@ -68,8 +69,8 @@ def audit(
         profile_cap=profile_cap,
     )
     check_sweeps(settings, sweep or [])
-    ratings = load_ratings(data, data_dir=data_dir)
-    people = load_people(data, ratings.user_ids, data_dir)
+    ratings = reading.load(data)
+    people = load_people(data, ratings.user_ids, reading.data_dir)
     with _audit_bar() as progress:
         found = run_audit(
             ratings,

@@ -8,20 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushrec.cli.app import (
-    Columns,
-    Data,
-    DataDir,
-    Duplicates,
-    Implicit,
-    ItemsFile,
-    JsonFlag,
-    ScaleOption,
-    app,
-    harmless,
-    print_json,
-    say,
-)
+from hushrec.cli.app import DataDir, JsonFlag, app, harmless, print_json, say
+from hushrec.cli.reading import Data, Reading, reads_ratings
 
 if TYPE_CHECKING:
     from hushrec.data.named import Progress
@@ -122,31 +110,12 @@ def _download_bar(name: str) -> "Iterator[Progress]":
 
 
 @data_app.command(epilog="Example: hushrec data describe my.csv --columns reader,book,stars --items books.csv")
-def describe(
-    data: Data,
-    columns: Columns = None,
-    scale: ScaleOption = None,
-    duplicates: Duplicates = "refuse",
-    items: ItemsFile = None,
-    implicit: Implicit = False,
-    data_dir: DataDir = None,
-    as_json: JsonFlag = False,
-) -> None:
+@reads_ratings
+def describe(data: Data, reading: Reading, as_json: JsonFlag = False) -> None:
     """Read rating data and say what it holds: counts, scale, density, how ratings spread; nobody's own."""
     from hushrec.data import describe as summarize
-    from hushrec.data import load
 
-    summary = summarize(
-        load(
-            data,
-            data_dir=data_dir,
-            columns=columns,
-            scale=scale,
-            duplicates=duplicates,
-            items_file=items,
-            implicit=implicit,
-        )
-    )
+    summary = summarize(reading.load(data))
     if as_json:
         print_json(summary)
     else:

@@ -7,12 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from hushrec.cli.app import DataDir, JsonFlag, app, counted, print_json, say
+from hushrec.cli.app import JsonFlag, app, counted, print_json, say
+from hushrec.cli.reading import Reading, announce, reads_ratings
 
 
 @app.command(epilog="Example: hushrec experiment experiments/task1-ml-100k.toml --jobs 2")
+@reads_ratings
 def experiment(
     file: Annotated[Path, typer.Argument(help="An experiment file; experiments/ holds one per figure of the paper.")],
+    reading: Reading,
     jobs: Annotated[int, typer.Option(min=1, help="Runs at a time, a process each.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with what an interrupted call left.")] = False,
     out: Annotated[Path, typer.Option(help="Where the folder of records goes.")] = Path("experiments/records"),
@@ -21,7 +24,6 @@ def experiment(
         Path | None, typer.Option(help="Write the runs as one grid file for a machine with a GPU, and run nothing.")
     ] = None,
     collect: Annotated[Path | None, typer.Option(help="Make the records from such a machine's result file.")] = None,
-    data_dir: DataDir = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Runs a grid of settings and splits; keeps a record of every run. Everything is checked before the first one."""
@@ -30,7 +32,8 @@ def experiment(
     from hushrec.experiments.running import make_grid, prepare, run_experiment
     from hushrec.records import read_records
 
-    prepared = prepare(file, data_dir=data_dir, n_splits=splits)
+    prepared = prepare(file, data_dir=reading.data_dir, n_splits=splits, reading=reading.given())
+    announce(prepared.ratings)
     if export is not None:
         make_grid(prepared).save(export)
         runs = counted(len(prepared.plans), "run")

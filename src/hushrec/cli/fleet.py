@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hushrec.cli.app import Data, DataDir, JsonFlag, app, counted, print_json, say
+from hushrec.cli.app import JsonFlag, app, counted, print_json, say
+from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -15,8 +16,10 @@ if TYPE_CHECKING:
 
 
 @app.command(epilog="Example: hushrec fleet ml-100k --server https://127.0.0.1:8470 --ca certificate.pem --devices 943")
+@reads_ratings
 def fleet(
     data: Data,
+    reading: Reading,
     server: Annotated[str, typer.Option(help="The server's address.")],
     devices: Annotated[int | None, typer.Option(help="How many devices, one per user.  [default: all]", min=1)] = None,
     stores: Annotated[Path, typer.Option(help="A folder for the devices' stores.")] = Path("fleet"),
@@ -28,16 +31,14 @@ def fleet(
     invitations: Annotated[Path | None, typer.Option(help="A file of invitation codes, one a line.")] = None,
     ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
     processes: Annotated[int, typer.Option(help="Processes to spread the devices over.", min=1)] = 1,
-    data_dir: DataDir = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Run many real devices, each with its own store and keys, for load and end-to-end runs."""
-    from hushrec.data import load
     from hushrec.device.budgets import Budgets
     from hushrec.device.fleet import Orders, run_fleet
     from hushrec.device.transport import check_address
 
-    ratings = load(data, data_dir=data_dir)
+    ratings = reading.load(data)
     members = _members(ratings, devices or ratings.n_users, split_seed, stores)
     if ratings.scale is None:
         raise ParameterError(f"a fleet needs ratings, {ratings.name} holds pairs alone. Use data with a rating column.")

@@ -7,26 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from hushrec.cli.app import (
-    Columns,
-    Data,
-    DataDir,
-    Duplicates,
-    Implicit,
-    ItemsFile,
-    JsonFlag,
-    ScaleOption,
-    app,
-    counted,
-    print_json,
-    say,
-)
+from hushrec.cli.app import JsonFlag, app, print_json, say
+from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.cli.results import print_result
 
 
 @app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
+@reads_ratings
 def train(
     data: Data,
+    reading: Reading,
     model: Annotated[
         str, typer.Option(help="What is learned: mf (ratings), fm (ratings, with item attributes), bpr (who met what).")
     ] = "mf",
@@ -53,11 +43,6 @@ def train(
         int | None,
         typer.Option(help="sdcf: draw the permanent bits anew every so many rounds, paying epsilon-p again."),
     ] = None,
-    columns: Columns = None,
-    scale: ScaleOption = None,
-    duplicates: Duplicates = "refuse",
-    items: ItemsFile = None,
-    implicit: Implicit = False,
     at_least: Annotated[
         float | None, typer.Option(help="bpr: the lowest rating that counts as an action.  [default: any rating]")
     ] = None,
@@ -92,7 +77,6 @@ def train(
         bool,
         typer.Option("--compare/--no-compare", help="Also train the non-private model and isgld on the same split."),
     ] = True,
-    data_dir: DataDir = None,
     out: Annotated[
         Path | None, typer.Option(help="Keep the run in this folder (private: it holds user vectors).")
     ] = None,
@@ -101,22 +85,9 @@ def train(
     as_json: JsonFlag = False,
 ) -> None:
     """Train a recommender on ratings that stay with their devices, all of them played here, and measure it."""
-    from hushrec.data.sources import load as load_ratings
     from hushrec.simulation.training import train as run_training
 
-    ratings = load_ratings(
-        data,
-        data_dir=data_dir,
-        columns=columns,
-        scale=scale,
-        duplicates=duplicates,
-        items_file=items,
-        implicit=implicit,
-    )
-    if scale is None:
-        sizes = {"user": ratings.n_users, "item": ratings.n_items, "rating": ratings.n_ratings}
-        counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
-        say(f"{ratings.name}: {counts}, {'no scale' if ratings.scale is None else f'scale {ratings.scale}'}")
+    ratings = reading.load(data)
     with _training_bar("auc" if model == "bpr" else "rmse") as progress:
         result = run_training(
             ratings,

@@ -109,7 +109,7 @@ def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
     needed = ROLES[:2] if one_class else ROLES
     if table.names is None and not roles:
         if width < 2:
-            raise DataError(f"{table.path}, line 1: expected the columns user, item and rating, found {width}.")
+            raise DataError(f"{_header_place(table)}: expected the columns user, item and rating, found {width}.")
         return list(range(len(needed))), False
     for role in needed:
         if len(roles.get(role, [])) != 1:
@@ -125,7 +125,7 @@ def _missing_column(table: Table, role: str, count: int) -> str:
 
 
 def _header_place(table: Table) -> str:
-    return f"{table.path}, line 1" if table.names is None else str(table.path)
+    return f"{table.path}, line {table.first_line}" if table.names is None else str(table.path)
 
 
 def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
@@ -139,6 +139,32 @@ def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
     if empty.any():
         raise DataError(f"{table.place(_first_true(empty), role)}: expected an id, found an empty field.")
     return column
+
+
+def without_missing(columns: Columns, missing: str | float | None) -> Columns:
+    """The rows whose rating is not what stands for none: the same number, or else the same text."""
+    if missing is None:
+        return columns
+    if columns.ratings is None:
+        raise DataError(f"{columns.table.path}: missing needs a column of ratings. Leave it out.")
+    text = columns.ratings.cast(pl.String).str.strip_chars()
+    absent = (text == str(missing).strip()).fill_null(False)
+    number = _as_number(missing)
+    if number is not None:
+        absent |= (text.cast(pl.Float64, strict=False) == number).fill_null(False)
+    if absent.all():
+        raise DataError(f"{columns.table.path}, column rating: every rating is what missing stands for. Leave it out.")
+    kept = ~absent
+    return Columns(
+        columns.table.rows(kept), columns.users.filter(kept), columns.items.filter(kept), columns.ratings.filter(kept)
+    )
+
+
+def _as_number(missing: str | float) -> float | None:
+    try:
+        return float(missing)
+    except ValueError:
+        return None
 
 
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> tuple[FloatArray, Scale]:
@@ -164,7 +190,8 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> tuple[F
 
 def _header_hint(table: Table, row: int) -> str:
     if table.names is None and table.lines is None and row == 0:
-        return " If line 1 is a header, pass --columns with the names it gives to user, item and rating."
+        header = f"line {table.first_line}"
+        return f" If {header} is a header, pass --columns with the names it gives to user, item and rating."
     return ""
 
 

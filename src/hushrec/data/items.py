@@ -40,9 +40,11 @@ def list_items(path: Path) -> tuple[list[str], list[str]]:
     return ids, [title or item for title, item in zip(listing.titles, ids, strict=True)]
 
 
-def read_items(path: Path, item_ids: Sequence[str]) -> tuple[list[str], pl.DataFrame | None]:
-    """Titles and attributes of `item_ids`, in that order."""
-    listing = _read_listing(path)
+def read_items(
+    path: Path, item_ids: Sequence[str], encoding: str | None = None
+) -> tuple[list[str], pl.DataFrame | None]:
+    """Titles and attributes of `item_ids`, in that order; `encoding` is that of a file of one's own."""
+    listing = _read_listing(path, encoding)
     row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
     rows = pl.Series([row_of.get(item) for item in item_ids], dtype=pl.UInt32)
     titles = listing.titles.gather(rows)
@@ -50,9 +52,9 @@ def read_items(path: Path, item_ids: Sequence[str]) -> tuple[list[str], pl.DataF
     return [title or item for title, item in zip(titles, item_ids, strict=True)], attributes
 
 
-def _read_listing(path: Path) -> Listing:
+def _read_listing(path: Path, encoding: str | None = None) -> Listing:
     name = path.name.removesuffix(".gz")
-    listing = PUBLISHED[name](path) if name in PUBLISHED else _read_own(path)
+    listing = PUBLISHED[name](path) if name in PUBLISHED else _read_own(path, encoding)
     repeats = len(listing.ids) - listing.ids.n_unique()
     if repeats:
         raise DataError(f"{path}, column 1: expected each item id once; {repeats} rows repeat an earlier one.")
@@ -78,9 +80,9 @@ def _flags(column: pl.Series) -> list[pl.Series]:
     return [lists.list.contains(category).alias(f"{column.name}={category}") for category in categories]
 
 
-def _read_own(path: Path) -> Listing:
+def _read_own(path: Path, encoding: str | None) -> Listing:
     """A table with a header: the id first, a `title` (or `name`) if there is one, attributes."""
-    table = read_table(path)
+    table = read_table(path, encoding=encoding)
     names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
     if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):

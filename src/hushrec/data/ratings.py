@@ -77,6 +77,7 @@ class Scale:
 
 USUAL_SCALES = (
     Scale(1, 5),
+    Scale(0, 1),
     Scale(0.5, 5),
     Scale(0, 5),
     Scale(1, 10),
@@ -103,6 +104,7 @@ class Ratings:
     scale: Scale | None
     titles: list[str] | None = None
     attributes: pl.DataFrame | None = None
+    scale_is_guessed: bool = False  # from the values of a file; neither given nor known of the set
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):

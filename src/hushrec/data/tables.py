@@ -30,16 +30,17 @@ DECODE_PARQUET = "import polars, sys; polars.read_parquet(sys.stdin.buffer.read(
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Fields by position. `names` is None for text: whether line 1 is a header is for the caller to say."""
+    """Fields by position. `names` is None for text: whether the first line is a header is for the caller to say."""
 
     path: Path
     frame: pl.DataFrame
     names: list[str] | None
-    lines: IntArray | None = None
+    lines: IntArray | None = None  # None: row after row from `first_line` on
+    first_line: int = 1
 
     def place(self, row: int, column: str | None = None) -> str:
         """`FILE, line N, column C` of a row (counted from 0), to open a message with."""
-        line = row + 1 if self.lines is None else int(self.lines[row])
+        line = row + self.first_line if self.lines is None else int(self.lines[row])
         where = f"{self.path}, {'row' if self.names else 'line'} {line}"
         return f"{where}, column {column}" if column else where
 
@@ -48,21 +49,33 @@ class Table:
         return list(self.names) if self.names is not None else [field or "" for field in self.frame.row(0)]
 
     def without_first(self) -> "Table":
-        """The rows below line 1, with their line numbers."""
-        lines = np.arange(1, len(self.frame) + 1) if self.lines is None else self.lines
-        return Table(self.path, self.frame[1:], self.names, lines[1:])
+        """The rows below the first line, with their line numbers."""
+        lines = np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
+        return Table(self.path, self.frame[1:], self.names, lines[1:], self.first_line)
+
+    def rows(self, kept: pl.Series) -> "Table":
+        """The rows where `kept` is true, with their line numbers."""
+        lines = np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
+        return Table(self.path, self.frame.filter(kept), self.names, lines[kept.to_numpy()], self.first_line)
 
 
-def read_table(path: Path) -> Table:
-    """Reads CSV, TSV, `::`, `;` or `|` separated text, or Parquet; plain or gzipped."""
+def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0) -> Table:
+    """Reads CSV, TSV, `::`, `;` or `|` separated text, or Parquet; plain or gzipped.
+
+    `encoding` is that of text, UTF-8 unless given; `skip_rows` lines of text above the first row are left out.
+    """
+    if skip_rows < 0:
+        raise DataError(f"skip_rows must be 0 or more, got {skip_rows}.")
     data = read_bytes(path)
     if data.startswith(PARQUET_MAGIC):
+        if skip_rows:
+            raise DataError(f"{path} is a Parquet file; skip_rows is for text. Leave it out.")
         return _read_parquet(path, data)
-    data = _clean_text(path, data)
-    separator = _find_separator(path, data)
+    data = _skip(path, _clean_text(path, _as_utf8(path, data, encoding)), skip_rows)
+    separator = _find_separator(path, data, skip_rows + 1)
     if b'"' in data and separator in QUOTED_SEPARATORS:
-        return _read_quoted(path, data, separator)
-    return _read_plain(path, data, separator)
+        return _read_quoted(path, data, separator, skip_rows + 1)
+    return _read_plain(path, data, separator, skip_rows + 1)
 
 
 def read_bytes(path: Path) -> bytes:
@@ -84,10 +97,33 @@ def read_bytes(path: Path) -> bytes:
         raise DataError(f"{path} is damaged: its gzip data does not decompress. Copy or download it again.") from None
 
 
+def _as_utf8(path: Path, data: bytes, encoding: str | None) -> bytes:
+    """The text in UTF-8, from the encoding given."""
+    if encoding is None:
+        return data
+    try:
+        return data.decode(encoding).encode("utf-8")
+    except LookupError:
+        raise DataError(
+            f"encoding must be one that Python knows, such as utf-8, latin-1 or utf-16, got {encoding!r}."
+        ) from None
+    except ValueError:
+        raise DataError(f"{path} is not {encoding} text. Pass its own --encoding.") from None
+
+
+def _skip(path: Path, data: bytes, skip_rows: int) -> bytes:
+    """The text below the first few lines."""
+    for _ in range(skip_rows):
+        _, found, data = data.partition(b"\n")
+        if not found:
+            raise DataError(f"{path} has no line after the {skip_rows} to skip. Lower --skip-rows.")
+    return data
+
+
 def _clean_text(path: Path, data: bytes) -> bytes:
     """UTF-8 without a byte order mark, lines ended by \\n, no empty lines at the end."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16 text; expected UTF-8. Save it as UTF-8.")
+        raise DataError(f"{path} is UTF-16 text; expected UTF-8. Pass --encoding utf-16, or save it as UTF-8.")
     if b"\x00" in data or data.startswith(b"PK\x03\x04"):
         raise DataError(f"{path} is a binary file; expected CSV, TSV, `::` separated text or Parquet.")
     _check_utf8(path, data)
@@ -107,31 +143,37 @@ def _check_utf8(path: Path, data: bytes) -> None:
         data.decode("utf-8")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}, line {line}: expected UTF-8 text, found other bytes. Save it as UTF-8.") from None
+        raise DataError(
+            f"{path}, line {line}: expected UTF-8 text, found other bytes. Pass --encoding with the file's own, as in"
+            " latin-1."
+        ) from None
 
 
-def _find_separator(path: Path, data: bytes) -> str:
+def _find_separator(path: Path, data: bytes, line: int) -> str:
     first_line = data.split(b"\n", 1)[0].decode("utf-8")
     for separator in SEPARATORS:
         if separator in first_line:
             return separator
-    raise DataError(f"{path}, line 1: expected fields separated by a comma, tab, semicolon, `|` or `::`; found none.")
+    raise DataError(
+        f"{path}, line {line}: expected fields separated by a comma, tab, semicolon, `|` or `::`; found none."
+        " If there are lines above the ratings, pass --skip-rows."
+    )
 
 
-def _read_plain(path: Path, data: bytes, separator: str) -> Table:
+def _read_plain(path: Path, data: bytes, separator: str, first_line: int) -> Table:
     """Text without quotes: a row is a line."""
     if separator == "::":
         data, separator = _single_character_separator(path, data)
-    n_fields = _check_widths(path, data, separator)
+    n_fields = _check_widths(path, data, separator, first_line)
     schema = {str(position): pl.String for position in range(n_fields)}
     try:
         frame = pl.read_csv(data, separator=separator, has_header=False, quote_char=None, schema=schema)
     except pl.exceptions.PolarsError:
         raise DataError(f"{path} could not be split into {n_fields} fields per line; expected plain text.") from None
-    return Table(path, frame, None)
+    return Table(path, frame, None, first_line=first_line)
 
 
-def _check_widths(path: Path, data: bytes, separator: str) -> int:
+def _check_widths(path: Path, data: bytes, separator: str, first_line: int) -> int:
     """The number of fields in every line. polars fills up short lines and lets some long ones pass, so we count."""
     width = data.split(b"\n", 1)[0].count(separator.encode()) + 1
     ends = np.append(_places(data, "\n"), len(data))
@@ -139,7 +181,9 @@ def _check_widths(path: Path, data: bytes, separator: str) -> int:
     found = np.diff(before_end, prepend=0) + 1
     if (found != width).any():
         line = int(np.argmax(found != width))
-        raise DataError(f"{path}, line {line + 1}: expected {width} fields as in line 1, found {found[line]}.")
+        raise DataError(
+            f"{path}, line {line + first_line}: expected {width} fields as in line {first_line}, found {found[line]}."
+        )
     return width
 
 
@@ -155,17 +199,17 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
     raise DataError(f"{path} holds `::`, tabs and control characters at once; expected one separator.")
 
 
-def _read_quoted(path: Path, data: bytes, separator: str) -> Table:
+def _read_quoted(path: Path, data: bytes, separator: str, first_line: int) -> Table:
     """Text with quotes; where they matter, by Python's own strict reader, which knows each record's line."""
     if _quotes_are_needless(data, separator):
-        return _read_plain(path, data.replace(b'"', b""), separator)
-    rows, lines, next_line = [], [], 1
+        return _read_plain(path, data.replace(b'"', b""), separator, first_line)
+    rows, lines, next_line = [], [], first_line
     reader = csv.reader(io.StringIO(data.decode("utf-8"), newline=""), delimiter=separator, strict=True)
     try:
         for row in reader:
             rows.append(row)
             lines.append(next_line)
-            next_line = reader.line_num + 1
+            next_line = reader.line_num + first_line
     except csv.Error:
         raise DataError(
             f"{path}, line {next_line}: expected quoted fields to be closed, and quotes inside them doubled."
@@ -175,7 +219,7 @@ def _read_quoted(path: Path, data: bytes, separator: str) -> Table:
     columns = {
         str(position): pl.Series(fields, dtype=pl.String) for position, fields in enumerate(zip(*rows, strict=True))
     }
-    return Table(path, pl.DataFrame(columns), None, np.array(lines, dtype=np.int64))
+    return Table(path, pl.DataFrame(columns), None, np.array(lines, dtype=np.int64), first_line)
 
 
 def _quotes_are_needless(data: bytes, separator: str) -> bool:
@@ -191,7 +235,9 @@ def _quotes_are_needless(data: bytes, separator: str) -> bool:
 
 def _ragged(path: Path, widths: list[int], lines: list[int]) -> DataError:
     row = next(row for row, width in enumerate(widths) if width != widths[0])
-    return DataError(f"{path}, line {lines[row]}: expected {widths[0]} fields as in line 1, found {widths[row]}.")
+    return DataError(
+        f"{path}, line {lines[row]}: expected {widths[0]} fields as in line {lines[0]}, found {widths[row]}."
+    )
 
 
 def _read_parquet(path: Path, data: bytes) -> Table:

@@ -6,6 +6,8 @@
     title = "…"
     [data]
     set = "ml-100k"                     # a named set, or a path
+    scale = "0,10"                      # optional, like columns, duplicates, items_file, implicit, encoding,
+    missing = 0                         # skip_rows and missing: how the file is read
     [splits]
     count = 30                          # seeds 0 to 29; a run's own seed is that of its split
     validation = false                  # true: train and measure inside the training part, never on test
@@ -42,9 +44,22 @@ class _Table(BaseModel):
 
 
 class DataTable(_Table):
-    """Where the ratings come from."""
+    """Where the ratings come from, and how the file is read: the settings of `hushrec.data.load`."""
 
     set: str
+    columns: str | None = None
+    scale: str | None = None
+    duplicates: str | None = None
+    items_file: str | None = None
+    implicit: bool | None = None
+    encoding: str | None = None
+    skip_rows: int | None = None
+    missing: str | float | None = None
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """The settings of `load` that are given."""
+        return self.model_dump(exclude_none=True, exclude={"set"})
 
 
 class SplitTable(_Table):

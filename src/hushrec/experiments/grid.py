@@ -133,11 +133,11 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[Problem]:
 def _training_problem(grid: Grid, run: RunSettings, protocol: DeviceProtocol, first: Problem | None) -> Problem:
     """Sorts the training part of a split, or shares the arrays of the first problem on it."""
     if first is not None and _differs_in_protocol_alone(run, first):
-        n_ratings, n_active = len(first.items), len(first.active_users)
-        reports = n_ratings / n_active if protocol.selects else None
-        weight = n_active * reports if reports else float(n_ratings)
-        terms = replace(first.terms, reports_per_client=reports, data_weight=weight)
-        return replace(first, protocols=[protocol], terms=terms)
+        own = replace(first, protocols=[protocol])
+        counts = own.rated_counts[own.active_users]
+        reports = float(counts.sum() / len(counts)) if protocol.selects else None
+        weight = len(counts) * reports if reports else float(len(first.items))
+        return replace(own, terms=replace(first.terms, reports_per_client=reports, data_weight=weight))
     rows = ~grid.held_out[run["split"]]
     problem = make_problem(
         grid.users[rows],

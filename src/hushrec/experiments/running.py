@@ -20,7 +20,7 @@ from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import make_engine
 from hushrec.errors import HushrecError, ParameterError, RunError
-from hushrec.experiments.config import Experiment, Plan, make_plans, read_experiment
+from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, read_experiment
 from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
 from hushrec.records import Record, Shared, is_experiment, write_records
@@ -46,12 +46,21 @@ class Prepared:
         return _make_task(self.ratings, plan)
 
 
-def prepare(path: str | Path, *, data_dir: str | Path | None = None, n_splits: int | None = None) -> Prepared:
-    """Reads the file, finds the data, and checks every run."""
+def prepare(
+    path: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    n_splits: int | None = None,
+    reading: dict[str, Any] | None = None,
+) -> Prepared:
+    """Reads the file, finds the data, and checks every run; `reading` goes before what the file says of reading."""
     experiment = read_experiment(path)
+    if reading:
+        chosen = {name: str(value) if isinstance(value, Path) else value for name, value in reading.items()}
+        experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update=chosen)})
     try:
         plans = make_plans(experiment, n_splits=n_splits)  # contradictions are refused before the data is read
-        ratings = _load(experiment.data.set, data_dir)
+        ratings = _load(experiment.data, data_dir)
         for plan in plans:
             check_plan(_make_task(ratings, plan), plan)
         _check_engines(ratings, plans)
@@ -60,9 +69,9 @@ def prepare(path: str | Path, *, data_dir: str | Path | None = None, n_splits: i
     return Prepared(experiment, ratings, plans, None if data_dir is None else str(data_dir))
 
 
-def _load(name: str, data_dir: str | Path | None) -> Ratings:
+def _load(data: DataTable, data_dir: str | Path | None) -> Ratings:
     try:
-        return load_ratings(name, data_dir=data_dir)
+        return load_ratings(data.set, data_dir=data_dir, **data.reading)
     except HushrecError as error:
         raise ParameterError(f"data.set: {error}") from None
 
@@ -133,7 +142,7 @@ def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[
             yield number, run_plan(prepared.task(plan), plan)
         return
     threads = max(1, (os.cpu_count() or 1) // jobs)
-    source = (prepared.experiment.data.set, prepared.data_dir, threads)
+    source = (prepared.experiment.data, prepared.data_dir, threads)
     with ProcessPoolExecutor(jobs, get_context("spawn"), _start_worker, source) as pool:
         futures = {pool.submit(_work, prepared.plans[number]): number for number in waiting}
         try:
@@ -147,9 +156,9 @@ def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[
 _ratings: list[Ratings] = []
 
 
-def _start_worker(name: str, data_dir: str | None, threads: int) -> None:
+def _start_worker(data: DataTable, data_dir: str | None, threads: int) -> None:
     os.environ["NUMBA_NUM_THREADS"] = str(threads)
-    _ratings.append(load_ratings(name, data_dir=data_dir))
+    _ratings.append(_load(data, data_dir))
 
 
 def _work(plan: Plan) -> Record:

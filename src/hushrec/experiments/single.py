@@ -47,16 +47,16 @@ def check_plan(task: Task, plan: Plan) -> None:
     """Refuses an impossible budget, for whichever user it is impossible, before the first run."""
     users, _, _ = task.training()
     counts = np.bincount(users, minlength=task.ratings.n_users)
-    h = counts[counts > 0]
+    h = counts[(counts > 0) & (counts < task.ratings.n_items)]
     levels: list[DeviceProtocol] = [plan.settings.make_protocol()]
     if plan.groups:
         group_of_users(plan, task.ratings.n_users)
         levels = [Sdcf(group.epsilon_i, group.epsilon_g) for group in plan.groups]
     for level in levels:
-        if not isinstance(level, Sdcf):
+        if not isinstance(level, Sdcf) or len(h) == 0:
             continue
         n_protected = h if level.profile_cap is None else np.array([level.profile_cap])
-        z = plan.settings.reports_per_client or len(users) / len(h)
+        z = plan.settings.reports_per_client or float(h.sum() / len(h))
         try:
             calibrate_selection(n_protected, task.ratings.n_items, z, level.epsilon_i, level.epsilon_p)
         except ImpossibleBudget as error:

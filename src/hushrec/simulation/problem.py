@@ -77,8 +77,9 @@ def make_problem(
 ) -> Problem:
     """Groups the training ratings by user and settles the terms.
 
-    z is |R| / n unless given, n counting the users who take part. With selection, N = n z stands for |R|, which
-    the server must not know; without, N = |R|.
+    z is |R| / n unless given, both counting those who take part alone: who rated everything has nothing to hide among,
+    and would bring z to the number of items. With selection, N = n z stands for |R|, which the server must not know;
+    without, N = |R|.
     """
     if rounds < 1:
         raise ParameterError(f"rounds must be at least 1, got {rounds}.")
@@ -93,10 +94,11 @@ def make_problem(
     active = _active(counts, n_items, model, protocols)
     n_active = len(active)
     if n_active == 0:
-        raise ParameterError("there must be at least one user with both rated and unrated items.")
+        raise ParameterError("there must be at least one user with both rated and unrated items in the training part.")
     data_weight = float(len(users))
     if protocols[0].selects:
-        reports_per_client = len(users) / n_active if reports_per_client is None else reports_per_client
+        mean_count = float(counts[active].sum() / n_active)
+        reports_per_client = mean_count if reports_per_client is None else reports_per_client
         if not 0 < reports_per_client < n_items:
             raise ParameterError(
                 f"reports_per_client must be above 0 and below the number of items, {n_items},"

@@ -1,0 +1,104 @@
+"""How rating data is read: one group of options, the same on every command that takes DATA.
+
+A command asks for the group by a parameter `reading: Reading` and the decorator `reads_ratings`.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+
+import typer
+
+from hushrec.cli.app import DataDir, counted, say
+
+if TYPE_CHECKING:
+    from hushrec.data.ratings import Ratings
+
+Data = Annotated[str, typer.Argument(help="A named data set (synthetic, ml-100k, …) or a path to a rating file.")]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The options; the names are those of `hushrec.data.load`, except `items` for `items_file`."""
+
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Names or positions of user,item,rating in the file.  [default: found by the header]"),
+    ] = None
+    scale: Annotated[
+        str | None, typer.Option(help="Smallest and largest rating, as in 1,5.  [default: guessed, and said]")
+    ] = None
+    duplicates: Annotated[
+        Literal["refuse", "first", "last", "mean"] | None,
+        typer.Option(help="What to do with a (user, item) pair that comes twice.  [default: refuse]"),
+    ] = None
+    items: Annotated[
+        Path | None, typer.Option("--items", help="A file with one item per row: id, title, attributes.")
+    ] = None
+    implicit: Annotated[
+        bool, typer.Option("--implicit", help="The file holds (user, item) pairs; leave ratings out.")
+    ] = False
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of the text files, as in latin-1.  [default: utf-8]")
+    ] = None
+    skip_rows: Annotated[int, typer.Option(min=0, help="Lines above the header (or the first rating) to skip.")] = 0
+    missing: Annotated[str | None, typer.Option(help="What stands for no rating, as in 0; such rows are left out.")] = (
+        None
+    )
+    data_dir: DataDir = None
+
+    def load(self, data: str) -> "Ratings":
+        """Read the data, and say on stderr what was found: counts, and a scale that was guessed."""
+        from hushrec.data.sources import load
+
+        ratings = load(data, data_dir=self.data_dir, **self.given())
+        announce(ratings)
+        return ratings
+
+    def given(self) -> dict[str, Any]:
+        """Return the options that were given, by their names in `hushrec.data.load`; `data_dir` is left out."""
+        names = {entry.name: entry.name for entry in fields(self) if entry.name != "data_dir"} | {"items": "items_file"}
+        return {theirs: getattr(self, ours) for ours, theirs in names.items() if getattr(self, ours)}
+
+
+def announce(ratings: "Ratings") -> None:
+    """Say what was read."""
+    sizes = {"user": ratings.n_users, "item": ratings.n_items, "rating": ratings.n_ratings}
+    counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
+    say(f"{ratings.name}: {counts}, {_scale_in_words(ratings)}")
+
+
+def _scale_in_words(ratings: "Ratings") -> str:
+    if ratings.scale is None or ratings.values is None:
+        return "no scale"
+    if not ratings.scale_is_guessed:
+        return f"scale {ratings.scale}"
+    low, high = float(ratings.values.min()), float(ratings.values.max())
+    return (
+        f"scale {ratings.scale}, guessed from ratings of {low:g} to {high:g}."
+        " If people could give others, pass --scale MIN,MAX"
+    )
+
+
+def reads_ratings(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of `Reading`, after its own, and hand them over as its parameter `reading`."""
+    signature, hints = inspect.signature(command), get_type_hints(Reading, include_extras=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    options = [
+        inspect.Parameter(entry.name, kind, default=entry.default, annotation=hints[entry.name])
+        for entry in fields(Reading)
+    ]
+    own = [one for one in signature.parameters.values() if one.name != "reading"]
+    parameters = [one.replace(kind=kind) for one in own] + options
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        reading = Reading(**{option.name: given.pop(option.name) for option in options})
+        command(reading=reading, **given)
+
+    with_options.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return with_options
