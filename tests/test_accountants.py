@@ -9,11 +9,31 @@ from dp_accounting import gaussian_mechanism
 from dp_accounting.pld import privacy_loss_distribution
 from scipy import stats
 
-from hushrec.budget.accountants import RatingAccountant, SelectionAccountant, ValueAccountant, gaussian_epsilon
-from hushrec.budget.events import GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, gradient_rho
+from hushrec.budget.accountants import (
+    RatingAccountant,
+    SelectionAccountant,
+    TableAccountant,
+    ValueAccountant,
+    gaussian_epsilon,
+)
+from hushrec.budget.events import (
+    BlockSent,
+    GradientsSent,
+    PermanentDraw,
+    RatingsPerturbed,
+    SelectionSent,
+    TableSent,
+    gradient_rho,
+)
 from hushrec.errors import ParameterError, UnknownEvent
 
-EVENTS = [PermanentDraw(8.0, 20, capped=False), SelectionSent(4.0), GradientsSent(3, 1.5), RatingsPerturbed(2.0)]
+EVENTS = [
+    PermanentDraw(8.0, 20, capped=False),
+    SelectionSent(4.0),
+    GradientsSent(3, 1.5),
+    RatingsPerturbed(2.0),
+    TableSent((BlockSent(100, 16, 10, 0.0),)),
+]
 
 
 def composed(accountant: Any, *events: Any) -> Any:
@@ -54,10 +74,15 @@ def test_a_selection_without_permanent_bits_has_no_price() -> None:
     assert accountant == SelectionAccountant()
 
 
-@pytest.mark.parametrize("kind", [SelectionAccountant, ValueAccountant, RatingAccountant])
+@pytest.mark.parametrize("kind", [SelectionAccountant, ValueAccountant, RatingAccountant, TableAccountant])
 def test_every_accountant_refuses_what_it_cannot_price(kind: Any) -> None:
     """Each of our events is priced by exactly one accountant, the others refuse it, and all refuse a stranger."""
-    priced = {SelectionAccountant: EVENTS[:2], ValueAccountant: EVENTS[2:3], RatingAccountant: EVENTS[3:]}[kind]
+    priced = {
+        SelectionAccountant: EVENTS[:2],
+        ValueAccountant: EVENTS[2:3],
+        RatingAccountant: EVENTS[3:4],
+        TableAccountant: EVENTS[4:],
+    }[kind]
     for event in [*EVENTS, "stranger"]:
         if event in priced:
             composed(kind(), *priced)
@@ -68,10 +93,11 @@ def test_every_accountant_refuses_what_it_cannot_price(kind: Any) -> None:
             assert accountant == kind()
 
 
-@pytest.mark.parametrize("kind", [SelectionAccountant, ValueAccountant, RatingAccountant])
+@pytest.mark.parametrize("kind", [SelectionAccountant, ValueAccountant, RatingAccountant, TableAccountant])
 def test_a_copy_is_equal_and_apart(kind: Any) -> None:
     """All totals are copied; composing the copy leaves the original alone."""
-    event = {SelectionAccountant: EVENTS[0], ValueAccountant: EVENTS[2], RatingAccountant: EVENTS[3]}[kind]
+    places = {SelectionAccountant: 0, ValueAccountant: 2, RatingAccountant: 3, TableAccountant: 4}
+    event = EVENTS[places[kind]]
     accountant = composed(kind(), event)
     copy = accountant.copy()
     assert copy == accountant

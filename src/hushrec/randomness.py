@@ -9,6 +9,7 @@ that neither the order in which clients answer nor the number of threads changes
 fresh for every stream. It takes no seed, and no NumPy generator is involved.
 """
 
+import builtins
 import enum
 import os
 from typing import Protocol
@@ -40,10 +41,12 @@ class Purpose(enum.IntEnum):
     SELECTED_PAIRS = 12
     SYNTHETIC = 13
     SUMMED_NOISE = 14
+    TABLE_ROUNDING = 15
+    NOISE_SHARES = 16
 
 
 class RandomStream(Protocol):
-    """The three draws that mechanisms use. `numpy.random.Generator` has them; so has `SystemStream`."""
+    """The draws that mechanisms use. `numpy.random.Generator` has them; so has `SystemStream`."""
 
     def random(self, size: Shape, /) -> FloatArray:
         """Uniform on [0, 1)."""
@@ -53,6 +56,9 @@ class RandomStream(Protocol):
 
     def integers(self, low: int, high: int, size: Shape, /) -> IntArray:
         """Uniform on low, …, high − 1."""
+
+    def bytes(self, length: int, /) -> bytes:
+        """Uniform bytes."""
 
 
 class Randomness(Protocol):
@@ -100,7 +106,10 @@ class SystemStream:
         return "SystemStream()"
 
     def _words(self, count: int) -> npt.NDArray[np.uint64]:
-        return np.frombuffer(self._keystream.update(bytes(8 * count)), dtype="<u8").astype(np.uint64)
+        return np.frombuffer(self.bytes(8 * count), dtype="<u8").astype(np.uint64)
+
+    def bytes(self, length: int, /) -> bytes:
+        return self._keystream.update(builtins.bytes(length))
 
     def random(self, size: Shape, /) -> FloatArray:
         words = self._words(int(np.prod(size)))

@@ -1,0 +1,139 @@
+"""Discrete Gaussian noise on the integers: P(x) ∝ exp(−x²/2V), V a whole number [Canonne2020].
+
+A draw inverts a table of cumulative probabilities of 128 bits, built in integer arithmetic: no floating-point number is
+involved, and the statistical distance from the exact law is known (`distance`). A variance too large for a table is
+split, V = V₁ + B²V₂: x₁ + B x₂ has the law of variance V within a factor of (1 + θ)/(1 − θ), with θ of
+`smoothing_error` at v ≥ 8, 1/v = 1/V₂ + B²/V₁. The same lemma says that n devices' shares of variance V add up to one
+draw of variance nV, which is what the CPU engine draws.
+"""
+
+import decimal
+import functools
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.arrays import IntArray
+from hushrec.budget.gaussian import SMALLEST_SHARE_VARIANCE, SMOOTHING_VARIANCE, smoothing_error, summing_distance
+from hushrec.errors import ParameterError
+from hushrec.randomness import RandomStream
+
+Words = npt.NDArray[np.uint64]
+
+LARGEST_VARIANCE = 2**62
+LARGEST_TABLE_VARIANCE = 2**18  # a table of 14,338 entries
+RADIX = 64  # B
+_LOWEST_PART = 2 * SMOOTHING_VARIANCE * RADIX**2  # V₁ is at least this
+_BITS = 128  # of a cumulative probability
+_WORK_BITS = 256  # of the numbers that a table is built from
+_DEVIATIONS = 14  # a table ends here on both sides
+
+
+class _Table(NamedTuple):
+    """128-bit thresholds, ascending: a draw is `lowest` plus the number of thresholds at or below the uniform."""
+
+    lowest: int
+    high: Words
+    low: Words
+    distance: float
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian:
+    """The law of variance V on the integers. Use `discrete_gaussian`, which keeps the tables it built."""
+
+    variance: int
+    distance: float  # statistical distance of one draw from the exact law, at most
+    _tables: tuple[_Table, ...] = field(repr=False)  # of x₁, of x₂, …; empty for variance 0
+
+    def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
+        """Return `size` independent draws. 8 random bytes each and part; 8 more where 64 bits do not decide."""
+        total = np.zeros(size, dtype=np.int64)
+        for place, table in enumerate(self._tables):
+            total += RADIX**place * _invert(table, size, rng)
+        return total
+
+
+def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
+    """Return the law of the sum of `devices` shares, for simulation; `distance` is from that of the real sum."""
+    if share_variance == 0 or devices == 0:
+        return discrete_gaussian(0)
+    law = discrete_gaussian(share_variance * devices)
+    shares = devices * discrete_gaussian(share_variance).distance
+    return DiscreteGaussian(
+        law.variance, law.distance + shares + summing_distance(share_variance, devices), law._tables
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def discrete_gaussian(variance: int) -> DiscreteGaussian:
+    """Return the sampler for this variance: 0 (always 0) or a whole number from 16 on.
+
+    Splits are by B = 64 with V₁ from 16 B² on, and V₂ = (V − V₁)/B² ≥ 16 is split again while it is too large.
+    """
+    if variance == 0:
+        return DiscreteGaussian(0, 0.0, ())
+    if not SMALLEST_SHARE_VARIANCE <= variance <= LARGEST_VARIANCE:
+        raise ParameterError(
+            f"variance must be 0 or from {SMALLEST_SHARE_VARIANCE} to 2^62 squared grid units, got {variance}."
+        )
+    parts: list[int] = []
+    rest = variance
+    while rest > LARGEST_TABLE_VARIANCE:
+        parts.append(_LOWEST_PART + rest % RADIX**2)
+        rest = (rest - parts[-1]) // RADIX**2
+    tables = tuple(_build_table(part) for part in (*parts, rest))
+    splits = 4 * len(parts) * smoothing_error(SMOOTHING_VARIANCE)
+    return DiscreteGaussian(variance, sum(table.distance for table in tables) + splits, tables)
+
+
+def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
+    """Return `lowest` + the number of thresholds ≤ U, where U has 128 bits of which the lower half is drawn last."""
+    words = np.frombuffer(rng.bytes(8 * size), dtype="<u8").astype(np.uint64)
+    found = np.searchsorted(table.high, words, side="left").astype(np.int64)
+    for place in np.flatnonzero(table.high[np.minimum(found, len(table.high) - 1)] == words):
+        last = np.searchsorted(table.high, words[place], side="right")
+        low = np.frombuffer(rng.bytes(8), dtype="<u8").astype(np.uint64)[0]
+        found[place] += np.count_nonzero(table.low[found[place] : last] <= low)
+    return found + table.lowest
+
+
+def _build_table(variance: int) -> _Table:
+    """Return thresholds ⌊2¹²⁸ P(X ≤ x)⌋ for x = −m … m − 1, of the law cut to −m … m, m = ⌈14 √V⌉.
+
+    Cutting costs 2 exp(−(m + 1)²/2V), since the law is sub-Gaussian; rounding every threshold down moves each of 2m + 1
+    probabilities by less than 2⁻¹²⁸; the weights are exact to 2⁻²⁰⁰, and count as one unit more.
+    """
+    limit = math.isqrt(_DEVIATIONS**2 * variance) + 1
+    weights = _weights(variance, limit)
+    total = weights[0] + 2 * sum(weights[1:])
+    thresholds = []
+    below = 0
+    for x in range(-limit, limit):
+        below += weights[abs(x)]
+        thresholds.append((below << _BITS) // total)
+    raw = b"".join(threshold.to_bytes(_BITS // 8, "little") for threshold in thresholds)
+    halves = np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+    distance = 2 * math.exp(-((limit + 1) ** 2) / (2 * variance)) + (2 * limit + 2) * 2.0**-_BITS
+    return _Table(-limit, halves[:, 1].copy(), halves[:, 0].copy(), distance)
+
+
+def _weights(variance: int, limit: int) -> list[int]:
+    """Return exp(−x²/2V) for x = 0 … limit as integers of 256 fractional bits.
+
+    w(x + 1) = w(x) q^(2x + 1), q = exp(−1/2V). Each product is cut below 2⁻²⁵⁶, so that w(x) is off by less than
+    2 (x + 1)² units: below 2⁻²⁰⁰ for every table here.
+    """
+    with decimal.localcontext() as context:
+        context.prec = 100
+        base = (decimal.Decimal(-1) / (2 * variance)).exp()
+        ratio = int(base * (1 << _WORK_BITS))
+    step = (ratio * ratio) >> _WORK_BITS
+    weights = [1 << _WORK_BITS]
+    for _ in range(limit):
+        weights.append((weights[-1] * ratio) >> _WORK_BITS)
+        ratio = (ratio * step) >> _WORK_BITS
+    return weights

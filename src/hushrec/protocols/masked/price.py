@@ -1,0 +1,94 @@
+"""What a plan costs a person, and in which words: codes of all blocks, events, and the statement of a run."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hushrec.budget.accountants import TableAccountant
+from hushrec.budget.events import TableSent
+from hushrec.budget.gaussian import Cohort, require_delta, run_mu
+from hushrec.budget.meaning import TAKING_PART
+from hushrec.errors import ParameterError
+from hushrec.protocols.masked.encoding import BlockCode, code_block
+from hushrec.protocols.masked.plan import Plan
+
+UNIT = "one person's whole profile against a device that sends zeros, over the whole run"
+REPLACED_UNIT = "one rating added, removed or changed, or the whole profile replaced by another, over the whole run"
+NOT_COVERED = (
+    f"{TAKING_PART}: participation and the time of an upload must not depend on the profile",
+    "a person with two devices, or in two runs: each is paid for separately",
+    "a server that runs more devices of a cohort itself than the number of corrupt devices that the noise allows for",
+    "poisoning: a hostile device can move a sum by as much as an honest one, and spoil an attempt",
+    "settings tuned on real data",
+)
+EXACT_SUMS = "exact sums: without noise (epsilon = inf) only masks hide one person's table"
+
+
+@dataclass(frozen=True)
+class PricedPlan:
+    """A plan with the code of every block, for a budget and a cohort. Everything in it is public."""
+
+    plan: Plan
+    codes: tuple[tuple[BlockCode, ...], ...]  # by round, in the order of its blocks
+    epsilon: float
+    delta: float
+    cohort: Cohort
+    reserve: float  # part of μ² kept for attempts that are repeated
+
+    @property
+    def mu_squared(self) -> float:
+        """The whole budget of a device, in μ²."""
+        return run_mu(self.epsilon, self.delta) ** 2
+
+    def table_sent(self, round_index: int, fraction: float = 1.0) -> TableSent:
+        """Return the event of one attempt of a round, for a device that uses `fraction` of its norm."""
+        return TableSent(tuple(code.event(self.cohort, fraction) for code in self.codes[round_index]))
+
+    def accountant(self, fraction: float = 1.0) -> TableAccountant:
+        """Return the totals after every round was sent once."""
+        accountant = TableAccountant()
+        for index in range(len(self.codes)):
+            accountant.compose(self.table_sent(index, fraction))
+        return accountant
+
+    def statement(self) -> dict[str, Any]:
+        """Return budget, unit, what replacing costs, and what is not covered: the `budget` of a result."""
+        spent = self.accountant()
+        whole = TableAccountant(len(self.codes), self.mu_squared, self.mu_squared / 2, spent.distance)
+        return {
+            "unit": UNIT,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "rounds": len(self.codes),
+            "item_level": whole.replaced_epsilon(self.delta),
+            "item_level_unit": REPLACED_UNIT,
+            "epsilon_zcdp": whole.zcdp_epsilon(self.delta),
+            "mu": math.sqrt(self.mu_squared),
+            "spent": spent.epsilon(self.delta),
+            "reserve": self.reserve,
+            "devices": self.cohort.devices,
+            "smallest_cohort": self.cohort.smallest,
+            "most_corrupt": self.cohort.most_corrupt,
+            "not_covered": [*NOT_COVERED, *([EXACT_SUMS] if self.epsilon == math.inf else [])],
+        }
+
+
+def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, reserve: float = 0.0) -> PricedPlan:
+    """Return the plan with noise sized so that all rounds together cost (1 − reserve) μ², and retries the rest.
+
+    A budget that cannot be kept is refused: the price of the finished codes is checked against it.
+    """
+    require_delta(delta, cohort.devices)
+    if not 0 <= reserve < 1:
+        raise ParameterError(f"reserve must be at least 0 and below 1, got {reserve}.")
+    mu = run_mu(float(epsilon), delta) * math.sqrt(1 - reserve)
+    codes = tuple(tuple(_codes(one.blocks, mu, cohort)) for one in plan.rounds)
+    priced = PricedPlan(plan, codes, float(epsilon), delta, cohort, reserve)
+    if priced.accountant().epsilon(delta) > epsilon * (1 + 1e-9):
+        raise ParameterError(f"epsilon {epsilon} cannot be kept at delta {delta}. Raise delta or lower epsilon.")
+    return priced
+
+
+def _codes(blocks: Sequence[Any], mu: float, cohort: Cohort) -> list[BlockCode]:
+    return [code_block(block.size, block.clip, block.share, mu=mu, cohort=cohort) for block in blocks]
