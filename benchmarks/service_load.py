@@ -27,8 +27,8 @@ import httpx
 import numpy as np
 
 from hushrec import wire
-from hushrec.messages import Enrolment, Finished, GradientReport
-from hushrec.signing import DeviceKey, Request, device_id_of
+from hushrec.messages import REPORT, Enrolment, Envelope, GradientReport, Offer
+from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
 N_ITEMS, WIDTH, N_SELECTED = 1682, 50, 98
 CONFIG = """
@@ -58,19 +58,20 @@ class Sender:
     def name(self) -> str:
         return device_id_of(self.key.public_key)
 
-    def request(self, method: str, target: str, body: bytes, round_number: int, run_id: str) -> bytes:
+    def request(self, method: str, target: str, body: bytes, run_id: str) -> bytes:
         """The whole HTTP request as bytes, signed."""
-        request = Request(method, target, body, round_number)
+        request = Request(method, target, body)
         credentials = self.key.sign(request, run_id=run_id, device=self.name, nonce=time.time_ns())
         head = (
-            f"{method} {target} HTTP/1.1\r\nHost: server\r\nAuthorization: {credentials.header()}\r\n"
+            f"{method} {target} HTTP/1.1\r\nHost: server\r\nAuthorization: {header_of(credentials)}\r\n"
             f"Content-Type: {wire.MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
 
     def answer(self, round_number: int, run_id: str) -> bytes:
-        body = wire.encode_answer(GradientReport(round_number, self.items, self.gradients), Finished(round_number))
-        return self.request("POST", f"/v1/rounds/{round_number}/answer", body, round_number, run_id)
+        report = GradientReport(round_number, self.items, self.gradients)
+        body = wire.encode(Envelope(run_id, round_number, 1, REPORT, report))
+        return self.request("POST", "/v1/reports", body, run_id)
 
 
 class Connection:
@@ -190,7 +191,7 @@ async def measure(
     context = None if ca is None else ssl.create_default_context(cafile=ca)
     base = f"http{'' if ca is None else 's'}://127.0.0.1:{port}"
     with httpx.Client(base_url=base, verify=context or True) as http:
-        run_id = wire.decode_offer(http.get("/v1/run").content).run_id
+        run_id = wire.decode(http.get("/v1/run").content, Offer).run_id
     rng = np.random.default_rng(0)
     senders = [
         Sender(
@@ -203,8 +204,8 @@ async def measure(
     load = Load(port, context, senders, run_id)
     await load.connect(connections)
     for sender in senders:
-        body = wire.encode_enrolment(Enrolment(sender.key.public_key))
-        assert await load.send(sender.request("POST", "/v1/devices", body, 0, run_id)) == 201
+        body = wire.encode(Enrolment(sender.key.public_key))
+        assert await load.send(sender.request("POST", "/v1/devices", body, run_id)) == 201
     _, number = await load.closed_loop(1, 0)  # warm
     reports = n_devices * rounds
     found = []
@@ -295,7 +296,7 @@ def main() -> None:
         "flush_to_disk_ms": flush,
         "tls": options.tls,
         "database": "sqlite, WAL, synchronous=FULL" if options.database is None else options.database.split(":")[0],
-        "report_bytes": len(wire.encode_answer(example, Finished(1))),
+        "report_bytes": len(wire.encode(Envelope("0" * 32, 1, 1, REPORT, example))),
         "devices": options.devices,
         **found,
     }

@@ -23,9 +23,9 @@ import sqlalchemy as sa
 from service_kit import PATIENCE, held_port, wait_for
 
 from hushrec import wire
-from hushrec.messages import Enrolment, Finished, GradientReport
+from hushrec.messages import REPORT, Enrolment, Envelope, GradientReport, Offer
 from hushrec.service import schema
-from hushrec.signing import DeviceKey, Request, device_id_of
+from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
 N_ITEMS, WIDTH = 300, 8
 CONFIG = """
@@ -184,32 +184,32 @@ class Recorded:
         rng = np.random.default_rng([number, round_number])
         items = np.sort(rng.choice(N_ITEMS, 20, replace=False))
         report = GradientReport(round_number, items, rng.normal(size=(20, WIDTH)))
-        return wire.encode_answer(report, Finished(round_number))
+        return wire.encode(Envelope(self.run_id, round_number, 1, REPORT, report))
 
-    def request(self, number: int, method: str, target: str, body: bytes, round_number: int) -> dict[str, Any]:
+    def request(self, number: int, method: str, target: str, body: bytes) -> dict[str, Any]:
         self._nonce = max(self._nonce + 1, time.time_ns())
         signed = self.keys[number].sign(
-            Request(method, target, body, round_number),
+            Request(method, target, body),
             run_id=self.run_id,
             device=self.names[number],
             nonce=self._nonce,
         )
-        return {"method": method, "url": target, "content": body, "headers": {"Authorization": signed.header()}}
+        return {"method": method, "url": target, "content": body, "headers": {"Authorization": header_of(signed)}}
 
     def enrol(self, http: httpx.Client) -> None:
         for number, key in enumerate(self.keys):
-            body = wire.encode_enrolment(Enrolment(key.public_key))
-            assert http.request(**self.request(number, "POST", "/v1/devices", body, 0)).status_code == 201
+            body = wire.encode(Enrolment(key.public_key))
+            assert http.request(**self.request(number, "POST", "/v1/devices", body)).status_code == 201
 
 
 async def send_until_acknowledged(
     http: httpx.AsyncClient, server: ServerProcess, recorded: Recorded, number: int, round_number: int
 ) -> None:
     """Sends the recorded bytes until the server has them, or the round is over with them."""
-    body, target = recorded.body(number, round_number), f"/v1/rounds/{round_number}/answer"
+    body = recorded.body(number, round_number)
     while True:
         try:
-            reply = await http.request(**recorded.request(number, "POST", target, body, round_number))
+            reply = await http.request(**recorded.request(number, "POST", "/v1/reports", body))
         except httpx.TransportError as error:
             server.cut_off += not isinstance(error, httpx.ConnectError)
             await asyncio.sleep(0.02)
@@ -218,7 +218,7 @@ async def send_until_acknowledged(
             return
         problem = reply.json()
         if problem["type"].endswith("round-closed"):
-            assert problem["answered"] >= round_number, "an answer was lost"
+            assert problem["last_round"] >= round_number, "an answer was lost"
             return  # acknowledged in a reply that was cut off: the round has it
         assert reply.status_code in (503, 429), problem
         server.refused += 1
@@ -284,7 +284,7 @@ def set_up_recorded(
     server = ServerProcess(zygote, base, databases)
     server.start()
     with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
-        recorded = Recorded(n_devices, wire.decode_offer(http.get("/v1/run").content).run_id)
+        recorded = Recorded(n_devices, wire.decode(http.get("/v1/run").content, Offer).run_id)
         recorded.enrol(http)
         wait_for(lambda: "hushrec_round_open 1.0" in http.get("/metrics").text)
     server.stop()

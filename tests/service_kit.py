@@ -19,7 +19,7 @@ import pytest
 
 from hushrec import wire
 from hushrec.device.device import Device
-from hushrec.messages import Enrolment, Finished, GradientReport
+from hushrec.messages import REPORT, Enrolment, Envelope, GradientReport
 from hushrec.service import serving
 from hushrec.service.app import make_app
 from hushrec.service.monitor import Monitor
@@ -27,9 +27,10 @@ from hushrec.service.rounds import Rounds
 from hushrec.service.settings import Settings
 from hushrec.service.setup import prepare_run
 from hushrec.service.storage import Storage
-from hushrec.signing import DeviceKey, Request, device_id_of
+from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
 N_ITEMS = 60
+RUN_ID = "ab" * 16
 PATIENCE = 300.0  # seconds until a test gives up: no machine is so slow, however loaded
 ROUND_WAIT = 40.0  # that a device waits for a round which will open
 
@@ -86,7 +87,7 @@ def live_server(
     settings = small_settings() if settings is None else settings
     ids = [f"item-{n}" for n in range(n_items)]
     storage = Storage(database or f"sqlite:///{folder / 'server.sqlite'}")
-    token = prepare_run(storage, settings.terms, ids, titles or [name.title() for name in ids])
+    token = prepare_run(storage, settings.terms, ids, titles or [name.title() for name in ids], run_id=RUN_ID)
     monitor = Monitor()
     rounds = Rounds(storage, settings, monitor, **clocks)
     certificate = serving.self_signed(folder, "127.0.0.1") if tls else None
@@ -130,7 +131,7 @@ def play(devices: list[Device], *, seconds: float = 5 * PATIENCE) -> list[int]:
         for n, device in enumerate(devices):
             if not over[n]:
                 outcome = device.step(wait=0.05)
-                answered[n] += outcome == "answered"
+                answered[n] += outcome == "reported"
                 over[n] = outcome == "run over"
     return answered
 
@@ -146,25 +147,20 @@ class RawDevice:
         self._nonce = 0
         self.run_id = live.rounds.offer.run_id
         if enrol:
-            assert (
-                self.send("POST", "/v1/devices", wire.encode_enrolment(Enrolment(self.key.public_key))).status_code
-                == 201
-            )
+            assert self.send("POST", "/v1/devices", wire.encode(Enrolment(self.key.public_key))).status_code == 201
 
     def sign(self, request: Request, **changes: Any) -> str:
         self._nonce = max(self._nonce + 1, time.time_ns())
         fields = {"run_id": self.run_id, "device": self.name, "nonce": self._nonce} | changes
-        return self.key.sign(request, **fields).header()
+        return header_of(self.key.sign(request, **fields))
 
-    def send(
-        self, method: str, target: str, body: bytes = b"", round_number: int = 0, **changes: Any
-    ) -> httpx.Response:
+    def send(self, method: str, target: str, body: bytes = b"", **changes: Any) -> httpx.Response:
         """A request with its proper signature, unless `changes` say otherwise."""
-        header = changes.pop("header", None) or self.sign(Request(method, target, body, round_number), **changes)
+        header = changes.pop("header", None) or self.sign(Request(method, target, body), **changes)
         return self.http.request(method, target, content=body or None, headers={"Authorization": header})
 
-    def answer(self, body: bytes, round_number: int = 1, **changes: Any) -> httpx.Response:
-        return self.send("POST", f"/v1/rounds/{round_number}/answer", body, round_number, **changes)
+    def answer(self, body: bytes, **changes: Any) -> httpx.Response:
+        return self.send("POST", "/v1/reports", body, **changes)
 
     def __enter__(self) -> "RawDevice":
         return self
@@ -193,10 +189,19 @@ def held_port() -> Iterator[int]:
         yield int(held.getsockname()[1])
 
 
-def make_body(round_number: int = 1, *, items: tuple[int, ...] = (1, 5, 9), size: float = 0.1, width: int = 4) -> bytes:
-    """A well-formed answer."""
+def make_body(
+    round_number: int = 1,
+    *,
+    items: tuple[int, ...] = (1, 5, 9),
+    size: float = 0.1,
+    width: int = 4,
+    **changes: Any,
+) -> bytes:
+    """Return a well-formed report; `changes` name fields of its envelope."""
     gradients = np.full((len(items), width), float(size))
-    return wire.encode_answer(GradientReport(round_number, np.array(items), gradients), Finished(round_number))
+    report = GradientReport(round_number, np.array(items), gradients)
+    place = {"run_id": RUN_ID, "round_number": round_number, "attempt": 1, "phase": REPORT} | changes
+    return wire.encode(Envelope(**place, message=report))
 
 
 def wait_for(condition: Callable[[], bool], *, seconds: float = PATIENCE) -> None:

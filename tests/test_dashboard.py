@@ -97,7 +97,7 @@ def test_history_survives_a_restart(tmp_path: Path) -> None:
         for device in devices:
             device.join(live.url)
         for _ in range(3):
-            assert [device.step(wait=ROUND_WAIT) for device in devices] == ["answered"] * 3
+            assert [device.step(wait=ROUND_WAIT) for device in devices] == ["reported"] * 3
         wait_for(lambda: live.rounds.is_open and live.rounds.round_number == 4)
         before = get(f"{live.url}/dashboard/rounds").json()
     with live_server(tmp_path, settings) as live:
@@ -123,7 +123,7 @@ def test_refusals_of_a_healthy_run_are_not_counted(tmp_path: Path) -> None:
             device.join(live.url)
             play([device])
         assert live.monitor.refusals == 0
-        assert get(f"{live.url}/v1/round").status_code == 401
+        assert get(f"{live.url}/v1/inbox").status_code == 401
         assert live.monitor.refusals == 1
 
 

@@ -120,7 +120,7 @@ def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> Non
             device.add_ratings({str(item): 3.0 for item in range(8)})
             device.join(server.url)
         for device in devices:
-            assert device.step(wait=ROUND_WAIT) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "reported"
         page.wait_for_selector("#chart-moved svg[aria-label*='in round 1']")
         server.kill()
         page.wait_for_selector("#lost:has-text('The server does not answer')")
@@ -130,7 +130,7 @@ def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> Non
         page.wait_for_selector("#state:has-text('Round 2 is open')")
         page.wait_for_selector("#lost", state="hidden")
         for device in devices:
-            assert device.step(wait=ROUND_WAIT) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "reported"
         page.wait_for_selector("#chart-moved svg[aria-label*='in round 2']")
         page.reload()
         page.wait_for_selector("#chart-moved svg[aria-label*='in round 2']")
@@ -150,7 +150,7 @@ def test_trouble_is_named(browser: Any, tmp_path: Path, monkeypatch: pytest.Monk
         for device in devices:
             device.join(live.url)
         page.wait_for_selector("#trouble:has-text('Round 1 is past its time, and no device has answered.')")
-        assert devices[0].step(wait=ROUND_WAIT) == "answered"
+        assert devices[0].step(wait=ROUND_WAIT) == "reported"
         page.wait_for_selector("#trouble:has-text('More devices dropped out of round 1 than answered it.')")
         assert page.complaints == []
 

@@ -114,7 +114,7 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
         for other in fleet:
             other.join(live.url)
         for other in 3 * fleet:
-            assert other.step(wait=ROUND_WAIT) == "answered"
+            assert other.step(wait=ROUND_WAIT) == "reported"
         page.wait_for_selector("#recommendations li")  # the fleet waits, so that these are not the last ones
         first = page.locator("#recommendations li .score").all_inner_texts()
         others = threading.Thread(target=play, args=(fleet,), daemon=True)
@@ -212,7 +212,7 @@ def test_search_and_list_are_quick_on_a_hundred_thousand_items(browser: Any, tmp
     with live_server(tmp_path, settings, n_items=100_000) as live, contextlib.ExitStack() as stack:
         device = stack.enter_context(new_device(tmp_path / "mine"))
         device.join(live.url)
-        while device.step(wait=ROUND_WAIT) != "answered":
+        while device.step(wait=ROUND_WAIT) != "reported":
             pass
         page = open_page(browser, stack.enter_context(shown(device)))
         page.wait_for_selector("#results li")

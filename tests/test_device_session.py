@@ -79,8 +79,8 @@ def test_ratings_during_a_round_cost_neither_the_round_nor_the_next(tmp_path: Pa
             wait_for(lambda number=number: live.rounds.is_open and live.rounds.round_number == number)
             calls = [call for call, _ in drive(device, device._session.step(ROUND_WAIT), rate)]
             assert [call.request.target for call in calls] == [
-                f"/v1/round?after={number - 1}&wait={ROUND_WAIT:g}",
-                f"/v1/rounds/{number}/answer",
+                f"/v1/inbox?after={number - 1}&wait={ROUND_WAIT:g}",
+                "/v1/reports",
             ]
         statement = device.budget()
         assert (statement["permanent_draws"], statement["rounds"]) == (1, 3)
@@ -100,7 +100,7 @@ def test_a_round_that_is_announced_again_is_never_answered_with_other_bytes(tmp_
         (_, announced), _ = drive(device, device._session.step(ROUND_WAIT), rate)
         spent, state = device.budget(), device._store.get("private_state")
         job = device._session.step()
-        assert next(job).request.target == "/v1/round?after=1&wait=0"
+        assert next(job).request.target == "/v1/inbox?after=1&wait=0"
         rate(device)
         with pytest.raises(RemoteProtocolError, match="round 1 was announced after round 1"):
             job.send(replace(announced, answered=None))
@@ -117,7 +117,7 @@ def test_a_client_that_missed_an_answer_is_made_anew(tmp_path: Path) -> None:
         device.join(live.url)
         old = device._session.client()
         device._session.forget_client()
-        assert device.step(ROUND_WAIT) == "answered"
+        assert device.step(ROUND_WAIT) == "reported"
         device._session._client = old
         assert device._session.client().last_round == 1
 
@@ -177,7 +177,7 @@ def answering(live: Live, raw: RawDevice) -> Iterator[None]:
         while not done.wait(0.02):
             if live.rounds.is_open and live.rounds.round_number > last:
                 last = live.rounds.round_number
-                raw.answer(make_body(last), last)
+                raw.answer(make_body(last))
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()

@@ -179,7 +179,7 @@ def test_the_list_is_quick_on_a_hundred_thousand_items(tmp_path: Path) -> None:
     settings = small_settings(terms={"factors": 10, "reports_per_client": 50}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings, n_items=100_000) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        while device.step(wait=ROUND_WAIT) != "answered":
+        while device.step(wait=ROUND_WAIT) != "reported":
             pass
         page = Page(device, read_uploads)
         seconds = []
@@ -239,7 +239,7 @@ def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.Mon
     ):
         device.join(live.url)
         vectors = {}
-        while device.step(wait=ROUND_WAIT) == "answered":
+        while device.step(wait=ROUND_WAIT) == "reported":
             kept = device._session.uploads()
             vectors[kept[-1].report.round_number] = device._session.item_vectors()
         assert device._session.is_over

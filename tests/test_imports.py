@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "models": _BASE,
     "messages": _BASE,
     "wire": _BASE | {"messages"},
-    "signing": _BASE,
+    "signing": _BASE | {"messages"},
     "knowledge": set(),
     "pages": set(),
     "open_files": set(),

@@ -5,7 +5,7 @@ import pytest
 from parties import make_terms, make_vectors
 
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import PROTOCOL_VERSION, Finished, GradientReport, ItemVectors
+from hushrec.messages import GradientReport, ItemVectors
 
 ROWS = np.ones((2, 3))
 
@@ -13,7 +13,6 @@ ROWS = np.ones((2, 3))
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"version": 99}, "protocol version must be 1, got 99. Update the older side."),
         ({"n_items": 0}, "at least one item, one factor and one round"),
         ({"n_factors": 0}, "at least one item, one factor and one round"),
         ({"max_rounds": 0}, "at least one item, one factor and one round"),
@@ -37,18 +36,6 @@ def test_impossible_terms_are_refused(changes, sentence):
     with pytest.raises(RemoteProtocolError) as refusal:
         make_terms(**changes)
     assert sentence in str(refusal.value)
-
-
-def test_a_wrong_version_asks_for_an_upgrade():
-    """The status hint is 426, in every message."""
-    for build in (
-        lambda: Finished(1, version=2),
-        lambda: GradientReport(1, np.array([1, 2]), ROWS, version=2),
-        lambda: ItemVectors(make_terms(), 1, make_vectors(), version=2),
-    ):
-        with pytest.raises(RemoteProtocolError) as refusal:
-            build()
-        assert refusal.value.status_hint == 426
 
 
 @pytest.mark.parametrize(
@@ -79,7 +66,6 @@ def test_impossible_announcements_are_refused(round_number, vectors, sentence):
         (np.array([1, 2]), np.ones(2), "one gradient per item"),
         (np.array([1.0, 2.0]), ROWS, "must be an array of"),
         (np.array([1, 2]), np.ones((2, 3), dtype=int), "must be an array of"),
-        (np.empty(0, dtype=int), np.empty((0, 3)), "at least one item"),
         (np.array([2, 1]), ROWS, "rising and not negative, each named once"),
         (np.array([1, 1]), ROWS, "rising and not negative, each named once"),
         (np.array([-1, 1]), ROWS, "rising and not negative, each named once"),
@@ -94,9 +80,9 @@ def test_impossible_reports_are_refused_without_naming_an_item(items, gradients,
 
 
 def test_a_report_shows_nothing_of_its_content():
-    """Its repr names the round and the version alone."""
+    """Its repr names the round alone."""
     report = GradientReport(3, np.array([5, 17]), np.full((2, 3), 0.123))
-    assert repr(report) == f"GradientReport(round_number=3, version={PROTOCOL_VERSION})"
+    assert repr(report) == "GradientReport(round_number=3)"
 
 
 def test_step_sizes_follow_the_schedule():

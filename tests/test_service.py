@@ -76,7 +76,7 @@ def test_the_server_keeps_no_report_after_a_round(tmp_path: Path) -> None:
         device.join(live.url)
         other.join(live.url)  # never answers, so that the round stays open until it is closed by hand
         live.admin("POST", "/v1/admin/start")
-        assert device.step(wait=ROUND_WAIT) == "answered"
+        assert device.step(wait=ROUND_WAIT) == "reported"
         assert live.rounds.is_open
         assert is_on_disk()
         live.admin("POST", "/v1/admin/close")
@@ -117,7 +117,7 @@ def test_a_device_that_leaves_is_not_waited_for(tmp_path: Path) -> None:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
             device.join(live.url)
-        assert devices[0].step(wait=ROUND_WAIT) == "answered"
+        assert devices[0].step(wait=ROUND_WAIT) == "reported"
         devices[1].leave()
         assert not devices[1].has_joined
         wait_for(lambda: not live.rounds.is_open)
@@ -149,7 +149,7 @@ def test_new_items_join_the_catalogue_between_rounds(tmp_path: Path) -> None:
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
             device.join(live.url)
-        assert devices[0].step(wait=ROUND_WAIT) == "answered"
+        assert devices[0].step(wait=ROUND_WAIT) == "reported"
         added = live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["item-0", "new-a", "new-b"]}).json()
         assert added == {"added": 2}
         devices[0].add_rating("new-a", 5)  # a rating of an item that this device has not heard of yet
@@ -166,12 +166,12 @@ def test_a_permanent_epoch_needs_the_persons_consent(tmp_path: Path) -> None:
     settings = small_settings(terms={"rounds": 4, "epoch_rounds": 2}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        assert [device.step(wait=ROUND_WAIT) for _ in range(2)] == ["answered", "answered"]
+        assert [device.step(wait=ROUND_WAIT) for _ in range(2)] == ["reported", "reported"]
         with pytest.raises(BudgetExceeded, match="selection budget would be exceeded: spent epsilon 8 of 8"):
             device.step(wait=ROUND_WAIT)
         assert device.budget()["rounds"] == 2
         device.raise_budget(16)
-        assert [device.step(wait=ROUND_WAIT) for _ in range(3)] == ["answered", "answered", "run over"]
+        assert [device.step(wait=ROUND_WAIT) for _ in range(3)] == ["reported", "reported", "run over"]
         assert (device.budget()["permanent_draws"], device.budget()["committed"]) == (2, 16.0)
 
 

@@ -35,6 +35,7 @@ from service_kit import (
     OPEN_SOCKETS,
     PATIENCE,
     ROUND_WAIT,
+    RUN_ID,
     RawDevice,
     get,
     keep_record,
@@ -49,7 +50,7 @@ from hushrec import Device, wire
 from hushrec.device.budgets import Budgets
 from hushrec.device.fleet import Member, Orders, Outcome, run_fleet
 from hushrec.errors import StorageError
-from hushrec.messages import Enrolment
+from hushrec.messages import Enrolment, Offer
 from hushrec.service.monitor import Monitor
 from hushrec.service.rounds import Rounds
 from hushrec.service.setup import prepare_run
@@ -109,7 +110,7 @@ def kill_device_everywhere(zygote: Zygote, folder: Path, *, at_most: int) -> int
                 before = device.budget()["rounds"]
             status = zygote.ask(step=str(folder / "device"), times=2, kill_at=moment)["status"]
             with Device(folder / "device") as device:
-                assert device.step(wait=ROUND_WAIT) == "answered"  # goes on, with the same bytes where some were stored
+                assert device.step(wait=ROUND_WAIT) == "reported"  # goes on, with the same bytes where some were stored
                 rounds = device.budget()["rounds"]
                 assert before + 1 <= rounds <= before + 3
                 # Each round is charged exactly once: the next one is open, and stays so without an answer.
@@ -145,7 +146,7 @@ def test_a_device_killed_while_it_joins_joins_the_next_time(tmp_path: Path, n_re
             job.close()  # killed here
         with Device(tmp_path / "device") as device:
             device.join(live.url, invitation=code)
-            assert device.step(wait=ROUND_WAIT) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "reported"
         assert live.rounds.registry.count_active() == 1
 
 
@@ -182,7 +183,7 @@ def test_a_device_on_a_full_disk_says_so_and_goes_on_later(tmp_path: Path) -> No
         assert live.rounds.n_answers == 0
         with Device(tmp_path / "device") as device:
             assert device.budget()["rounds"] == 0
-            assert device.step(wait=ROUND_WAIT) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "reported"
 
 
 def fill_up(connection: sa.Connection) -> None:
@@ -236,7 +237,7 @@ def test_a_device_whose_disk_is_full_sends_nothing(tmp_path: Path) -> None:
         assert live.rounds.n_answers == 0
         assert device.budget()["rounds"] == 0
         device._store._database.execute("PRAGMA max_page_count = 1000000")
-        assert device.step(wait=ROUND_WAIT) == "answered"
+        assert device.step(wait=ROUND_WAIT) == "reported"
 
 
 def test_connections_that_say_nothing_or_too_little_are_closed(tmp_path: Path) -> None:
@@ -245,10 +246,8 @@ def test_connections_that_say_nothing_or_too_little_are_closed(tmp_path: Path) -
     with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live) as slow:
         wait_for(lambda: live.rounds.is_open)
         port = int(live.url.rpartition(":")[2])
-        header = slow.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
-        half_body = (
-            f"POST /v1/rounds/1/answer HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\nab"
-        )
+        header = slow.sign(Request("POST", "/v1/reports", make_body()))
+        half_body = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\nab"
         said = [b"", b"GET /v1/run HTTP/1.1\r\nHost: x\r\nX-Slow", half_body.encode()]
         sockets = []
         for words in said * 4:
@@ -281,7 +280,7 @@ def make_rounds(
     """A server's insides without a socket."""
     settings = small_settings(rounds={"deadline_seconds": deadline, "pause_seconds": pause, "min_devices": 2})
     storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
-    prepare_run(storage, settings.terms, [f"item-{n}" for n in range(60)], [""] * 60)
+    prepare_run(storage, settings.terms, [f"item-{n}" for n in range(60)], [""] * 60, run_id=RUN_ID)
     return storage, Rounds(storage, settings, Monitor(), clock=clock, wall_clock=wall)
 
 
@@ -291,7 +290,7 @@ async def join_two(rounds: Rounds) -> list[Any]:
     for _ in range(2):
         key = DeviceKey.generate()
         enrolment = Enrolment(key.public_key)
-        request = Request("POST", "/v1/devices", wire.encode_enrolment(enrolment))
+        request = Request("POST", "/v1/devices", wire.encode(enrolment))
         name = device_id_of(key.public_key)
         credentials = key.sign(request, run_id=rounds.offer.run_id, device=name, nonce=1)
         joined.append(await rounds.enrol(enrolment, credentials, request))
@@ -308,7 +307,7 @@ def test_a_clock_that_jumps_closes_no_round_early_and_none_never(tmp_path: Path,
         devices = await join_two(rounds)
         await rounds._advance()
         assert rounds.is_open
-        await rounds.answer(devices[0], 2, Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        await rounds.answer(devices[0], 2, Request("POST", "/v1/reports", make_body()))
         wall.now += jump  # while the server runs, the wall clock counts for nothing
         clock.now += 59
         assert await rounds._advance() == pytest.approx(1)
@@ -335,7 +334,7 @@ def test_a_pause_between_rounds_goes_on_through_a_restart(tmp_path: Path, away: 
         devices = await join_two(rounds)
         await rounds._advance()
         for device in devices:
-            await rounds.answer(device, 2, Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+            await rounds.answer(device, 2, Request("POST", "/v1/reports", make_body()))
         await rounds._advance()
         assert await rounds._advance() == pytest.approx(86_400)
         storage.close()
@@ -359,7 +358,7 @@ def test_a_deadline_that_passed_while_the_server_was_away_waits_for_devices(
         storage, rounds = make_rounds(tmp_path, clock, wall, deadline=deadline)
         devices = await join_two(rounds)
         await rounds._advance()
-        await rounds.answer(devices[0], 2, Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        await rounds.answer(devices[0], 2, Request("POST", "/v1/reports", make_body()))
         storage.close()
         wall.now += 5 * deadline
         storage, again = make_rounds(tmp_path, clock, wall, deadline=deadline)
@@ -398,7 +397,7 @@ def test_a_fleet_finds_a_killed_server_again_in_the_same_round(zygote: Zygote, t
     orders = Orders(server=server.url, budgets=Budgets())
     fleet = threading.Thread(target=lambda: outcomes.append(run_fleet(members, orders)))
     with httpx.Client(base_url=server.url, timeout=PATIENCE) as http:
-        by_hand = Recorded(1, wire.decode_offer(http.get("/v1/run").content).run_id)
+        by_hand = Recorded(1, wire.decode(http.get("/v1/run").content, Offer).run_id)
         by_hand.enrol(http)
     fleet.start()
     for number in range(1, rounds + 1):
@@ -433,7 +432,7 @@ def test_a_round_that_nobody_answers_stays_open(tmp_path: Path) -> None:
         clock.now += 10_000
         assert await rounds._advance() is None
         assert (rounds.is_open, rounds.round_number) == (True, 1)
-        await rounds.answer(devices[1], 2, Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        await rounds.answer(devices[1], 2, Request("POST", "/v1/reports", make_body()))
         await rounds._advance()
         assert not rounds.is_open
         storage.close()

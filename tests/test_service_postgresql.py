@@ -59,7 +59,7 @@ def test_a_run_on_postgresql_goes_through_and_survives_a_restart(tmp_path: Path,
         for device in devices:
             device.join(live.url)
         token = live.admin_token
-        assert devices[0].step(wait=ROUND_WAIT) == "answered"
+        assert devices[0].step(wait=ROUND_WAIT) == "reported"
         assert (live.rounds.round_number, live.rounds.n_answers) == (1, 1)
     with live_server(tmp_path, database=database, admin_token=token) as live:
         assert (live.rounds.round_number, live.rounds.is_open, live.rounds.n_answers) == (1, True, 1)

@@ -30,7 +30,7 @@ from hushrec.signing import DeviceKey, Request, device_id_of
 
 pytestmark = OPEN_SOCKETS
 
-ANSWER = Request("POST", "/v1/rounds/1/answer", make_body(), 1)
+ANSWER = Request("POST", "/v1/reports", make_body())
 
 
 @contextlib.contextmanager
@@ -150,7 +150,7 @@ def test_the_same_enrolment_twice_at_once_is_one_device(tmp_path: Path) -> None:
     async def scenario(rounds: Rounds) -> None:
         key = DeviceKey.generate()
         enrolment = Enrolment(key.public_key)
-        request = Request("POST", "/v1/devices", wire.encode_enrolment(enrolment))
+        request = Request("POST", "/v1/devices", wire.encode(enrolment))
         name = device_id_of(key.public_key)
         signed = [key.sign(request, run_id=rounds.offer.run_id, device=name, nonce=n) for n in (1, 2)]
         one, two = await asyncio.gather(*(rounds.enrol(enrolment, credentials, request) for credentials in signed))
@@ -254,7 +254,7 @@ def test_strangers_use_up_no_turn_of_those_who_may_join(tmp_path: Path) -> None:
 
         async def enrol(key: DeviceKey, invitation: str | None, *, signed_by: DeviceKey | None = None) -> None:
             enrolment = Enrolment(key.public_key, invitation)
-            request = Request("POST", "/v1/devices", wire.encode_enrolment(enrolment))
+            request = Request("POST", "/v1/devices", wire.encode(enrolment))
             name = device_id_of(key.public_key)
             credentials = (signed_by or key).sign(request, run_id=rounds.offer.run_id, device=name, nonce=1)
             await rounds.enrol(enrolment, credentials, request)
@@ -330,7 +330,7 @@ def test_a_server_that_stops_tells_those_who_wait(tmp_path: Path) -> None:
         device = RawDevice(live)
 
         def wait() -> None:
-            heard.append(device.send("GET", "/v1/round?wait=60").status_code)
+            heard.append(device.send("GET", "/v1/inbox?wait=60").status_code)
 
         waiting = threading.Thread(target=wait)
         waiting.start()

@@ -3,6 +3,7 @@
 import logging
 import shutil
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,10 @@ from hushrec import Device, wire
 from hushrec.device.calls import Reply
 from hushrec.device.session import Session
 from hushrec.errors import BudgetExceeded, CopiedStore, ParameterError, RemoteProtocolError
-from hushrec.messages import Enrolment, ItemVectors
+from hushrec.messages import REPORT, Enrolment, Envelope, ItemVectors, Receipt
 from hushrec.service.monitor import JsonLines
 from hushrec.service.storage import Storage
-from hushrec.signing import Credentials, DeviceKey, Request
+from hushrec.signing import DeviceKey, Request, header_of, parse_header
 
 pytestmark = OPEN_SOCKETS
 
@@ -57,22 +58,22 @@ def test_the_same_bytes_are_taken_once_and_other_bytes_not_at_all(tmp_path: Path
         open_round(live)
         first = one.answer(make_body())
         again = one.answer(make_body())
-        assert [wire.decode_receipt(reply.content).repeated for reply in (first, again)] == [False, True]
-        assert kind(one.answer(make_body(size=0.2))) == "answered"
+        assert [wire.decode(reply.content, Receipt).repeated for reply in (first, again)] == [False, True]
+        assert kind(one.answer(make_body(size=0.2))) == "reported"
         assert live.rounds.n_answers == 1
 
 
 def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> None:
-    """Another key, device, body, target, round or run under a signature is refused, and changes nothing."""
+    """Another key, device, body, target or run under a signature is refused, and changes nothing."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
         open_round(live)
-        body, target = make_body(), "/v1/rounds/1/answer"
-        honest = Request("POST", target, body, 1)
+        body, target = make_body(), "/v1/reports"
+        honest = Request("POST", target, body)
         forged = {
-            "another key": two.key.sign(honest, run_id=one.run_id, device=one.name, nonce=2**60).header(),
-            "another body": one.sign(Request("POST", target, make_body(size=0.3), 1)),
-            "another target": one.sign(Request("POST", target + "?x=1", body, 1)),
-            "another method": one.sign(Request("PUT", target, body, 1)),
+            "another key": header_of(two.key.sign(honest, run_id=one.run_id, device=one.name, nonce=2**60)),
+            "another body": one.sign(Request("POST", target, make_body(size=0.3))),
+            "another target": one.sign(Request("POST", target + "?x=1", body)),
+            "another method": one.sign(Request("PUT", target, body)),
             "another run": one.sign(honest, run_id="0" * 32),
         }
         for what, header in forged.items():
@@ -80,8 +81,6 @@ def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> No
             assert (what, kind(reply), reply.status_code) == (what, "bad-signature", 401)
         cross = one.sign(honest).replace(one.name, two.name)  # one's signature under two's name
         assert kind(one.answer(body, header=cross)) == "bad-signature"
-        other_round = one.sign(Request("POST", target, body, 2))
-        assert kind(one.answer(body, header=other_round)) == "wrong-round"
         assert live.rounds.n_answers == 0
         assert one.answer(body).status_code == 200  # none of it has spoiled the honest answer
 
@@ -92,17 +91,17 @@ def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> No
         "",
         "Bearer x",
         "Hushrec",
-        "Hushrec a:1:2:x",
-        f"Hushrec {'a' * 32}:1:2:{'A' * 85}",
-        f"Hushrec {'a' * 32}:-1:2:{'A' * 86}",
+        "Hushrec a:1:x",
+        f"Hushrec {'a' * 32}:2:{'A' * 85}",
+        f"Hushrec {'a' * 32}:-1:{'A' * 86}",
     ],
 )
 def test_a_header_of_another_form_is_refused(header: str) -> None:
     """Before anything is looked up."""
     with pytest.raises(RemoteProtocolError, match="must carry 'Authorization: Hushrec"):
-        Credentials.parse(header)
-    with pytest.raises(RemoteProtocolError, match="round and nonce must be at most"):
-        Credentials.parse(f"Hushrec {'a' * 32}:1:{2**62 + 1}:{'A' * 86}")
+        parse_header(header)
+    with pytest.raises(RemoteProtocolError, match="nonce must be at most"):
+        parse_header(f"Hushrec {'a' * 32}:{2**62 + 1}:{'A' * 86}")
 
 
 def test_a_request_that_was_seen_is_not_taken_again_even_after_a_restart(tmp_path: Path) -> None:
@@ -110,14 +109,14 @@ def test_a_request_that_was_seen_is_not_taken_again_even_after_a_restart(tmp_pat
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
         token = live.admin_token
-        recorded = one.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
+        recorded = one.sign(Request("POST", "/v1/reports", make_body()))
         assert one.answer(make_body(), header=recorded).status_code == 200
         reply = one.answer(make_body(), header=recorded)
         assert kind(reply) == "stale-nonce"
-        assert reply.json()["last_nonce"] == Credentials.parse(recorded).nonce
+        assert reply.json()["last_nonce"] == parse_header(recorded).nonce
     with live_server(tmp_path, admin_token=token) as live:
         replay = httpx.post(
-            f"{live.url}/v1/rounds/1/answer", content=make_body(), headers={"Authorization": recorded}, timeout=PATIENCE
+            f"{live.url}/v1/reports", content=make_body(), headers={"Authorization": recorded}, timeout=PATIENCE
         )
         assert kind(replay) == "stale-nonce"
         assert live.rounds.n_answers == 1  # the answer itself survived
@@ -127,18 +126,18 @@ def test_strangers_and_those_who_left_are_refused(tmp_path: Path) -> None:
     """Unknown keys, and keys whose device left or was revoked."""
     with live_server(tmp_path) as live:
         with RawDevice(live, enrol=False) as stranger:
-            assert kind(stranger.send("GET", "/v1/round")) == "not-enrolled"
+            assert kind(stranger.send("GET", "/v1/inbox")) == "not-enrolled"
         with RawDevice(live) as gone:
             assert gone.send("DELETE", "/v1/devices/me").status_code == 204
-            assert kind(gone.send("GET", "/v1/round")) == "not-active"
-            again = gone.send("POST", "/v1/devices", wire.encode_enrolment(Enrolment(gone.key.public_key)))
+            assert kind(gone.send("GET", "/v1/inbox")) == "not-active"
+            again = gone.send("POST", "/v1/devices", wire.encode(Enrolment(gone.key.public_key)))
             assert kind(again) == "not-active"
         with RawDevice(live) as bad, RawDevice(live):
             open_round(live)
             assert bad.answer(make_body()).status_code == 200
             assert bad.name in [row["id"] for row in live.admin("GET", "/v1/admin/devices").json()["devices"]]
             assert live.admin("DELETE", f"/v1/admin/devices/{bad.name}").status_code == 204
-            assert kind(bad.send("GET", "/v1/round")) == "not-active"
+            assert kind(bad.send("GET", "/v1/inbox")) == "not-active"
             assert live.rounds.n_answers == 0  # its answer went with it
             assert kind(live.admin("DELETE", "/v1/admin/devices/nobody")) == "unknown-device"
 
@@ -147,10 +146,10 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
     """Nobody can enrol a key that is not theirs."""
     with live_server(tmp_path) as live, RawDevice(live, enrol=False) as thief:
         victim = DeviceKey.generate().public_key
-        body = wire.encode_enrolment(Enrolment(victim))
+        body = wire.encode(Enrolment(victim))
         assert kind(thief.send("POST", "/v1/devices", body)) == "bad-signature"
         assert kind(thief.send("POST", "/v1/devices", b"\x80")) == "malformed"
-        low_order = wire.encode_enrolment(Enrolment(bytes(32)))
+        low_order = wire.encode(Enrolment(bytes(32)))
         assert thief.send("POST", "/v1/devices", low_order).status_code in (401, 422)
         assert live.rounds.registry.count_active() == 0
 
@@ -158,13 +157,15 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("body", "status", "sentence"),
     [
-        (b"", 422, "well-formed answer"),
-        (b"\xc1" * 50, 422, "well-formed answer"),
+        (b"", 422, "well-formed MessagePack"),
+        (b"\xc1" * 50, 422, "well-formed MessagePack"),
         (make_body(items=(1, 60)), 422, "items below 60"),
         (make_body(size=200), 422, "norms up to 100"),
         (make_body(width=5), 422, "4 numbers each"),
-        (make_body(2), 422, "round must be that of its address"),
-        (msgspec.msgpack.encode({"version": 9}), 426, "protocol version must be 1, got 9"),
+        (make_body(phase="keys"), 422, "phase report"),
+        (make_body(attempt=2), 422, "attempt 1"),
+        (make_body(run_id="cd" * 16), 409, "another run"),
+        (msgspec.msgpack.encode({"version": 9}), 426, "protocol version must be 2, got 9"),
     ],
 )
 def test_a_malformed_answer_is_refused_with_one_sentence(
@@ -183,15 +184,15 @@ def test_answers_to_other_rounds_are_refused(tmp_path: Path) -> None:
     """Late, early, and before this device takes part."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
         open_round(live)
-        assert kind(one.answer(make_body(2), 2)) == "round-closed"
+        assert kind(one.answer(make_body(2))) == "round-closed"
         with RawDevice(live) as late:
             assert kind(late.answer(make_body())) == "too-early"
             for device in (one, two):
                 assert device.answer(make_body()).status_code == 200
             wait_for(lambda: live.rounds.round_number == 2 and live.rounds.is_open)
-            reply = one.answer(make_body(), 1)
-            assert (kind(reply), reply.json()["answered"]) == ("round-closed", 1)
-            assert late.answer(make_body(2), 2).status_code == 200
+            reply = one.answer(make_body())
+            assert (kind(reply), reply.json()["last_round"]) == ("round-closed", 1)
+            assert late.answer(make_body(2)).status_code == 200
 
 
 def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
@@ -204,10 +205,10 @@ def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
             for _ in range(1000):
                 yield bytes(largest // 10)
 
-        header = one.sign(Request("POST", "/v1/rounds/1/answer", b"", 1))
+        header = one.sign(Request("POST", "/v1/reports", b""))
         with httpx.Client(base_url=live.url, timeout=PATIENCE) as http:
             try:
-                reply = http.post("/v1/rounds/1/answer", content=endless(), headers={"Authorization": header})
+                reply = http.post("/v1/reports", content=endless(), headers={"Authorization": header})
                 assert kind(reply) == "too-large"
             except httpx.TransportError:
                 pass  # the server closed the connection while we were still sending: refused as well
@@ -219,9 +220,9 @@ def test_one_device_that_asks_too_often_is_slowed_and_others_are_not(tmp_path: P
     settings = small_settings(limits={"requests_per_second": 0.001, "burst": 3})
     with live_server(tmp_path, settings) as live, RawDevice(live) as greedy, RawDevice(live) as modest:
         open_round(live)
-        forged = greedy.sign(Request("GET", "/v1/round", b"", 0)).replace(greedy.name, modest.name)
+        forged = greedy.sign(Request("GET", "/v1/inbox")).replace(greedy.name, modest.name)
         for _ in range(10):
-            assert greedy.send("GET", "/v1/round", header=forged).status_code == 401
+            assert greedy.send("GET", "/v1/inbox", header=forged).status_code == 401
         replies = [greedy.answer(make_body()) for _ in range(4)]
         assert [reply.status_code for reply in replies] == [200, 200, 200, 429]
         assert kind(replies[-1]) == "too-many-requests"
@@ -245,8 +246,8 @@ def test_more_answers_at_once_than_the_server_wants_are_sent_away(tmp_path: Path
     settings = small_settings(limits={"waiting_reports": 3, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
-        header = one.sign(Request("POST", "/v1/rounds/1/answer", make_body(), 1))
-        head = f"POST /v1/rounds/1/answer HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
+        header = one.sign(Request("POST", "/v1/reports", make_body()))
+        head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
         slow = [socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) for _ in range(3)]
         for connection in slow:
             connection.sendall(head.encode())
@@ -313,10 +314,10 @@ def test_a_copied_store_is_found_out_at_contact(tmp_path: Path) -> None:
     with live_server(tmp_path, settings) as live:
         with new_device(tmp_path / "original") as original:
             original.join(live.url)
-            assert original.step(wait=ROUND_WAIT) == "answered"
+            assert original.step(wait=ROUND_WAIT) == "reported"
         shutil.copytree(tmp_path / "original", tmp_path / "copy")
         with Device(tmp_path / "original") as original:
-            assert original.step(wait=ROUND_WAIT) == "answered"
+            assert original.step(wait=ROUND_WAIT) == "reported"
         with Device(tmp_path / "copy") as copy:
             for _ in range(2):
                 with pytest.raises(CopiedStore, match="a copy, or was restored from a backup"):
@@ -327,7 +328,7 @@ def test_a_copied_store_is_found_out_at_contact(tmp_path: Path) -> None:
                 copy.step(wait=ROUND_WAIT)
             assert copy.budget()["committed"] == 8
             copy.raise_budget(16)
-            assert copy.step(wait=ROUND_WAIT) == "answered"
+            assert copy.step(wait=ROUND_WAIT) == "reported"
             assert copy.budget()["committed"] == 16  # a new draw of permanent bits
             assert copy._session.client().last_round == 4
 
@@ -339,7 +340,7 @@ def test_a_store_restored_from_before_its_first_round_pays_for_the_lost_draw(tmp
             device.join(live.url)
         shutil.copytree(tmp_path / "device", tmp_path / "backup")
         with Device(tmp_path / "device") as device:
-            assert device.step(wait=ROUND_WAIT) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "reported"
         with Device(tmp_path / "backup") as backup:
             with pytest.raises(CopiedStore):
                 backup.step(wait=ROUND_WAIT)
@@ -347,7 +348,7 @@ def test_a_store_restored_from_before_its_first_round_pays_for_the_lost_draw(tmp
             assert backup.budget()["committed"] == 8  # the draw that was lost
             live.admin("POST", "/v1/admin/close")
             backup.raise_budget(16)
-            assert backup.step(wait=ROUND_WAIT) == "answered"
+            assert backup.step(wait=ROUND_WAIT) == "reported"
             assert backup.budget()["committed"] == 16
 
 
@@ -365,7 +366,7 @@ def test_two_copies_that_answer_the_same_round_at_once_are_found_out(tmp_path: P
             call = next(job)
             driver = second._driver()
             announced = driver._make(call)  # the copy has the round, and has not answered
-            assert first.step(wait=ROUND_WAIT) == "answered"
+            assert first.step(wait=ROUND_WAIT) == "reported"
             with pytest.raises(CopiedStore):
                 job.send(driver._make(job.send(announced)))
             with pytest.raises(CopiedStore):
@@ -377,10 +378,10 @@ def test_a_clock_that_goes_back_does_not_lock_a_device_out(tmp_path: Path, monke
     with live_server(tmp_path, small_settings(rounds={"min_devices": 1})) as live:
         with new_device(tmp_path / "device") as device:
             device.join(live.url)
-            assert device.step(wait=ROUND_WAIT) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "reported"
         monkeypatch.setattr("hushrec.device.session.time.time_ns", lambda: 1_000_000_000)
         with Device(tmp_path / "device") as device:
-            assert device.step(wait=ROUND_WAIT) == "answered"
+            assert device.step(wait=ROUND_WAIT) == "reported"
 
 
 def scripted(session: Session, replies: list[Reply]) -> Any:
@@ -395,35 +396,33 @@ def scripted(session: Session, replies: list[Reply]) -> Any:
     raise AssertionError("the job wanted more replies")
 
 
-def announcement(session: Session, **changes: Any) -> wire.Announcement:
-    """Round 1 as the server would announce it, with changes."""
-    from dataclasses import replace
-
+def announcement(session: Session, vectors: Any = None, terms: Any = None, **changes: Any) -> bytes:
+    """Return round 1 as the server would announce it, with changes of its envelope."""
     assert session.offer is not None
-    vectors = changes.pop("vectors", np.full((60, 4), 0.4))
-    offer = replace(session.offer, **changes)
-    return wire.Announcement(offer, ItemVectors(offer.terms, 1, vectors))
+    vectors = np.full((60, 4), 0.4) if vectors is None else vectors
+    place = {"run_id": session.offer.run_id, "round_number": 1, "attempt": 1, "phase": REPORT} | changes
+    return wire.encode(Envelope(**place, message=ItemVectors(terms or session.offer.terms, 1, vectors)))
 
 
 def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path) -> None:
-    """Another cap, run or term, or vectors that would read ratings off the errors: nothing is answered or charged."""
+    """Another run, round, phase or term, or vectors that give ratings away: nothing is reported or charged."""
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
         session = device._session
         assert session.offer is not None
-        steeper = msgspec.structs.replace(wire._pack_terms(session.offer.terms), step=0.8)
-        broken = [
-            announcement(session, profile_cap=5),
-            announcement(session, run_id="0" * 32),
-            announcement(session, terms=wire._unpack_terms(steeper)),
-        ]
-        for made in broken:
-            with pytest.raises(RemoteProtocolError, match="breaks what this device accepted"):
-                scripted(session, [Reply(200, wire.encode_announcement(made), 0)])
+        broken = {
+            "another run": announcement(session, run_id="0" * 32),
+            "or protocol": announcement(session, phase="keys"),
+            "the same round": announcement(session, round_number=2),
+            "breaks what": announcement(session, terms=replace(session.offer.terms, step=0.8)),
+        }
+        for sentence, made in broken.items():
+            with pytest.raises(RemoteProtocolError, match=sentence):
+                scripted(session, [Reply(200, made, 0)])
         for vectors, sentence in ((np.zeros((60, 4)), "near zero"), (np.full((60, 4), 1e4), "norms up to")):
             made = announcement(session, vectors=vectors)
             with pytest.raises(RemoteProtocolError, match=sentence):
-                scripted(session, [Reply(200, wire.encode_announcement(made), 0)])
+                scripted(session, [Reply(200, made, 0)])
         assert device.budget()["rounds"] == 0
         assert device._store.get("outbox") is None
 

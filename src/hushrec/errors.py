@@ -16,7 +16,7 @@
     ├── ConnectionFailed            the server could not be reached, or not be trusted
     └── ProtocolError
         ├── LocalProtocolError      *we* broke the protocol: a call out of turn
-        └── RemoteProtocolError     the *peer* broke it; carries an HTTP status hint
+        └── RemoteProtocolError     the *peer* broke it; carries an HTTP status hint and a code
 
 The command line turns these into one sentence and exit code 1; any other exception is a bug and
 shows its traceback. No message carries a rating, an item choice, a permanent bit or a secret:
@@ -85,8 +85,9 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol; `status_hint` is the HTTP status that fits."""
+    """The peer broke the protocol; `status_hint` is the HTTP status that fits, `code` names the reason for programs."""
 
-    def __init__(self, message: str, *, status_hint: int = 400) -> None:
+    def __init__(self, message: str, *, status_hint: int = 400, code: str = "malformed") -> None:
         super().__init__(message)
         self.status_hint = status_hint
+        self.code = code

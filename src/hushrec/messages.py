@@ -1,10 +1,13 @@
 """Every value that crosses the trust boundary, and nothing else.
 
-What a server ever sees of a person is one `GradientReport` and one `Finished` per round, under the name the
-transport gives the sender. A reader of this file can list everything that leaves a device.
+A reader of this file can list everything that a device sends and everything that it believes.
 
-    server → device     Offer, Terms, ItemVectors
-    device → server     Enrolment, GradientReport, Finished
+    server → device     Offer (with Terms), Catalogue, Envelope of ItemVectors, Receipt, Problem
+    device → server     Enrolment, Envelope of GradientReport; Credentials in the header of every request
+
+`@crosses` declares a message: its tag on the wire and its largest size. A protocol declares the messages of its own
+phases in the same way, in its own folder; `KINDS` is the list of all of them, and `wire.py` encodes what is in it.
+A message of a round travels in an `Envelope`, which says to which run, round, attempt and phase it belongs.
 
 An `Enrolment` goes first and once: a fresh public key and an invitation, nothing of the person. After it a device
 can also ask to change its key or to leave, which says no more than that.
@@ -14,20 +17,32 @@ Messages are frozen, and check their own shape when they are built: a malformed 
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.errors import RemoteProtocolError
+from hushrec.errors import ParameterError, RemoteProtocolError
 
-PROTOCOL_VERSION = 1
+PROTOCOL_VERSION = 2
 LARGEST_REGULARIZATION = 1e6
+LARGEST_TABLE = 64 * 2**20  # bytes of one table of numbers, whoever sends it
+LONGEST_ID, LONGEST_TITLE = 200, 500
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_HEXADECIMAL = re.compile(r"[0-9a-f]{32}")
+_TAG = re.compile(r"[a-z][a-z0-9-]*(\.[a-z][a-z0-9-]*)?")
+_PHASE = re.compile(r"[a-z][a-z0-9-]{0,19}")
+
+PROBLEM_TYPE = "urn:hushrec:problem:"
+REPORT = "report"  # the one phase of protocols that send gradients
+
+# How many dimensions an array of a message has. On the wire a row is a buffer, a table is its width and a buffer.
+Row, Table = "row", "table"
 
 # Fields of the terms that may never change during a run.
 _FIXED = (
-    "version",
     "model",
     "n_factors",
     "n_side_rows",
@@ -40,6 +55,39 @@ _FIXED = (
 )
 
 
+Message = TypeVar("Message")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A type of message that may cross the boundary."""
+
+    tag: str
+    message: type
+    largest: int  # bytes on the wire
+
+
+KINDS: dict[str, Kind] = {}  # by tag
+
+
+def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message]]:
+    """Declare a frozen dataclass as a message: the decorator of every type that crosses the boundary.
+
+    `tag` names it on the wire: `NAME`, or `PROTOCOL.NAME` for one of a protocol's own. `largest` is in bytes.
+    """
+
+    def declare(message: type[Message]) -> type[Message]:
+        if not _TAG.fullmatch(tag) or tag in KINDS:
+            raise ParameterError(f"tag must be NAME or PROTOCOL.NAME in small letters, and new, got {tag!r}.")
+        KINDS[tag] = Kind(tag, message, largest)
+        return message
+
+    return declare
+
+
+# A run, before its rounds ----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Terms:
     """What a server asks of every device for a whole run; a device accepts it once and holds the server to it.
@@ -48,7 +96,6 @@ class Terms:
     n_clients · reports_per_client in `sdcf`. `step` is η₀ N.
     """
 
-    version: int = PROTOCOL_VERSION
     model: str
     n_factors: int
     n_items: int
@@ -59,11 +106,10 @@ class Terms:
     decay: float  # γ of η_t = η₀ / t^γ
     max_rounds: int
     epoch_rounds: int | None  # every so many rounds the permanent bits are drawn anew; None: never
-    user_regularization: FloatArray = field(repr=False)  # diagonal of Λ_u
-    item_regularization: FloatArray = field(repr=False)  # diagonal of Λ_v
+    user_regularization: Annotated[FloatArray, Row] = field(repr=False)  # diagonal of Λ_u
+    item_regularization: Annotated[FloatArray, Row] = field(repr=False)  # diagonal of Λ_v
 
     def __post_init__(self) -> None:
-        _check_version(self.version)
         _check_whole(self, "n_items", "n_factors", "n_side_rows", "max_rounds", "epoch_rounds")
         if not 1 <= self.n_items <= 10**8 or not 1 <= self.n_factors <= 10**4 or self.max_rounds < 1:
             raise RemoteProtocolError("terms must name at least one item, one factor and one round, within reason.")
@@ -108,32 +154,7 @@ class Terms:
         return replace(self, n_items=n_items)
 
 
-@dataclass(frozen=True, eq=False)
-class ItemVectors:
-    """Opens a round on a device: the terms again, the round, and all that the server knows of the items."""
-
-    terms: Terms
-    round_number: int
-    item_vectors: FloatArray = field(repr=False)  # (n_items + n_side_rows, item_width)
-    version: int = PROTOCOL_VERSION
-
-    def __post_init__(self) -> None:
-        _check_version(self.version)
-        _check_whole(self, "round_number")
-        if not 1 <= self.round_number <= self.terms.max_rounds:
-            raise RemoteProtocolError(
-                f"round must be in 1 to {self.terms.max_rounds}, the last round of the terms, got {self.round_number}."
-            )
-        _freeze(self, "item_vectors", np.floating)
-        n_rows = self.terms.n_items + self.terms.n_side_rows
-        if self.item_vectors.ndim != 2 or len(self.item_vectors) != n_rows:
-            raise RemoteProtocolError(
-                f"item vectors must be a table of {n_rows} rows, got shape {self.item_vectors.shape}."
-            )
-        if not np.all(np.isfinite(self.item_vectors)):
-            raise RemoteProtocolError("item vectors must be finite numbers.")
-
-
+@crosses("offer", largest=200_000)
 @dataclass(frozen=True, eq=False)
 class Offer:
     """What a server offers to devices before they join: which run, which protocol, the public cap, the terms."""
@@ -142,12 +163,9 @@ class Offer:
     protocol: str
     profile_cap: int
     terms: Terms
-    version: int = PROTOCOL_VERSION
 
     def __post_init__(self) -> None:
-        _check_version(self.version)
-        if not re.fullmatch(r"[0-9a-f]{32}", self.run_id):
-            raise RemoteProtocolError("run_id must be 32 hexadecimal digits.")
+        _check_name(self, "run_id", _HEXADECIMAL, "32 hexadecimal digits")
         if self.protocol != "sdcf":
             raise RemoteProtocolError(f"protocol of a network run must be sdcf, got {self.protocol[:20]!r}.")
         if not 1 <= self.profile_cap < self.terms.n_items:
@@ -166,41 +184,108 @@ class Offer:
         return same and self.terms.agrees_with(accepted.terms)
 
 
+@crosses("enrolment", largest=1_000)
 @dataclass(frozen=True)
 class Enrolment:
     """A device asks to take part: its public key, and an invitation where one is needed."""
 
     public_key: bytes = field(repr=False)
     invitation: str | None = field(default=None, repr=False)
-    version: int = PROTOCOL_VERSION
 
     def __post_init__(self) -> None:
-        _check_version(self.version)
         if len(self.public_key) != 32:
             raise RemoteProtocolError(f"a public key must have 32 bytes, got {len(self.public_key)}.")
         if self.invitation is not None and len(self.invitation) > 100:
             raise RemoteProtocolError("an invitation has at most 100 characters.")
 
 
-@dataclass(frozen=True, eq=False)
-class GradientReport:
-    """What one device says of the items it selected in one round. Its repr shows none of it."""
+@crosses("catalogue", largest=16 * 2**20)
+@dataclass(frozen=True)
+class Catalogue:
+    """Ids and titles of items from position `first` on. Public."""
 
-    round_number: int
-    items: IntArray = field(repr=False)  # (n_selected,), rising
-    gradients: FloatArray = field(repr=False)  # (n_selected, item_width)
-    version: int = PROTOCOL_VERSION
+    first: int
+    ids: list[str]
+    titles: list[str]
 
     def __post_init__(self) -> None:
-        _check_version(self.version)
+        if len(self.ids) != len(self.titles) or self.first < 0:
+            raise RemoteProtocolError("a catalogue must begin at 0 or above and hold one title per id.")
+        check_items(self.ids, self.titles)
+
+
+def check_items(ids: list[str], titles: list[str]) -> None:
+    """Refuse what a screen should not be made to show: control characters, and texts without end."""
+    for name, texts, most in (("ids", ids, LONGEST_ID), ("titles", titles, LONGEST_TITLE)):
+        if any(len(text) > most or _CONTROL.search(text) for text in texts):
+            sentence = f"{name} of items must have at most {most} characters, none of them for control."
+            raise RemoteProtocolError(sentence, status_hint=422)
+
+
+# A round ---------------------------------------------------------------------------------------------------------
+
+
+@crosses("envelope", largest=LARGEST_TABLE + 201_000)
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """Where a message belongs. A device sends one message for each (round, attempt, phase), and never another."""
+
+    run_id: str
+    round_number: int
+    attempt: int  # 1, 2, …: a round that has to begin again is another attempt, and everything in it is new
+    phase: str
+    message: Any
+
+    def __post_init__(self) -> None:
+        _check_name(self, "run_id", _HEXADECIMAL, "32 hexadecimal digits")
+        _check_name(self, "phase", _PHASE, "a name of up to 20 small letters, digits and hyphens")
+        for name in ("round_number", "attempt"):
+            _check_whole(self, name)
+            if not 1 <= getattr(self, name) <= 10**9:
+                raise RemoteProtocolError(f"{name} must be in 1 to {10**9}, got {getattr(self, name)}.")
+
+
+@crosses("gradient.item-vectors", largest=LARGEST_TABLE + 200_000)
+@dataclass(frozen=True, eq=False)
+class ItemVectors:
+    """Opens a round on a device: the terms again, the round, and all that the server knows of the items."""
+
+    terms: Terms
+    round_number: int
+    item_vectors: Annotated[FloatArray, Table] = field(repr=False)  # (n_items + n_side_rows, item_width)
+
+    def __post_init__(self) -> None:
+        _check_whole(self, "round_number")
+        if not 1 <= self.round_number <= self.terms.max_rounds:
+            raise RemoteProtocolError(
+                f"round must be in 1 to {self.terms.max_rounds}, the last round of the terms, got {self.round_number}."
+            )
+        _freeze(self, "item_vectors", np.floating)
+        n_rows = self.terms.n_items + self.terms.n_side_rows
+        if self.item_vectors.ndim != 2 or len(self.item_vectors) != n_rows:
+            raise RemoteProtocolError(
+                f"item vectors must be a table of {n_rows} rows, got shape {self.item_vectors.shape}."
+            )
+        if not np.all(np.isfinite(self.item_vectors)):
+            raise RemoteProtocolError("item vectors must be finite numbers.")
+
+
+@crosses("gradient.report", largest=LARGEST_TABLE)
+@dataclass(frozen=True, eq=False)
+class GradientReport:
+    """What one device says of the items it selected in one round, possibly none. Its repr shows none of it."""
+
+    round_number: int
+    items: Annotated[IntArray, Row] = field(repr=False)  # (n_selected,), rising
+    gradients: Annotated[FloatArray, Table] = field(repr=False)  # (n_selected, item_width)
+
+    def __post_init__(self) -> None:
         _check_whole(self, "round_number")
         _freeze(self, "items", np.integer)
         _freeze(self, "gradients", np.floating)
         if self.items.ndim != 1 or self.gradients.ndim != 2 or len(self.items) != len(self.gradients):
             raise RemoteProtocolError("a report must hold one gradient per item.")
-        if len(self.items) == 0:
-            raise RemoteProtocolError("a report must hold at least one item; with none, send only 'finished'.")
-        if np.any(np.diff(self.items) <= 0) or self.items[0] < 0:
+        if np.any(np.diff(self.items) <= 0) or np.any(self.items[:1] < 0):
             raise RemoteProtocolError("items of a report must be rising and not negative, each named once.")
         if not np.all(np.isfinite(self.gradients)):
             raise RemoteProtocolError("gradients must be finite numbers.")
@@ -208,14 +293,53 @@ class GradientReport:
 
 @dataclass(frozen=True)
 class Finished:
-    """A device has sent all it will send in this round."""
+    """A device has sent all it will send in this round. Inside one process only: a report on the wire says it."""
 
     round_number: int
-    version: int = PROTOCOL_VERSION
 
     def __post_init__(self) -> None:
-        _check_version(self.version)
         _check_whole(self, "round_number")
+
+
+@crosses("receipt", largest=1_000)
+@dataclass(frozen=True)
+class Receipt:
+    """The server holds this message of a round durably; `repeated` when it held the same bytes before."""
+
+    round_number: int
+    attempt: int
+    phase: str
+    repeated: bool
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The Authorization header of a device's request: text, see `signing.py`."""
+
+    device: str  # 32 hexadecimal digits
+    nonce: int  # above all earlier ones of this device
+    signature: bytes = field(repr=False)  # Ed25519, 64 bytes
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A refusal, in JSON (RFC 9457). `code` is for programs, `detail` one sentence for people."""
+
+    code: str
+    status: int
+    detail: str
+    extra: dict[str, Any] = field(default_factory=dict)  # last_nonce or last_round, where the code says so
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the object that is sent."""
+        title = self.code.replace("-", " ")
+        known = {"type": PROBLEM_TYPE + self.code, "title": title, "status": self.status, "detail": self.detail}
+        return known | self.extra
+
+
+def _check_name(message: object, name: str, form: re.Pattern[str], words: str) -> None:
+    if not form.fullmatch(getattr(message, name)):
+        raise RemoteProtocolError(f"{name} must be {words}.")
 
 
 def _check_whole(message: object, *names: str) -> None:
@@ -239,10 +363,3 @@ def _freeze(message: object, name: str, kind: type[np.integer[Any]] | type[np.fl
         given = given.copy()
         given.flags.writeable = False
     object.__setattr__(message, name, given)
-
-
-def _check_version(version: int) -> None:
-    if version != PROTOCOL_VERSION:
-        raise RemoteProtocolError(
-            f"protocol version must be {PROTOCOL_VERSION}, got {version}. Update the older side.", status_hint=426
-        )

@@ -203,12 +203,12 @@ class Server:
     def _check_report(self, sender: ClientName, report: GradientReport) -> None:
         if sender in self._reports:
             raise RemoteProtocolError("this sender has reported in this round already.", status_hint=409)
-        if report.items[-1] >= self._terms.n_items:
+        if np.any(report.items[-1:] >= self._terms.n_items):
             raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.", status_hint=422)
         if report.gradients.shape[1] != self._model.item_width:
             raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.", status_hint=422)
         largest = self._largest_gradient()
-        if np.linalg.norm(report.gradients, axis=1).max() > largest:
+        if np.any(np.linalg.norm(report.gradients, axis=1) > largest):
             raise RemoteProtocolError(f"gradients must have norms up to {largest:g} in this round.", status_hint=422)
 
     def _largest_gradient(self) -> float:

@@ -1,13 +1,12 @@
 """How a device proves that a request is its own: Ed25519 over everything that the request says.
 
-    Authorization: Hushrec DEVICE:ROUND:NONCE:SIGNATURE
+    Authorization: Hushrec DEVICE:NONCE:SIGNATURE
 
-The signature covers method, target (path and query), run, device, round, nonce and the hash of the body, so that
-none of them can be changed or used again elsewhere. Nonces of one device rise; the server refuses one that does not.
+The signature covers method, target (path and query), run, device, nonce and the hash of the body, so that none of
+them can be changed or used again elsewhere. Nonces of one device rise; the server refuses one that does not.
 """
 
 import base64
-import binascii
 import hashlib
 import re
 from dataclasses import dataclass, field
@@ -17,10 +16,11 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from hushrec.errors import RemoteProtocolError
+from hushrec.messages import Credentials
 
 SCHEME = "Hushrec"
-LARGEST_NUMBER = 2**62
-_FORM = re.compile(r"Hushrec ([0-9a-f]{32}):(\d{1,19}):(\d{1,19}):([A-Za-z0-9_-]{86})")
+LARGEST_NONCE = 2**62
+_FORM = re.compile(r"Hushrec ([0-9a-f]{32}):([0-9]{1,19}):([A-Za-z0-9_-]{86})")
 
 
 def device_id_of(public_key: bytes) -> str:
@@ -28,35 +28,24 @@ def device_id_of(public_key: bytes) -> str:
     return hashlib.sha256(b"hushrec device 1" + public_key).hexdigest()[:32]
 
 
-@dataclass(frozen=True)
-class Credentials:
-    """What the Authorization header of a request says."""
+def header_of(credentials: Credentials) -> str:
+    """Return the value of the Authorization header."""
+    signature = base64.urlsafe_b64encode(credentials.signature).decode().rstrip("=")
+    return f"{SCHEME} {credentials.device}:{credentials.nonce}:{signature}"
 
-    device: str
-    round_number: int
-    nonce: int
-    signature: bytes = field(repr=False)
 
-    def header(self) -> str:
-        signature = base64.urlsafe_b64encode(self.signature).decode().rstrip("=")
-        return f"{SCHEME} {self.device}:{self.round_number}:{self.nonce}:{signature}"
+def parse_header(header: str | None) -> Credentials:
+    """Read the value of the Authorization header; anything but the exact form is refused."""
+    match = _FORM.fullmatch(header or "")
+    if match is None:
+        raise _unsigned("this request must carry 'Authorization: Hushrec DEVICE:NONCE:SIGNATURE'.")
+    if int(match[2]) > LARGEST_NONCE:
+        raise _unsigned(f"the nonce must be at most {LARGEST_NONCE}.")
+    return Credentials(match[1], int(match[2]), base64.urlsafe_b64decode(match[3] + "=="))
 
-    @classmethod
-    def parse(cls, header: str | None) -> "Credentials":
-        """Reads the header; anything but the exact form is refused."""
-        match = _FORM.fullmatch(header or "")
-        if match is None:
-            raise RemoteProtocolError(
-                "this request must carry 'Authorization: Hushrec DEVICE:ROUND:NONCE:SIGNATURE'.", status_hint=401
-            )
-        round_number, nonce = int(match[2]), int(match[3])
-        if max(round_number, nonce) > LARGEST_NUMBER:
-            raise RemoteProtocolError(f"round and nonce must be at most {LARGEST_NUMBER}.", status_hint=401)
-        try:
-            signature = base64.urlsafe_b64decode(match[4] + "==")
-        except binascii.Error:
-            raise RemoteProtocolError("the signature must be base64 of 64 bytes.", status_hint=401) from None
-        return cls(match[1], round_number, nonce, signature)
+
+def _unsigned(sentence: str) -> RemoteProtocolError:
+    return RemoteProtocolError(sentence, status_hint=401, code="not-signed")
 
 
 @dataclass(frozen=True)
@@ -66,7 +55,6 @@ class Request:
     method: str
     target: str  # path and query
     body: bytes = field(default=b"", repr=False)
-    round_number: int = 0
 
     @cached_property
     def digest(self) -> bytes:
@@ -76,7 +64,7 @@ class Request:
     def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
         """The bytes under the signature; every part is on its own line and none can hold a line break."""
         digest = self.digest.hex()
-        parts = ("hushrec request 1", self.method, self.target, run_id, device, self.round_number, nonce, digest)
+        parts = ("hushrec request 2", self.method, self.target, run_id, device, nonce, digest)
         return "\n".join(str(part) for part in parts).encode()
 
 
@@ -107,7 +95,7 @@ class DeviceKey:
 
     def sign(self, request: Request, *, run_id: str, device: str, nonce: int) -> Credentials:
         signature = self._secret.sign(request.signed_text(run_id, device, nonce))
-        return Credentials(device, request.round_number, nonce, signature)
+        return Credentials(device, nonce, signature)
 
 
 def load_public_key(public_key: bytes) -> Ed25519PublicKey:
@@ -120,8 +108,6 @@ def load_public_key(public_key: bytes) -> Ed25519PublicKey:
 
 def is_signed(request: Request, credentials: Credentials, public_key: Ed25519PublicKey, run_id: str) -> bool:
     """Whether the holder of this key signed exactly this request."""
-    if credentials.round_number != request.round_number:
-        return False
     try:
         public_key.verify(credentials.signature, request.signed_text(run_id, credentials.device, credentials.nonce))
     except InvalidSignature:

@@ -1,304 +1,305 @@
-"""Messages as bytes: MessagePack maps whose tables are raw little-endian buffers (float32 and uint32).
+"""Messages as bytes, one codec for both sides: MessagePack maps whose arrays are raw little-endian buffers.
 
-One codec for both sides. Decoding checks form and length here and everything else where a message is built, so
-that whatever comes in over the network is a valid message or a `RemoteProtocolError`, and nothing else.
+    {"type": TAG, "version": 2, …one entry per field of the message…}
+
+The form of a message follows from its class in `messages.py`: numbers, text, bytes and lists as MessagePack has them;
+an array of numbers as a buffer of float32 or uint32, a table as [width, buffer]; another message as a map. Decoding
+checks version, tag, length and form here, and everything else where the message is built: what comes in over the
+network is a valid message or a `RemoteProtocolError` with a code, and nothing else. `docs/wire.md` has every field.
 """
 
+import dataclasses
+import functools
 import re
-from dataclasses import dataclass
-from typing import TypeVar
+import types
+import typing
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from hushrec.arrays import FloatArray
-from hushrec.errors import RemoteProtocolError
-from hushrec.messages import PROTOCOL_VERSION, Enrolment, Finished, GradientReport, ItemVectors, Offer, Terms
+from hushrec.errors import LocalProtocolError, RemoteProtocolError
+from hushrec.messages import KINDS, PROTOCOL_VERSION, Kind, Row, Table
 
 MEDIA_TYPE = "application/msgpack"
-LONGEST_ID, LONGEST_TITLE = 200, 500
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+MOST_COLUMNS = 1_000_000
+_FIELD = re.compile(r"at `\$((?:\.[a-z_]+)+)")
+
+Message = TypeVar("Message")
+Convert = Callable[[Any], Any]
+_Array = npt.NDArray[Any]
 
 
-class _Terms(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
-    model: str
-    n_factors: int
-    n_items: int
-    reports_per_client: float | None
-    data_weight: float
-    step: float
-    decay: float
-    max_rounds: int
-    epoch_rounds: int | None
-    user_regularization: bytes
-    item_regularization: bytes
-
-
-class _Offer(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
-    run_id: str
-    protocol: str
-    profile_cap: int
-    terms: _Terms
-
-
-class _Announcement(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
-    offer: _Offer
-    round_number: int
-    item_width: int
-    item_vectors: bytes
-
-
-class _Answer(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
-    round_number: int
-    items: bytes
-    gradients: bytes
-
-
-class _Enrolment(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
-    public_key: bytes
-    invitation: str | None
-
-
-class _Catalogue(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
-    first: int
-    ids: list[str]
-    titles: list[str]
-
-
-class _Receipt(msgspec.Struct, forbid_unknown_fields=True):
-    version: int
-    round_number: int
-    repeated: bool
-
-
-class _Head(msgspec.Struct):
+class _Version(msgspec.Struct):
     version: int
 
 
-Body = TypeVar("Body", bound=msgspec.Struct)
+class _Tag(msgspec.Struct):
+    type: str
 
 
-@dataclass(frozen=True, eq=False)
-class Announcement:
-    """An open round as it travels: the offer again, and the item vectors."""
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """How one field travels: its type in MessagePack, and the way there and back; None: as it is."""
 
-    offer: Offer
-    item_vectors: ItemVectors
-
-
-@dataclass(frozen=True)
-class Catalogue:
-    """Ids and titles of items from position `first` on. Public."""
-
-    first: int
-    ids: list[str]
-    titles: list[str]
+    wire: Any
+    pack: Convert | None = None
+    unpack: Convert | None = None
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """The server holds this round's answer durably; `repeated` when it held the same bytes before."""
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """How one class of messages travels: a msgspec struct, and the fields that are not the same in both."""
 
-    round_number: int
-    repeated: bool
+    message: type
+    struct: type[msgspec.Struct]
+    names: tuple[str, ...]
+    packs: dict[str, Convert]
+    unpacks: dict[str, Convert]
+
+    def pack(self, message: Any) -> Any:
+        values = {name: getattr(message, name) for name in self.names}
+        return self.struct(**values | {name: pack(values[name]) for name, pack in self.packs.items()})
+
+    def unpack(self, packed: Any) -> Any:
+        values = {name: getattr(packed, name) for name in self.names}
+        return self.message(**values | {name: unpack(values[name]) for name, unpack in self.unpacks.items()})
 
 
-def encode_offer(offer: Offer) -> bytes:
-    """The bytes of an offer."""
-    return msgspec.msgpack.encode(_pack_offer(offer))
+def encode(message: Any) -> bytes:
+    """Return the bytes of a message. Numbers of arrays are rounded to float32: what is sent is these bytes."""
+    kind = _kind_of(type(message))
+    packed = _form(kind.message, kind.tag, top=True).pack(message)
+    packed.version = PROTOCOL_VERSION
+    body = msgspec.msgpack.encode(packed)
+    if len(body) > kind.largest:
+        raise LocalProtocolError(f"a message of type {kind.tag} must have at most {kind.largest} bytes.")
+    return body
 
 
-def decode_offer(body: bytes) -> Offer:
-    """The offer in these bytes, or a refusal."""
-    return _unpack_offer(_decode(body, _Offer))
+def decode(body: bytes, expected: type[Message]) -> Message:
+    """Return the message in these bytes, of the class that the caller expects; anything else is refused.
 
-
-def encode_announcement(announcement: Announcement) -> bytes:
-    """The bytes of an announcement."""
-    vectors = announcement.item_vectors
-    return msgspec.msgpack.encode(
-        _Announcement(
-            version=vectors.version,
-            offer=_pack_offer(announcement.offer),
-            round_number=vectors.round_number,
-            item_width=vectors.item_vectors.shape[1],
-            item_vectors=_pack_floats(vectors.item_vectors),
+    Another protocol version is named as such, whatever else differs.
+    """
+    version = _decoded(body, _Version, "message").version
+    if version != PROTOCOL_VERSION:
+        raise RemoteProtocolError(
+            f"protocol version must be {PROTOCOL_VERSION}, got {version}. Update the older side.",
+            status_hint=426,
+            code="wrong-version",
         )
+    kind, wanted = _kind_in(body), _kind_of(expected).tag
+    if kind.tag != wanted:
+        raise RemoteProtocolError(
+            f"the message must have type {wanted}, got {kind.tag}.", status_hint=422, code="wrong-type"
+        )
+    form = _form(kind.message, kind.tag, top=True)
+    message: Message = form.unpack(_decoded(body, form.struct, kind.tag))
+    return message
+
+
+def as_sent(message: Message) -> Message:
+    """Return the message as the other side will read it, so that both sides compute with the same numbers."""
+    return decode(encode(message), type(message))
+
+
+def describe(message: type) -> list[tuple[str, str]]:
+    """Return the fields of a class of messages with their types on the wire, in words."""
+    return [(name, _words(hint)) for name, hint in typing.get_type_hints(message, include_extras=True).items()]
+
+
+def _kind_of(message: type) -> Kind:
+    for kind in KINDS.values():
+        if kind.message is message:
+            return kind
+    raise LocalProtocolError(f"{message.__name__} is not declared as a message that crosses the boundary.")
+
+
+def _kind_in(body: bytes | msgspec.Raw) -> Kind:
+    """Return the kind that the tag of these bytes names, if it may have so many."""
+    tag = _decoded(body, _Tag, "message").type
+    kind = KINDS.get(tag)
+    if kind is None:
+        raise RemoteProtocolError(
+            "the message has a type that is not known here. docs/wire.md lists all of them.",
+            status_hint=422,
+            code="unknown-type",
+        )
+    length = memoryview(body).nbytes
+    if length > kind.largest:
+        raise RemoteProtocolError(
+            f"a message of type {tag} must have at most {kind.largest} bytes, got {length}.",
+            status_hint=413,
+            code="too-large",
+        )
+    return kind
+
+
+def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
+    """Return the bytes in this form, or refuse them, naming the field but nothing of its content."""
+    try:
+        return msgspec.msgpack.decode(body, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        place = _FIELD.search(str(error))
+        field = f" Look at its field {place[1][1:]}." if place else ""
+        raise RemoteProtocolError(
+            f"the {name} must be one well-formed MessagePack map as docs/wire.md has it.{field}", status_hint=422
+        ) from None
+
+
+# From a class to its form ----------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
+    """Derive the form of a class from its fields; tagged unless its place tells its type."""
+    hints = typing.get_type_hints(message, include_extras=True)
+    parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}
+    fields: list[Any] = [("version", int, 0)] if top else []
+    fields += [(name, part.wire) for name, part in parts.items()]
+    return _Form(
+        message,
+        msgspec.defstruct(
+            message.__name__,
+            fields,
+            kw_only=True,
+            forbid_unknown_fields=True,
+            tag=tag,
+            tag_field=None if tag is None else "type",
+        ),
+        tuple(parts),
+        {name: part.pack for name, part in parts.items() if part.pack is not None},
+        {name: part.unpack for name, part in parts.items() if part.unpack is not None},
     )
 
 
-def decode_announcement(body: bytes) -> Announcement:
-    """The announcement in these bytes, or a refusal."""
-    packed = _decode(body, _Announcement)
-    offer = _unpack_offer(packed.offer)
-    table = _unpack_table(packed.item_vectors, offer.terms.n_items)
-    if table.shape[1] != packed.item_width:
-        raise RemoteProtocolError("item vectors must fill a table of the stated width.")
-    return Announcement(offer, ItemVectors(offer.terms, packed.round_number, table, packed.version))
+def _part(hint: Any) -> _Part:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return _Part(msgspec.Raw, _pack_any, _unpack_any)
+    if origin is typing.Annotated:
+        return _array(typing.get_args(arguments[0])[1], arguments[1])
+    if dataclasses.is_dataclass(hint):
+        form = _form(typing.cast(type, hint), None)
+        return _Part(form.struct, form.pack, form.unpack)
+    if origin in (types.UnionType, typing.Union):
+        return _optional(arguments)
+    if origin in (list, tuple):
+        return _sequence(origin, arguments[0])
+    return _Part(hint)
 
 
-def encode_answer(report: GradientReport | None, finished: Finished) -> bytes:
-    """All that a device says in one round. Gradients are rounded to float32: what is sent is these bytes."""
-    items, gradients = (np.empty(0), np.empty((0, 0))) if report is None else (report.items, report.gradients)
-    return msgspec.msgpack.encode(
-        _Answer(
-            version=finished.version,
-            round_number=finished.round_number,
-            items=items.astype("<u4").tobytes(),
-            gradients=_pack_floats(gradients),
-        )
+def _optional(arguments: tuple[Any, ...]) -> _Part:
+    (inner,) = (_part(argument) for argument in arguments if argument is not types.NoneType)
+    if inner.pack is None or inner.unpack is None:
+        return _Part(inner.wire | None)
+    pack, unpack = inner.pack, inner.unpack
+    return _Part(
+        inner.wire | None,
+        lambda value: None if value is None else pack(value),
+        lambda value: None if value is None else unpack(value),
     )
 
 
-def decode_answer(body: bytes) -> tuple[GradientReport | None, Finished]:
-    """The answer in these bytes, or a refusal."""
-    packed = _decode(body, _Answer)
-    finished = Finished(packed.round_number, packed.version)
-    if len(packed.items) % 4:
-        raise RemoteProtocolError("items of an answer must be whole uint32 numbers.")
-    items = np.frombuffer(packed.items, dtype="<u4").astype(np.int64)
-    if len(items) == 0:
-        if packed.gradients:
-            raise RemoteProtocolError("an answer without items must hold no gradients.")
-        return None, finished
-    return GradientReport(packed.round_number, items, _unpack_table(packed.gradients, len(items))), finished
+def _sequence(origin: Any, hint: Any) -> _Part:
+    inner = _part(hint)
+    if inner.pack is None or inner.unpack is None:
+        return _Part(origin[inner.wire, ...] if origin is tuple else origin[inner.wire])
+    pack, unpack = inner.pack, inner.unpack
+    return _Part(list[inner.wire], lambda values: [pack(v) for v in values], lambda v: origin(unpack(w) for w in v))  # type: ignore[name-defined]
 
 
-def encode_enrolment(enrolment: Enrolment) -> bytes:
-    """The bytes of an enrolment."""
-    return msgspec.msgpack.encode(_Enrolment(enrolment.version, enrolment.public_key, enrolment.invitation))
+def _pack_any(message: Any) -> msgspec.Raw:
+    kind = _kind_of(type(message))
+    return msgspec.Raw(msgspec.msgpack.encode(_form(kind.message, kind.tag).pack(message)))
 
 
-def decode_enrolment(body: bytes) -> Enrolment:
-    """The enrolment in these bytes, or a refusal."""
-    packed = _decode(body, _Enrolment)
-    return Enrolment(packed.public_key, packed.invitation, packed.version)
+def _unpack_any(body: msgspec.Raw) -> Any:
+    kind = _kind_in(body)
+    form = _form(kind.message, kind.tag)
+    return form.unpack(_decoded(body, form.struct, kind.tag))
 
 
-def encode_catalogue(catalogue: Catalogue) -> bytes:
-    """The bytes of a catalogue."""
-    return msgspec.msgpack.encode(_Catalogue(PROTOCOL_VERSION, catalogue.first, catalogue.ids, catalogue.titles))
+# Arrays ----------------------------------------------------------------------------------------------------------
 
 
-def decode_catalogue(body: bytes) -> Catalogue:
-    """The catalogue in these bytes, or a refusal."""
-    packed = _decode(body, _Catalogue)
-    if len(packed.ids) != len(packed.titles) or packed.first < 0:
-        raise RemoteProtocolError("a catalogue must hold one title per id.")
-    check_items(packed.ids, packed.titles)
-    return Catalogue(packed.first, packed.ids, packed.titles)
+def _array(dtype: Any, shape: str) -> _Part:
+    """How an array travels: whole numbers as uint32, others as float32, both little-endian."""
+    (number,) = typing.get_args(dtype)
+    pack, unpack = (_pack_whole, _unpack_whole) if issubclass(number, np.integer) else (_pack_floats, _unpack_floats)
+    if shape == Row:
+        return _Part(bytes, pack, lambda buffer: unpack(buffer, number))
+    assert shape == Table
+    return _Part(
+        tuple[int, bytes],
+        lambda table: (table.shape[1], pack(table)),
+        lambda packed: _as_table(packed[0], unpack(packed[1], number)),
+    )
 
 
-def check_items(ids: list[str], titles: list[str]) -> None:
-    """Refuses what a screen should not be made to show: control characters, and texts without end."""
-    for name, texts, most in (("ids", ids, LONGEST_ID), ("titles", titles, LONGEST_TITLE)):
-        if any(len(text) > most or _CONTROL.search(text) for text in texts):
-            sentence = f"{name} of items must have at most {most} characters, none of them for control."
-            raise RemoteProtocolError(sentence, status_hint=422)
+def _as_table(width: int, numbers: _Array) -> _Array:
+    if not 1 <= width <= MOST_COLUMNS or len(numbers) % width:
+        raise RemoteProtocolError("a table must be [width, buffer], the buffer filled row by row.", status_hint=422)
+    return numbers.reshape(-1, width)
 
 
-def encode_receipt(receipt: Receipt) -> bytes:
-    """The bytes of a receipt."""
-    return msgspec.msgpack.encode(_Receipt(PROTOCOL_VERSION, receipt.round_number, receipt.repeated))
+def _pack_whole(array: _Array) -> bytes:
+    if array.size and not 0 <= array.min() <= array.max() < 2**32:
+        raise LocalProtocolError("whole numbers on the wire must be in 0 to 4294967295.")
+    return array.astype("<u4").tobytes()
 
 
-def decode_receipt(body: bytes) -> Receipt:
-    """The receipt in these bytes, or a refusal."""
-    packed = _decode(body, _Receipt)
-    return Receipt(packed.round_number, packed.repeated)
+def _unpack_whole(buffer: bytes, number: type[np.generic]) -> _Array:
+    if len(buffer) % 4:
+        raise RemoteProtocolError("a buffer must hold whole uint32 numbers, 4 bytes each.", status_hint=422)
+    return np.frombuffer(buffer, dtype="<u4").astype(number, copy=False)
 
 
-def rounded_to_wire(terms: Terms) -> Terms:
-    """The terms as a device will read them, so that both sides compute with the same numbers."""
-    return _unpack_terms(_pack_terms(terms))
-
-
-def largest_answer(n_items: int, item_width: int) -> int:
-    """Bytes of an answer that names every item: what a server has to accept at most."""
-    return 200 + n_items * 4 * (1 + item_width)
-
-
-def _decode(body: bytes, kind: type[Body]) -> Body:
-    """A body as its form, or a refusal; another protocol version is named as such, whatever else differs."""
-    try:
-        packed = msgspec.msgpack.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        _refuse_version(body)
-        name = kind.__name__.strip("_").lower()
-        raise RemoteProtocolError(f"the body must be a well-formed {name} in MessagePack.", status_hint=422) from None
-    _check_version(packed.version)  # type: ignore[attr-defined]
-    return packed
-
-
-def _refuse_version(body: bytes) -> None:
-    try:
-        head = msgspec.msgpack.decode(body, type=_Head)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return
-    _check_version(head.version)
-
-
-def _check_version(version: int) -> None:
-    Finished(0, version)  # refuses another protocol version in its own words
-
-
-def _pack_floats(array: FloatArray) -> bytes:
+def _pack_floats(array: _Array) -> bytes:
     with np.errstate(over="ignore"):
         packed = array.astype("<f4")
     if not np.all(np.isfinite(packed)):
-        raise RemoteProtocolError("numbers on the wire must be finite as float32.")
+        raise LocalProtocolError("numbers on the wire must be finite as float32.")
     return packed.tobytes()
 
 
-def _unpack_floats(buffer: bytes) -> FloatArray:
+def _unpack_floats(buffer: bytes, number: type[np.generic]) -> _Array:
     if len(buffer) % 4:
-        raise RemoteProtocolError("a buffer must hold whole float32 numbers.", status_hint=422)
+        raise RemoteProtocolError("a buffer must hold whole float32 numbers, 4 bytes each.", status_hint=422)
     numbers = np.frombuffer(buffer, dtype="<f4")
     if not np.all(np.isfinite(numbers)):  # before the cast, which warns of some of them
         raise RemoteProtocolError("numbers on the wire must be finite as float32.", status_hint=422)
-    return numbers.astype(np.float64)
+    return numbers.astype(number, copy=False)
 
 
-def _unpack_table(buffer: bytes, n_rows: int) -> FloatArray:
-    numbers = _unpack_floats(buffer)
-    if len(numbers) == 0 or len(numbers) % n_rows:
-        raise RemoteProtocolError("a buffer must fill its table, row by row.", status_hint=422)
-    return numbers.reshape(n_rows, -1)
+# In words, for docs/wire.md --------------------------------------------------------------------------------------
+
+_WORDS = {
+    int: "whole number",
+    float: "number",
+    str: "text",
+    bytes: "bytes",
+    bool: "true or false",
+    types.NoneType: "nil",
+    Any: "message with its type",
+}
 
 
-def _pack_terms(terms: Terms) -> _Terms:
-    return _Terms(
-        version=terms.version,
-        model=terms.model,
-        n_factors=terms.n_factors,
-        n_items=terms.n_items,
-        reports_per_client=terms.reports_per_client,
-        data_weight=terms.data_weight,
-        step=terms.step,
-        decay=terms.decay,
-        max_rounds=terms.max_rounds,
-        epoch_rounds=terms.epoch_rounds,
-        user_regularization=_pack_floats(terms.user_regularization),
-        item_regularization=_pack_floats(terms.item_regularization),
-    )
-
-
-def _unpack_terms(packed: _Terms) -> Terms:
-    fields = msgspec.structs.asdict(packed)
-    for name in ("user_regularization", "item_regularization"):
-        fields[name] = _unpack_floats(fields[name])
-    return Terms(**fields)
-
-
-def _pack_offer(offer: Offer) -> _Offer:
-    return _Offer(offer.version, offer.run_id, offer.protocol, offer.profile_cap, _pack_terms(offer.terms))
-
-
-def _unpack_offer(packed: _Offer) -> Offer:
-    return Offer(packed.run_id, packed.protocol, packed.profile_cap, _unpack_terms(packed.terms), packed.version)
+def _words(hint: Any) -> str:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Annotated:
+        (number,) = typing.get_args(typing.get_args(arguments[0])[1])
+        name = "uint32" if issubclass(number, np.integer) else "float32"
+        return f"{name} buffer" if arguments[1] == Row else f"[width, {name} buffer]"
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(_words(argument) for argument in arguments)
+    if origin in (list, tuple):
+        return f"list of {_words(arguments[0])}"
+    if origin is dict:
+        return f"map from {_words(arguments[0])} to {_words(arguments[1])}"
+    if dataclasses.is_dataclass(hint):
+        return f"map: {typing.cast(type, hint).__name__}"
+    return _WORDS[hint]

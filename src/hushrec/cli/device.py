@@ -174,7 +174,7 @@ def join(
         answered, outcome = 0, ""
         while outcome != "run over" and (rounds is None or answered < rounds):
             outcome = device.step(wait=WAIT_SECONDS)
-            answered += outcome == "answered"
+            answered += outcome == "reported"
         say(f"{counted(answered, 'round')} answered" + ("; the run is over" if outcome == "run over" else ""))
 
 

@@ -7,14 +7,13 @@ from typing import Any
 import msgspec
 
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import Offer
+from hushrec.messages import LARGEST_TABLE, Terms
 from hushrec.models import make_model
 from hushrec.signing import Request
 
 _PASSING = (429, 502, 503, 504)
 SMALL_REPLY = 200_000  # bytes: an offer, a receipt, a refusal
 LARGEST_PAGE = 16 * 2**20  # of the catalogue
-LARGEST_TABLE = 64 * 2**20  # item vectors
 MOST_ITEMS = 1_000_000
 
 
@@ -24,7 +23,7 @@ class Reply:
 
     status: int
     body: bytes = field(default=b"", repr=False)
-    answered: int | None = None  # the header Hushrec-Answered
+    answered: int | None = None  # the header Hushrec-Last-Round
     retry_after: int | None = None  # seconds, the header Retry-After
 
     @property
@@ -39,13 +38,13 @@ class Reply:
         return found if isinstance(found, dict) else {}
 
     @property
-    def kind(self) -> str:
+    def code(self) -> str:
         return str(self.problem.get("type", "")).rpartition(":")[2]
 
     @property
     def is_passing(self) -> bool:
         """Whether the same request, signed anew, may find the server in a better state."""
-        return self.status in _PASSING or self.kind == "stale-nonce"
+        return self.status in _PASSING or self.code == "stale-nonce"
 
 
 @dataclass(frozen=True)
@@ -61,13 +60,13 @@ class Call:
 Job = Generator[Call, Reply, Any]
 
 
-def check_size(offer: Offer) -> None:
+def check_size(terms: Terms) -> None:
     """A server must not be able to fill a device up."""
-    width = make_model(offer.terms.model, offer.terms.n_factors).item_width
-    if offer.terms.n_items > MOST_ITEMS or offer.terms.n_items * width * 4 > LARGEST_TABLE:
+    width = make_model(terms.model, terms.n_factors).item_width
+    if terms.n_items > MOST_ITEMS or terms.n_items * width * 4 > LARGEST_TABLE:
         raise RemoteProtocolError(
             f"a run must have at most {MOST_ITEMS} items and {LARGEST_TABLE} bytes of item vectors for this device,"
-            f" got {offer.terms.n_items} items of {width} numbers."
+            f" got {terms.n_items} items of {width} numbers."
         )
 
 

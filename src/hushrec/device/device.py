@@ -123,7 +123,7 @@ class Device:
         self._driver().run(self._session.rejoin(invitation) if again else self._session.join(invitation))
 
     def step(self, wait: float = 0) -> str:
-        """Answers the open round, waiting up to `wait` seconds for one: "answered", "no round" or "run over"."""
+        """Report in the open round, waiting up to `wait` seconds for it: "reported", "no round" or "run over"."""
         outcome: str = self._driver().run(self._session.step(wait))
         return outcome
 

@@ -11,20 +11,19 @@ A job holds no client while it waits for a reply: a person may rate meanwhile, a
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
 
 from hushrec import wire
-from hushrec.arrays import FloatArray
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.events import Event, PermanentDraw
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.device.budgets import Budgets
 from hushrec.device.calls import (
     LARGEST_PAGE,
-    LARGEST_TABLE,
     MOST_ITEMS,
     SMALL_REPLY,
     Call,
@@ -35,15 +34,27 @@ from hushrec.device.calls import (
 )
 from hushrec.device.store import Store, pack_state, unpack_state
 from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
-from hushrec.messages import Enrolment, GradientReport, Offer
+from hushrec.messages import (
+    LARGEST_TABLE,
+    REPORT,
+    Catalogue,
+    Credentials,
+    Enrolment,
+    Envelope,
+    GradientReport,
+    ItemVectors,
+    Offer,
+    Receipt,
+)
 from hushrec.models import make_model
 from hushrec.protocols.gradient import Sdcf
 from hushrec.randomness import SystemRandomness
-from hushrec.signing import Credentials, DeviceKey, Request, device_id_of
+from hushrec.signing import DeviceKey, Request, device_id_of
 
 KEPT_UPLOADS = 50  # what the person's page shows of them needs no more
 LONGEST_WAIT = 45.0  # seconds that one request asks a server to wait for a round
-STEPPED, NO_ROUND, RUN_OVER = "answered", "no round", "run over"
+_NONE: IntArray = np.empty(0, dtype=np.int64)
+STEPPED, NO_ROUND, RUN_OVER = "reported", "no round", "run over"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -69,7 +80,7 @@ class Session:
     def _load(self) -> None:
         self.budgets = Budgets(**msgspec.json.decode(self._required("budgets")))
         offer = self.store.get("offer")
-        self.offer: Offer | None = None if offer is None else wire.decode_offer(offer)
+        self.offer: Offer | None = None if offer is None else wire.decode(offer, Offer)
         key = self.store.get("key")
         self._key = None if key is None else DeviceKey.from_bytes(key)
         name = self.store.get("device")
@@ -115,8 +126,7 @@ class Session:
         """The last reports of this run, each with its items' vectors as they were announced; the latest last."""
         found = []
         for body, packed in msgspec.msgpack.decode(self.store.get("uploads") or b"\x90"):
-            report, _ = wire.decode_answer(body)
-            assert report is not None  # only reports are kept
+            report: GradientReport = wire.decode(body, Envelope).message
             rows = np.frombuffer(packed, dtype="<f4").astype(np.float64).reshape(len(report.items), -1)
             found.append(Upload(report, rows, len(body)))
         return found
@@ -153,7 +163,7 @@ class Session:
         """Enrols with a fresh key. The key is stored before it is sent: a crash leaves no key that nobody has."""
         if self.is_enrolled:
             raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
-        offer = wire.decode_offer(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200))
+        offer = wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
         self._check_offer(offer)
         if self._key is None:
             self._key = DeviceKey.generate()
@@ -162,8 +172,8 @@ class Session:
         with self.store.change():
             self.store.put("key", self._key.to_bytes())
             self.store.put("device", self._device.encode())
-            self.store.put("offer", wire.encode_offer(offer))
-        body = wire.encode_enrolment(Enrolment(self._key.public_key, invitation))
+            self.store.put("offer", wire.encode(offer))
+        body = wire.encode(Enrolment(self._key.public_key, invitation))
         expect((yield Call(Request("POST", "/v1/devices", body))), 201)
         yield from self._refresh_catalogue(offer.terms.n_items)
         client = self._make_client()
@@ -174,9 +184,9 @@ class Session:
 
     def _check_offer(self, offer: Offer) -> None:
         accepted = self.store.get("offer")
-        if accepted is not None and not offer.keeps(wire.decode_offer(accepted)):
+        if accepted is not None and not offer.keeps(wire.decode(accepted, Offer)):
             raise RemoteProtocolError("this server offers another run than the one that this device accepted.")
-        check_size(offer)
+        check_size(offer.terms)
 
     def rejoin(self, invitation: str | None = None) -> Job:
         """Enrols again after a store was lost, restored or copied: a new key, and new permanent bits that cost anew.
@@ -207,8 +217,8 @@ class Session:
 
     def leave(self) -> Job:
         """Tells the server to forget this device's key. What it sent stays sent."""
-        reply = yield Call(Request("DELETE", "/v1/devices/me", round_number=self._last_round))
-        if reply.status != 204 and reply.kind not in ("not-enrolled", "not-active"):
+        reply = yield Call(Request("DELETE", "/v1/devices/me"))
+        if reply.status != 204 and reply.code not in ("not-enrolled", "not-active"):
             expect(reply, 204)
         with self.store.change():
             self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
@@ -225,11 +235,11 @@ class Session:
         new = DeviceKey.generate() if stored is None else DeviceKey.from_bytes(stored)
         with self.store.change():
             self.store.put("next_key", new.to_bytes())
-        body = wire.encode_enrolment(Enrolment(new.public_key))
-        reply = yield Call(Request("PUT", "/v1/devices/me/key", body, self._last_round))
-        if reply.kind == "bad-signature":  # an earlier try arrived, and its reply was lost
+        body = wire.encode(Enrolment(new.public_key))
+        reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
+        if reply.code == "bad-signature":  # an earlier try arrived, and its reply was lost
             self._key = new
-            reply = yield Call(Request("PUT", "/v1/devices/me/key", body, self._last_round))
+            reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
         expect(reply, 204)
         self._key = new
         with self.store.change():
@@ -247,21 +257,20 @@ class Session:
             yield from self._send_outbox()
         self._participant()
         last, wait = self._last_round, min(wait, LONGEST_WAIT)
-        asked = Request("GET", f"/v1/round?after={last}&wait={wait:g}", round_number=last)
+        asked = Request("GET", f"/v1/inbox?after={last}&wait={wait:g}")
         reply = yield Call(asked, largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
         self._check_answered(reply)
         if reply.status == 204:
             return NO_ROUND
-        if reply.kind == "run-over":
+        if reply.code == "run-over":
             if self._keep_vectors:
                 yield from self.refresh_vectors()
                 with self.store.change():
                     self.store.put("over", b"1")
             return RUN_OVER
-        announcement = wire.decode_announcement(expect(reply, 200))
-        self._check_announcement(announcement)
-        if announcement.offer.terms.n_items > self._n_items:
-            yield from self._refresh_catalogue(announcement.offer.terms.n_items)
+        announcement = self._opened(expect(reply, 200))
+        if announcement.terms.n_items > self._n_items:
+            yield from self._refresh_catalogue(announcement.terms.n_items)
         self._prepare_answer(announcement)
         yield from self._send_outbox()
         return STEPPED
@@ -270,12 +279,11 @@ class Session:
         """Fetches the item vectors as they are now, for recommendations."""
         call = Call(Request("GET", "/v1/vectors"), signed=False, largest=LARGEST_TABLE + SMALL_REPLY)
         body = expect((yield call), 200)
-        announcement = wire.decode_announcement(body)
-        self._check_announcement(announcement)
-        if announcement.offer.terms.n_items > self._n_items:
-            yield from self._refresh_catalogue(announcement.offer.terms.n_items)
+        announcement = self._opened(body)
+        if announcement.terms.n_items > self._n_items:
+            yield from self._refresh_catalogue(announcement.terms.n_items)
         with self.store.change(durable=False):
-            self._put_vectors(announcement.item_vectors.item_vectors)
+            self._put_vectors(announcement.item_vectors)
 
     @property
     def _last_round(self) -> int:
@@ -310,11 +318,19 @@ class Session:
             self.store.drop("outbox")
         self._refuse_copies()
 
-    def _check_announcement(self, announcement: wire.Announcement) -> None:
+    def _opened(self, body: bytes) -> ItemVectors:
+        """Return the announcement in these bytes, if it keeps what this device accepted when it joined."""
         assert self.offer is not None
-        if not announcement.offer.keeps(self.offer):
+        envelope = wire.decode(body, Envelope)
+        announcement, coordinates = envelope.message, (envelope.run_id, envelope.attempt, envelope.phase)
+        if not isinstance(announcement, ItemVectors) or coordinates != (self.offer.run_id, 1, REPORT):
+            raise RemoteProtocolError("the server announces another run or protocol than this device accepted.")
+        if envelope.round_number != announcement.round_number:
+            raise RemoteProtocolError("the announcement and its envelope must name the same round.")
+        if not announcement.terms.agrees_with(self.offer.terms):
             raise RemoteProtocolError("the announcement breaks what this device accepted when it joined. Not answered.")
-        check_size(announcement.offer)
+        check_size(announcement.terms)
+        return announcement
 
     def _participant(self) -> Client:
         """The client as it stands now, if it has anything to take part with."""
@@ -323,39 +339,41 @@ class Session:
             raise LocalProtocolError("a device without ratings of this server's items takes no part. Rate some first.")
         return client
 
-    def _prepare_answer(self, announcement: wire.Announcement) -> None:
+    def _prepare_answer(self, announcement: ItemVectors) -> None:
         """Makes the answer, charges the ledger, and stores both, before a byte is sent."""
+        assert self.offer is not None
         client = self._participant()
+        offer = replace(self.offer, terms=announcement.terms)
         try:
-            client.receive(announcement.item_vectors)
+            client.receive(announcement)
             user_vector = client._private_user_vector  # that of the report; `finish` moves it
             report = client.make_report()
-            body = wire.encode_answer(report, client.finish())
+            client.finish()
+            sent = report or GradientReport(announcement.round_number, _NONE, announcement.item_vectors[:0])
+            body = wire.encode(Envelope(offer.run_id, announcement.round_number, 1, REPORT, sent))
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
                 self.store.put("private_state", pack_state(client.private_state()))
                 self.store.put("outbox", body)
-                self.store.put("offer", wire.encode_offer(announcement.offer))
+                self.store.put("offer", wire.encode(offer))
                 if self._keep_vectors:
-                    self._put_vectors(announcement.item_vectors.item_vectors)
+                    self._put_vectors(announcement.item_vectors)
                     if report is not None:
-                        self._keep_upload(body, announcement.item_vectors.item_vectors[report.items])
+                        self._keep_upload(body, announcement.item_vectors[report.items])
                         self.store.put("last_user_vector", user_vector.tobytes())
         except BaseException:
             self.forget_client()  # what is in the store counts, and the store has not changed
             raise
-        self.offer = announcement.offer
+        self.offer = offer
 
     def _send_outbox(self) -> Job:
         """Sends the stored answer until the server has it, or its round is over."""
         body = self._required("outbox")
-        _, finished = wire.decode_answer(body)
-        target = f"/v1/rounds/{finished.round_number}/answer"
-        reply = yield Call(Request("POST", target, body, finished.round_number))
-        if reply.kind == "answered":
-            self._found_copy(finished.round_number)
-        if reply.kind != "round-closed":
-            wire.decode_receipt(expect(reply, 200))
+        reply = yield Call(Request("POST", "/v1/reports", body))
+        if reply.code == "reported":
+            self._found_copy(wire.decode(body, Envelope).round_number)
+        if reply.code != "round-closed":
+            wire.decode(expect(reply, 200), Receipt)
         with self.store.change(durable=False):  # if a crash undoes it, the same bytes are sent again
             self.store.drop("outbox")
 
@@ -364,7 +382,7 @@ class Session:
         known = self.store.count_items()
         while known < n_items:
             call = Call(Request("GET", f"/v1/items?first={known}"), signed=False, largest=LARGEST_PAGE)
-            page = wire.decode_catalogue(expect((yield call), 200))
+            page = wire.decode(expect((yield call), 200), Catalogue)
             if page.first != known or not page.ids or known + len(page.ids) > MOST_ITEMS:
                 raise RemoteProtocolError("the server answered with another part of the catalogue than was asked for.")
             with self.store.change():

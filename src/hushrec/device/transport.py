@@ -13,6 +13,7 @@ import httpx
 from hushrec.device.calls import Call, Job, Reply
 from hushrec.device.session import Session
 from hushrec.errors import ConnectionFailed, ParameterError, RemoteProtocolError
+from hushrec.signing import header_of
 from hushrec.wire import MEDIA_TYPE
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
@@ -105,7 +106,7 @@ class BlockingDriver:
         if request.body:
             headers["Content-Type"] = MEDIA_TYPE
         if call.signed:
-            headers["Authorization"] = self.session.sign(request).header()
+            headers["Authorization"] = header_of(self.session.sign(request))
         sent = {"method": request.method, "url": request.target, "content": request.body or None, "headers": headers}
         return sent | {"timeout": self._timeout(call)}
 
@@ -114,9 +115,9 @@ class BlockingDriver:
         return httpx.Timeout(**{**limits, "read": (limits["read"] or 0.0) + call.wait})
 
     def _reply(self, response: httpx.Response, largest: int) -> Reply:
-        answered, asked = (_number(response, name) for name in ("Hushrec-Answered", "Retry-After"))
+        answered, asked = (_number(response, name) for name in ("Hushrec-Last-Round", "Retry-After"))
         reply = Reply(response.status_code, _read(response, largest), answered, asked)
-        if reply.kind == "stale-nonce" and isinstance(reply.problem.get("last_nonce"), int):
+        if reply.code == "stale-nonce" and isinstance(reply.problem.get("last_nonce"), int):
             self.session.raise_nonce(reply.problem["last_nonce"])
         return reply
 

@@ -11,14 +11,14 @@ from contextlib import asynccontextmanager, suppress
 from typing import Annotated
 
 import msgspec
-from fastapi import FastAPI, Path, Query, Request, Response
+from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from hushrec import signing, wire
 from hushrec.errors import RemoteProtocolError, StorageError
-from hushrec.messages import PROTOCOL_VERSION
+from hushrec.messages import PROTOCOL_VERSION, Enrolment
 from hushrec.service.admin import add_admin
 from hushrec.service.dashboard import add_dashboard
 from hushrec.service.description import BINARY, SIGNED, describe, problems, takes_binary
@@ -70,12 +70,12 @@ def _add_public(app: FastAPI, service: Service) -> None:
     @app.get("/v1/run", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def offer(request: Request) -> Response:
         """What this run asks of devices, before they join."""
-        return _for_reader(request, wire.encode_offer(rounds.offer))
+        return _for_reader(request, wire.encode(rounds.offer))
 
     @app.get("/v1/items", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def catalogue(request: Request, first: Annotated[int, Query(ge=0, le=10**9)] = 0) -> Response:
         """Ids and titles of the items from a position on, a page of them at most: ask again from where it ends."""
-        return _for_reader(request, wire.encode_catalogue(rounds.catalogue_from(first)))
+        return _for_reader(request, wire.encode(rounds.catalogue_from(first)))
 
     @app.get("/v1/vectors", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def vectors() -> Response:
@@ -110,22 +110,25 @@ def _add_device(app: FastAPI, service: Service) -> None:
         tags=["devices"],
         status_code=201,
         responses={201: {"content": BINARY}, **problems(400, 401, 403, 408, 413, 426, 429)},
-        openapi_extra=SIGNED | takes_binary("Map: version, public_key (32 bytes), invitation (text or nil)."),
+        openapi_extra=SIGNED | takes_binary("An enrolment: docs/wire.md."),
     )
     async def enrol(request: Request) -> Response:
         """Joins a device; the answer is the offer. Signed with the key that it brings."""
-        credentials = signing.Credentials.parse(request.headers.get("authorization"))
+        credentials = signing.parse_header(request.headers.get("authorization"))
         body = await service.body(request, LARGEST_SMALL_BODY)
-        told = signing.Request(request.method, target_of(request), body, credentials.round_number)
-        await rounds.enrol(wire.decode_enrolment(body), credentials, told)
-        return Response(wire.encode_offer(rounds.offer), status_code=201, media_type=wire.MEDIA_TYPE)
+        told = signing.Request(request.method, target_of(request), body)
+        await rounds.enrol(wire.decode(body, Enrolment), credentials, told)
+        return Response(wire.encode(rounds.offer), status_code=201, media_type=wire.MEDIA_TYPE)
 
     @app.get(
-        "/v1/round",
+        "/v1/inbox",
         tags=["devices"],
         responses={
-            200: {"content": BINARY, "description": "The open round. `Hushrec-Answered`: this key's last round."},
-            204: {"description": "No round that this device can answer opened in time."},
+            200: {
+                "content": BINARY,
+                "description": "What is asked. `Hushrec-Last-Round`: the last that this key reported in.",
+            },
+            204: {"description": "No round that this device can report in opened in time."},
             **problems(401, 403, 410, 413, 429),
         },
         openapi_extra=SIGNED,
@@ -135,43 +138,40 @@ def _add_device(app: FastAPI, service: Service) -> None:
         after: Annotated[int, Query(ge=0, le=10**9)] = 0,
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
     ) -> Response:
-        """The round above `after` that this device can answer, waiting up to `wait` seconds for it to open."""
+        """The message of a round above `after` that waits for this device's report, within `wait` seconds."""
         device, _, _ = await service.signed(request, 0)
-        headers = {"Hushrec-Answered": str(device.last_round)}
+        headers = {"Hushrec-Last-Round": str(device.last_round)}
         announcement = await rounds.next_round(device, max(after, 0), wait)
         if announcement is None:
             return Response(status_code=204, headers=headers)
         return Download(service.downloads, announcement, headers)
 
     @app.post(
-        "/v1/rounds/{round_number}/answer",
+        "/v1/reports",
         tags=["devices"],
         responses={200: {"content": BINARY}, **problems(400, 401, 403, 408, 409, 413, 426, 429)},
-        openapi_extra=SIGNED
-        | takes_binary("Map: version, round_number, items (uint32 buffer), gradients (float32 buffer, row by row)."),
+        openapi_extra=SIGNED | takes_binary("An envelope with this device's report: docs/wire.md."),
     )
-    async def answer(request: Request, round_number: Annotated[int, Path(ge=1, le=10**9)]) -> Response:
-        """All that a device says in a round. Acknowledged when it is durable; the same bytes may be sent again."""
+    async def report(request: Request) -> Response:
+        """What a device says in one phase of a round. Acknowledged when durable; the same bytes may be sent again."""
         started = time.perf_counter()
         with service.answering(request):
             device, credentials, told = await service.signed(request, rounds.largest_body)
-            if credentials.round_number != round_number:
-                raise Refusal("wrong-round", "the signed round must be that of the address.", status=422)
             receipt = await rounds.answer(device, credentials.nonce, told)
         service.monitor.answered(time.perf_counter() - started, repeated=receipt.repeated)
-        return Response(wire.encode_receipt(receipt), media_type=wire.MEDIA_TYPE)
+        return Response(wire.encode(receipt), media_type=wire.MEDIA_TYPE)
 
     @app.put(
         "/v1/devices/me/key",
         tags=["devices"],
         status_code=204,
         responses=problems(400, 401, 403, 408, 413, 426, 429),
-        openapi_extra=SIGNED | takes_binary("Map: version, public_key (the new one), invitation (nil)."),
+        openapi_extra=SIGNED | takes_binary("An enrolment with the new key and no invitation: docs/wire.md."),
     )
     async def rotate(request: Request) -> Response:
         """Changes a device's key; the request is signed with the old one."""
         device, _, told = await service.signed(request, LARGEST_SMALL_BODY)
-        await rounds.registry.rotate(device, wire.decode_enrolment(told.body).public_key)
+        await rounds.registry.rotate(device, wire.decode(told.body, Enrolment).public_key)
         return Response(status_code=204)
 
     @app.delete(
@@ -200,11 +200,11 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
 
     def respond(request: Request, error: RemoteProtocolError) -> Response:
         refusal = error if isinstance(error, Refusal) else None
-        monitor.refused(refusal.kind if refusal else "malformed")
+        monitor.refused(error.code)
         headers = {"Retry-After": str(refusal.retry_after)} if refusal and refusal.retry_after else {}
         if error.status_hint in (408, 413) or _is_long(request):
             headers["Connection"] = "close"  # the rest of the body is not read
-        return JSONResponse(problem(error), error.status_hint, headers, MEDIA_TYPE)
+        return JSONResponse(problem(error).as_json(), error.status_hint, headers, MEDIA_TYPE)
 
     @app.exception_handler(RemoteProtocolError)
     async def refused(request: Request, error: RemoteProtocolError) -> Response:

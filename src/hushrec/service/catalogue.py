@@ -2,8 +2,8 @@
 
 import sqlalchemy as sa
 
+from hushrec.messages import check_items
 from hushrec.service.schema import items
-from hushrec.wire import check_items
 
 
 def read_items(connection: sa.Connection, first: int) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
 from hushrec import signing, wire
+from hushrec.messages import Credentials
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device
@@ -52,12 +53,12 @@ class Service:
             raise Refusal("too-slow", "the body of this request did not arrive in time.", status=408) from None
         return b"".join(chunks)
 
-    async def signed(self, request: Request, largest: int) -> tuple[Device, signing.Credentials, signing.Request]:
+    async def signed(self, request: Request, largest: int) -> tuple[Device, Credentials, signing.Request]:
         """The device behind a request, its credentials, and what they cover."""
-        credentials = signing.Credentials.parse(request.headers.get("authorization"))
+        credentials = signing.parse_header(request.headers.get("authorization"))
         self.rounds.registry.known(credentials.device)
         body = await self.body(request, largest)
-        told = signing.Request(request.method, target_of(request), body, credentials.round_number)
+        told = signing.Request(request.method, target_of(request), body)
         return self.rounds.registry.authenticate(credentials, told), credentials, told
 
     @contextmanager
@@ -66,7 +67,7 @@ class Service:
 
         One device has few places, so that it cannot take those of the others by sending slowly.
         """
-        device = signing.Credentials.parse(request.headers.get("authorization")).device
+        device = signing.parse_header(request.headers.get("authorization")).device
         declared = request.headers.get("content-length", "")
         size = int(declared) if declared.isdecimal() else self.rounds.largest_body
         full = max(self._sending.total(), self.storage.waiting) >= self.limits.waiting_reports

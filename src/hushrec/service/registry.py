@@ -12,12 +12,12 @@ from typing import Any
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from hushrec.messages import Enrolment
+from hushrec.messages import Credentials, Enrolment
 from hushrec.service.problems import Refusal
 from hushrec.service.schema import devices, invitations, reports, run
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
-from hushrec.signing import Credentials, Request, device_id_of, is_signed, load_public_key
+from hushrec.signing import Request, device_id_of, is_signed, load_public_key
 
 ACTIVE, LEFT, REVOKED = "active", "left", "revoked"
 _ENDED = {LEFT: "has left", REVOKED: "was revoked"}

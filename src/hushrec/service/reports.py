@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from hushrec.errors import StorageError
+from hushrec.messages import Envelope, Finished
 from hushrec.server import Server
 from hushrec.service.schema import devices, reports, run
-from hushrec.wire import decode_answer
+from hushrec.wire import decode
 
 
 @dataclass(frozen=True)
@@ -52,10 +53,8 @@ def sum_reports(connection: sa.Connection, server: Server) -> int:
     query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == server.round_number)
     stored = sorted(connection.execute(query).all(), key=lambda row: row.device)  # not the database's collation
     for row in stored:
-        report, finished = decode_answer(bytes(row.body))
-        if report is not None:
-            server.receive(row.device, report)
-        server.receive(row.device, finished)
+        server.receive(row.device, decode(bytes(row.body), Envelope).message)
+        server.receive(row.device, Finished(server.round_number))
     if server.phase.value == "open":
         server.deadline_passed()
     return len(stored)

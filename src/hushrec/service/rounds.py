@@ -19,7 +19,18 @@ import sqlalchemy as sa
 
 from hushrec.arrays import FloatArray
 from hushrec.errors import HushrecError
-from hushrec.messages import Enrolment, ItemVectors, Offer
+from hushrec.messages import (
+    REPORT,
+    Catalogue,
+    Credentials,
+    Enrolment,
+    Envelope,
+    Finished,
+    GradientReport,
+    ItemVectors,
+    Offer,
+    Receipt,
+)
 from hushrec.models import make_model
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server
@@ -32,17 +43,8 @@ from hushrec.service.reports import NewReport, delete_reports, sum_reports
 from hushrec.service.schema import reports, rounds, run
 from hushrec.service.settings import Settings
 from hushrec.service.storage import Storage
-from hushrec.signing import Credentials, Request
-from hushrec.wire import (
-    Announcement,
-    Catalogue,
-    Receipt,
-    decode_answer,
-    decode_offer,
-    encode_announcement,
-    encode_offer,
-    largest_answer,
-)
+from hushrec.signing import Request
+from hushrec.wire import decode, encode
 
 RETRY_SECONDS = 1.0
 RESUMED_SECONDS = 60.0  # that a round goes on after a restart, whatever its deadline: devices are on their way back
@@ -67,7 +69,7 @@ class Rounds:
         self._clock = clock
         self._wall_clock = wall_clock
         row = storage.read(lambda connection: connection.execute(sa.select(run)).one())
-        self.offer = decode_offer(bytes(row.offer))
+        self.offer = decode(bytes(row.offer), Offer)
         self._model = make_model(self.offer.terms.model, self.offer.terms.n_factors)
         self.item_vectors: FloatArray = np.frombuffer(row.item_vectors).reshape(self.offer.terms.n_items, -1)
         self.registry = Registry(
@@ -103,7 +105,7 @@ class Rounds:
 
     def _resume(self) -> None:
         """Goes on with the round that was open when the server stopped."""
-        self._announcement = encode_announcement(Announcement(self.offer, self._server.start_round()))
+        self._announcement = self._sealed(self._server.start_round())
         query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == self.round_number)
         stored = self._storage.read(lambda connection: connection.execute(query).all())
         self._answers = {row.device: hashlib.sha256(row.body).digest() for row in stored}
@@ -129,7 +131,11 @@ class Rounds:
 
     @property
     def largest_body(self) -> int:
-        return largest_answer(self.offer.terms.n_items, self._model.item_width)
+        """Bytes of a report that names every item."""
+        return 400 + self.offer.terms.n_items * 4 * (1 + self._model.item_width)
+
+    def _sealed(self, message: ItemVectors) -> bytes:
+        return encode(Envelope(self.offer.run_id, message.round_number, 1, REPORT, message))
 
     # Devices ---------------------------------------------------------------------------------------------------
 
@@ -183,48 +189,52 @@ class Rounds:
         if self.is_open:
             return self._announcement
         latest = ItemVectors(self.offer.terms, max(1, self.round_number), self.item_vectors)
-        return encode_announcement(Announcement(self.offer, latest))
+        return self._sealed(latest)
 
     async def answer(self, device: Device, nonce: int, request: Request) -> Receipt:
         """Checks an answer, and returns when it is durable. The same bytes may come again; others are refused."""
-        round_number, digest = request.round_number, request.digest
-        self._check_round(device, round_number)
+        envelope, digest = decode(request.body, Envelope), request.digest
+        round_number = envelope.round_number
+        self._check_round(device, envelope)
         if (earlier := self._earlier(device.id)) is not None:
             if earlier != digest:
                 raise Refusal(
-                    "answered", "this round was answered by this device, with other bytes.", status=409, fatal=True
+                    "reported",
+                    "this device has reported in this phase already, with other bytes.",
+                    status=409,
                 )
             if device.id in self._pending:
                 await asyncio.shield(self._pending[device.id][1])
-            return Receipt(round_number, repeated=True)
-        self._check_body(device, round_number, request.body)
+            return Receipt(round_number, envelope.attempt, envelope.phase, repeated=True)
+        self._check_message(device, envelope)
         stored = self._storage.store(NewReport(round_number, device.id, nonce, request.body))
         self._pending[device.id] = digest, stored
         stored.add_done_callback(partial(self._stored, device, round_number, digest))
         await asyncio.shield(stored)  # a request that is given up loses nothing
-        return Receipt(round_number, repeated=False)
+        return Receipt(round_number, envelope.attempt, envelope.phase, repeated=False)
 
     def _earlier(self, name: str) -> bytes | None:
         return self._pending[name][0] if name in self._pending else self._answers.get(name)
 
-    def _check_round(self, device: Device, round_number: int) -> None:
+    def _check_round(self, device: Device, envelope: Envelope) -> None:
+        round_number = envelope.round_number
+        if envelope.run_id != self.offer.run_id:
+            raise Refusal("wrong-run", "the report is for another run.", status=409)
         if not self.is_open or self._closing or round_number != self.round_number:
             raise Refusal(
                 "round-closed",
                 f"round {round_number} takes no answers; the latest is round {self.round_number}.",
                 status=409,
-                answered=device.last_round,
+                last_round=device.last_round,
             )
         if round_number < device.first_round:
             raise Refusal("too-early", f"this device takes part from round {device.first_round} on.", status=409)
 
-    def _check_body(self, device: Device, round_number: int, body: bytes) -> None:
-        report, finished = decode_answer(body)
-        if finished.round_number != round_number:
-            raise Refusal("wrong-round", "the answer's own round must be that of its address.", status=422)
-        for message in (report, finished):
-            if message is not None:
-                self._server.check(device.id, message)
+    def _check_message(self, device: Device, envelope: Envelope) -> None:
+        if (envelope.attempt, envelope.phase) != (1, REPORT) or not isinstance(envelope.message, GradientReport):
+            raise Refusal("wrong-phase", "the open phase takes a gradient.report: attempt 1, phase report.", status=422)
+        for message in (envelope.message, Finished(envelope.round_number)):
+            self._server.check(device.id, message)
 
     def _stored(self, device: Device, round_number: int, digest: bytes, stored: "asyncio.Future[None]") -> None:
         del self._pending[device.id]
@@ -290,7 +300,7 @@ class Rounds:
             raise Refusal("run-over", "all rounds of this run are over.", status=409)
         offer, vectors = self._with_new_items()
         values = {
-            "offer": encode_offer(offer),
+            "offer": encode(offer),
             "item_vectors": vectors.tobytes(),
             "round": self.round_number + 1,
             "is_open": True,
@@ -299,7 +309,7 @@ class Rounds:
         await self._storage.write(lambda connection: connection.execute(run.update().values(**values)))
         self.offer, self.item_vectors = offer, vectors
         self._server = self._make_server(self.round_number)
-        self._announcement = encode_announcement(Announcement(offer, self._server.start_round()))
+        self._announcement = self._sealed(self._server.start_round())
         self._answers = {}
         self.round_number += 1
         self.is_open = True

@@ -13,26 +13,29 @@ from hushrec.service.registry import digest_of
 from hushrec.service.schema import run
 from hushrec.service.settings import TermsSettings
 from hushrec.service.storage import Storage
-from hushrec.wire import decode_offer, encode_offer, rounded_to_wire
+from hushrec.wire import as_sent, decode, encode
 
 DECAY = 0.6  # γ of [SDCF], section 4.1
 USUAL_CAP = 600
 USUAL_SHARE = 0.05  # of the catalogue, reported by a device in a round
 
 
-def prepare_run(storage: Storage, settings: TermsSettings, ids: list[str], titles: list[str]) -> str | None:
+def prepare_run(
+    storage: Storage, settings: TermsSettings, ids: list[str], titles: list[str], *, run_id: str | None = None
+) -> str | None:
     """Makes the run on the first start and returns the admin's token, which exists nowhere else.
 
     Later starts append items that are new, and refuse settings that break the terms devices have accepted.
+    `run_id` is drawn at random unless it is given.
     """
     if len(set(ids)) != len(ids) or not ids:
         raise ParameterError("the items must be a list of at least one id, each once.")
     stored = storage.read(lambda connection: connection.execute(sa.select(run.c.offer)).scalar())
     if stored is not None:
-        _check_same(settings, decode_offer(bytes(stored)))
+        _check_same(settings, decode(bytes(stored), Offer))
         storage.read(lambda connection: insert_items(connection, ids, titles))
         return None
-    offer = make_offer(settings, len(ids))
+    offer = make_offer(settings, len(ids), run_id or secrets.token_hex(16))
     model = make_model(settings.model, settings.factors)
     vectors = model.initial_vectors(len(ids), rng=SystemRandomness().stream(Purpose.ITEM_VECTORS))
     token = secrets.token_urlsafe(32)
@@ -42,7 +45,7 @@ def prepare_run(storage: Storage, settings: TermsSettings, ids: list[str], title
         connection.execute(
             run.insert().values(
                 id=1,
-                offer=encode_offer(offer),
+                offer=encode(offer),
                 item_vectors=vectors.tobytes(),
                 round=0,
                 is_open=False,
@@ -68,7 +71,7 @@ def renew_admin_token(storage: Storage) -> str:
     return token
 
 
-def make_offer(settings: TermsSettings, n_items: int) -> Offer:
+def make_offer(settings: TermsSettings, n_items: int, run_id: str) -> Offer:
     """What devices will be asked to accept."""
     model = make_model(settings.model, settings.factors)
     reports_per_client = settings.reports_per_client or max(1.0, USUAL_SHARE * n_items)
@@ -93,7 +96,7 @@ def make_offer(settings: TermsSettings, n_items: int) -> Offer:
         user_regularization=model.draw_regularization(rng=rng),
         item_regularization=model.draw_regularization(rng=rng),
     )
-    return Offer(secrets.token_hex(16), "sdcf", cap, rounded_to_wire(terms))
+    return as_sent(Offer(run_id, "sdcf", cap, terms))
 
 
 def _check_same(settings: TermsSettings, offer: Offer) -> None:
