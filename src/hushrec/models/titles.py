@@ -1,0 +1,110 @@
+"""Likeness of titles: which items share words, and which belong to one series.
+
+A title is public and costs no budget. Each item gets a sparse row t_j with one entry per word of its title and one for
+its series, so that
+
+    t_j · t_k = word_variance · cos(w_j, w_k) + series_variance · [j and k are of one series],
+
+where w_j holds the inverse document frequencies of the words of title j. Added to the kernel of a Gaussian process, the
+product says that a person has a liking of their own, with mean 0, for every word and every series: somebody who
+dislikes one *Police Academy* probably dislikes the next.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+
+from hushrec.arrays import IntArray
+
+WORD_VARIANCE = 0.15  # chosen on validation parts of ML-100K and ML-1M
+SERIES_VARIANCE = 0.25
+STEM_WORDS = 3  # titles that begin with the same words, up to this many, are of one series
+
+_ARTICLES = frozenset("the a an le la les il el der das die lo los un une l den det".split())  # noqa: SIM905
+_SMALL_WORDS = _ARTICLES | frozenset("of and in to for with on at my i from by".split())  # noqa: SIM905
+_NUMERALS = frozenset("i ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10 part episode volume vol".split())  # noqa: SIM905
+
+
+@dataclass(frozen=True, eq=False)
+class TitleRows:
+    """The rows t_j of all items in compressed form: row j is `columns[starts[j]:starts[j + 1]]` with its `weights`."""
+
+    starts: IntArray  # (n_items + 1,)
+    columns: IntArray  # rising within each row
+    weights: np.ndarray  # (n_entries,)
+
+    @property
+    def matrix(self) -> sp.csr_array:
+        """The rows as a sparse matrix, `(n_items, n_words + n_series)`."""
+        n_columns = int(self.columns.max()) + 1 if len(self.columns) else 0
+        return sp.csr_array((self.weights, self.columns, self.starts), shape=(len(self.starts) - 1, n_columns))
+
+
+def title_words(title: str) -> list[str]:
+    """Return the words of a title that tell titles apart: no year, no brackets, no small words, no numerals."""
+    return [word for word in _words(_without_brackets(title)) if word not in _SMALL_WORDS and word not in _NUMERALS]
+
+
+def series_stem(title: str) -> str:
+    """Return what the titles of a series begin with: the first words before a colon, a numeral or the third word.
+
+    Empty where nothing is left, such as for a title that is a number.
+    """
+    stem: list[str] = []
+    for word in _words(_without_brackets(title).partition(":")[0]):
+        if word in _NUMERALS and stem:
+            break
+        if word not in _SMALL_WORDS:
+            stem.append(word)
+    return " ".join(stem[:STEM_WORDS])
+
+
+def series_of(titles: Sequence[str]) -> IntArray:
+    """Return the number of the series that each title belongs to, −1 for a title that stands alone."""
+    stems = [series_stem(title) for title in titles]
+    members: dict[str, int] = {}
+    for stem in stems:
+        members[stem] = members.get(stem, 0) + 1
+    numbers = {stem: number for number, stem in enumerate(sorted(s for s, count in members.items() if s and count > 1))}
+    return np.array([numbers.get(stem, -1) for stem in stems], dtype=np.int64)
+
+
+def title_rows(
+    titles: Sequence[str], *, word_variance: float = WORD_VARIANCE, series_variance: float = SERIES_VARIANCE
+) -> TitleRows:
+    """Return the rows t_j of these titles.
+
+    The inverse document frequency of a word is log(n / how many of the n titles have it); a word that every title has
+    weighs nothing.
+    """
+    words = [sorted(set(title_words(title))) for title in titles]
+    frequency: dict[str, int] = {}
+    for own in words:
+        for word in own:
+            frequency[word] = frequency.get(word, 0) + 1
+    column = {word: number for number, word in enumerate(sorted(frequency))}
+    weight = {word: np.log(len(titles) / count) for word, count in frequency.items()}
+    series = series_of(titles)
+    starts, columns, weights = [0], [], []
+    for own, number in zip(words, series, strict=True):
+        norm = np.sqrt(sum(weight[word] ** 2 for word in own))
+        if norm > 0:
+            columns += [column[word] for word in own]
+            weights += [np.sqrt(word_variance) * weight[word] / norm for word in own]
+        if number >= 0:
+            columns.append(len(column) + int(number))
+            weights.append(np.sqrt(series_variance))
+        starts.append(len(columns))
+    return TitleRows(np.array(starts), np.array(columns, dtype=np.int64), np.array(weights, dtype=np.float64))
+
+
+def _without_brackets(title: str) -> str:
+    return re.sub(r"\([^)]*\)", " ", title)
+
+
+def _words(text: str) -> list[str]:
+    """Return the lower-case words and numbers of a text, in any alphabet."""
+    return re.findall(r"[^\W_]+", text.lower())
