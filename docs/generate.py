@@ -1,9 +1,10 @@
 """Makes what is made in the docs.
 
 That is `docs/cli.md`, README's outputs and plots, the dashboard's words in `docs/privacy.md`, the pictures of
-`docs/reproduction.md` and its words on two cores, and the tables and pictures of `docs/audit.md`, from the records.
+`docs/reproduction.md` and its words on two cores, the tables and pictures of `docs/audit.md`, from the records, and
+the test vectors of `docs/wire.md`.
 Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper`,
-`grid` and `audit`.
+`grid`, `audit` and `wire`.
 """
 
 import contextlib
@@ -257,10 +258,18 @@ def write_grid() -> None:
         page.write_text(with_two_cores(page.read_text("utf-8")), "utf-8")
 
 
+def write_wire() -> None:
+    """Writes the test vectors of docs/wire.md."""
+    import wire_vectors  # beside this file
+
+    wire_vectors.FILE.write_text(wire_vectors.as_text(), "utf-8")
+
+
 if __name__ == "__main__":
     made = {
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
         "paper": write_paper, "grid": write_grid, "audit": write_audit,
+        "wire": write_wire,
     }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()

@@ -37,7 +37,7 @@ def describe(app: FastAPI) -> None:
                     "type": "apiKey",
                     "in": "header",
                     "name": "Authorization",
-                    "description": "Hushrec DEVICE:NONCE:SIGNATURE, Ed25519; see docs/service.md.",
+                    "description": "Hushrec DEVICE:NONCE:SIGNATURE, Ed25519; see docs/wire.md.",
                 },
                 "admin": {"type": "http", "scheme": "bearer"},
             }

@@ -1,0 +1,191 @@
+"""Makes the test vectors of docs/wire.md: `docs/wire-vectors.json`, by `python docs/generate.py wire`.
+
+In the JSON, bytes are {"hex": …}, buffers {"float32": […]} or {"uint32": […]}, and tables have a "width" beside them.
+"""
+
+import hashlib
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from hushrec import wire
+from hushrec.budget.calibrate import calibrate_selection, fake_error_bound
+from hushrec.errors import RemoteProtocolError
+from hushrec.messages import (
+    KINDS,
+    PROTOCOL_VERSION,
+    REPORT,
+    Catalogue,
+    Enrolment,
+    Envelope,
+    GradientReport,
+    ItemVectors,
+    Offer,
+    Receipt,
+    Terms,
+)
+from hushrec.models.mf import MatrixFactorization
+from hushrec.signing import DeviceKey, Request, device_id_of, header_of
+
+FILE = Path(__file__).parent / "wire-vectors.json"
+RUN_ID = "00112233445566778899aabbccddeeff"
+SECRET = bytes(range(32))
+TERMS = Terms(
+    model="mf", n_factors=2, n_items=4, reports_per_client=1.5, data_weight=30.0, step=0.4, decay=0.6, max_rounds=100,
+    epoch_rounds=None, user_regularization=np.array([0.5, 0.25]), item_regularization=np.array([0.125, 1.0]),
+)  # fmt: skip
+TABLE = np.array([[0.5, 1.0], [-0.25, 0.75], [1.5, 0.0], [0.125, 2.0]])
+
+
+def messages() -> dict[str, Any]:
+    """One message of every type, and an empty report."""
+    report = GradientReport(7, np.array([0, 3]), np.array([[0.5, -1.25], [3.0, 0.0078125]]))
+    none = GradientReport(7, np.empty(0, dtype=np.int64), np.empty((0, 2)))
+    return {
+        "enrolment": Enrolment(DeviceKey.from_bytes(SECRET).public_key, None),
+        "enrolment with an invitation": Enrolment(DeviceKey.from_bytes(SECRET).public_key, "Grüße"),
+        "offer": Offer(RUN_ID, "sdcf", 2, TERMS),
+        "catalogue": Catalogue(0, ["1", "2"], ["Toy Story (1995)", "Amélie"]),
+        "announcement": Envelope(RUN_ID, 7, 1, REPORT, ItemVectors(TERMS, 7, TABLE)),
+        "report": Envelope(RUN_ID, 7, 1, REPORT, report),
+        "empty report": Envelope(RUN_ID, 7, 1, REPORT, none),
+        "receipt": Receipt(7, 1, REPORT, repeated=False),
+    }
+
+
+def as_json(value: Any) -> Any:
+    """A message, or a value in it, for the vectors."""
+    if is_dataclass(value) and not isinstance(value, type):
+        tag = next((kind.tag for kind in KINDS.values() if kind.message is type(value)), None)
+        head = {} if tag is None else {"type": tag}
+        return head | {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, np.ndarray):
+        name = "uint32" if np.issubdtype(value.dtype, np.integer) else "float32"
+        width = {} if value.ndim == 1 else {"width": value.shape[1]}
+        return width | {name: value.ravel().tolist()}
+    return {"hex": value.hex()} if isinstance(value, bytes) else value
+
+
+def refused() -> list[dict[str, Any]]:
+    """Bodies that no side takes as a report, with what is wrong and the code."""
+    good = wire.encode(messages()["report"])
+    fields_of = msgspec.msgpack.decode(good)
+    inner = fields_of["message"]
+    bodies = {
+        "one byte more": good + b"\0",
+        "one byte less": good[:-1],
+        "an unknown field": msgspec.msgpack.encode(fields_of | {"more": 1}),
+        "version 1": msgspec.msgpack.encode(fields_of | {"version": 1}),
+        "an unknown type": msgspec.msgpack.encode(fields_of | {"message": inner | {"type": "gradient.nothing"}}),
+        "a receipt": wire.encode(messages()["receipt"]),
+        "no finite number": msgspec.msgpack.encode(
+            fields_of | {"message": inner | {"gradients": [2, bytes(12) + b"\x00\x00\xc0\x7f"]}}
+        ),
+        "a table that is not full": msgspec.msgpack.encode(
+            fields_of | {"message": inner | {"gradients": [3, bytes(16)]}}
+        ),
+        "items that do not rise": msgspec.msgpack.encode(fields_of | {"message": inner | {"items": bytes(8)}}),
+    }
+    found = []
+    for what, body in bodies.items():
+        try:
+            wire.decode(body, Envelope)
+        except RemoteProtocolError as error:
+            found.append({"what": what, "hex": body.hex(), "code": error.code})
+    assert len(found) == len(bodies)
+    return found
+
+
+def signatures() -> list[dict[str, Any]]:
+    """Signed requests with and without a body."""
+    key = DeviceKey.from_bytes(SECRET)
+    device = device_id_of(key.public_key)
+    bodies = [("GET", "/v1/inbox?after=6&wait=30", b""), ("POST", "/v1/reports", wire.encode(messages()["report"]))]
+    found = []
+    for method, target, body in bodies:
+        request, nonce = Request(method, target, body), 1_700_000_000_000_000_000
+        signed = key.sign(request, run_id=RUN_ID, device=device, nonce=nonce)
+        found.append(
+            {"method": method, "target": target, "body": {"hex": body.hex()}, "run_id": RUN_ID, "nonce": str(nonce)}
+            | {"text": request.signed_text(RUN_ID, device, nonce).decode(), "authorization": header_of(signed)}
+        )
+    return found
+
+
+def sdcf() -> dict[str, Any]:
+    """Calibrations, bounds of fake errors, and one round of `mf` without its noise, computed by the library."""
+    budgets = [(600, 1682, 84.1, 4.0, 8.0), (12, 60, 3.0, 1.0, 2.0), (2, 4, 1.5, 4.0, 8.0)]
+    names = ("profile_cap", "n_items", "reports_per_client", "epsilon_i", "epsilon_p")
+    selections = []
+    for budget in budgets:
+        found = calibrate_selection(*budget)
+        given = dict(zip(names, budget, strict=True))
+        selections.append(given | {"f": found.prob_randomize, "p": found.prob_send_zero, "q": found.prob_send_one})
+    bounds = [
+        {
+            "mean": mean,
+            "deviation": deviation,
+            "epsilon_g": epsilon,
+            "alpha": fake_error_bound(mean, deviation, epsilon),
+        }
+        for mean, deviation, epsilon in ((0.0, 1.0, 4.0), (-0.75, 0.5, 1.0), (2.0, 0.25, 4.0))
+    ]
+    return {"selections": selections, "fake_error_bounds": bounds, "round": _round()}
+
+
+def _round() -> dict[str, Any]:
+    """Items 0 and 2 are rated, 0 and 1 selected, the error of item 1 is a fake of 0.25."""
+    model, user, number = MatrixFactorization(2), np.array([1.0, 0.5]), 7
+    rated, ratings, selected, fake = np.array([0, 2]), np.array([5.0, 2.0]), np.array([0, 1]), 0.25
+    eta = TERMS.step_size(number)
+    errors = ratings - TABLE[rated] @ user
+    rows = eta * model.item_gradients(
+        np.array([errors[0], fake]), user, TABLE[selected], TERMS.item_regularization, data_weight=TERMS.data_weight
+    )
+    step = eta * model.user_gradient(
+        errors, user, TABLE[rated], TERMS.user_regularization, data_weight=TERMS.data_weight
+    )
+    return {
+        "terms": as_json(TERMS),
+        "item_vectors": as_json(TABLE),
+        "round_number": number,
+        "user_vector": user.tolist(),
+        "rated": rated.tolist(),
+        "ratings": ratings.tolist(),
+        "selected": selected.tolist(),
+        "fake_error": fake,
+        "eta": eta,
+        "errors": errors.tolist(),
+        "rows_without_noise": rows.tolist(),
+        "user_vector_without_noise": (user + step).tolist(),
+    }
+
+
+def vectors() -> dict[str, Any]:
+    """All of them."""
+    key = DeviceKey.from_bytes(SECRET)
+    sent = {
+        name: {"message": as_json(message), "hex": wire.encode(message).hex()} for name, message in messages().items()
+    }
+    return {
+        "version": PROTOCOL_VERSION,
+        "device": {
+            "secret_key": SECRET.hex(),
+            "public_key": key.public_key.hex(),
+            "id": device_id_of(key.public_key),
+            "sha256_of_no_bytes": hashlib.sha256(b"").hexdigest(),
+        },
+        "signatures": signatures(),
+        "messages": sent,
+        "refused": refused(),
+        "sdcf": sdcf(),
+    }
+
+
+def as_text() -> str:
+    """The whole file."""
+    return json.dumps(vectors(), indent=1, ensure_ascii=False) + "\n"

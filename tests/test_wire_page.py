@@ -1,0 +1,154 @@
+"""docs/wire.md is enough to write a device: its tables and vectors are true, and a JavaScript device goes by them."""
+
+import ast
+import importlib.util
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from service_kit import OPEN_SOCKETS, PATIENCE, RawDevice, live_server, make_body, wait_for
+
+import hushrec
+from hushrec import wire
+from hushrec.errors import RemoteProtocolError
+from hushrec.messages import KINDS, PROTOCOL_VERSION, Envelope, Terms
+from hushrec.service import schema
+
+pytestmark = OPEN_SOCKETS
+
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "docs" / "wire.md").read_text("utf-8")
+VECTORS = ROOT / "docs" / "wire-vectors.json"
+NODE = shutil.which("node")
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed: the JavaScript device is not run")
+
+
+@pytest.fixture(scope="module")
+def made() -> ModuleType:
+    """docs/wire_vectors.py as a module."""
+    spec = importlib.util.spec_from_file_location("wire_vectors", ROOT / "docs" / "wire_vectors.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(text: str) -> list[tuple[str, str]]:
+    """The first two columns of the tables in a text, without their heads."""
+    found = re.findall(r"^\| `([a-z_-]+)` \| ([^|]+?) \|", text, re.MULTILINE)
+    return [(name, words) for name, words in found]
+
+
+def section(title: str) -> str:
+    """What the page says below a heading, up to the next one."""
+    found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL)
+    assert found is not None, title
+    return found[1]
+
+
+@pytest.mark.parametrize("tag", [tag for tag in KINDS if not tag.startswith("toy.")])
+def test_the_page_lists_every_message_field_by_field(tag: str) -> None:
+    """In the order of the class, with its type on the wire and its largest size."""
+    text, _, terms = section(f"`{tag}`").partition("Terms:")
+    assert rows(text) == wire.describe(KINDS[tag].message)
+    assert f"At most {KINDS[tag].largest:,} bytes" in text
+    if tag == "offer":
+        assert rows(terms) == wire.describe(Terms)
+
+
+def test_the_page_names_the_protocol_version() -> None:
+    """Once in words; the vectors have it too."""
+    assert f"The protocol version is **{PROTOCOL_VERSION}**" in PAGE
+
+
+def codes_in(source: str) -> set[tuple[str, int | None]]:
+    """Codes that a module refuses with, and their statuses where they are written beside them."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.Call):
+            continue
+        given = {word.arg: word.value.value for word in node.keywords if isinstance(word.value, ast.Constant)}
+        if isinstance(node.func, ast.Name) and node.func.id == "Refusal" and isinstance(node.args[0], ast.Constant):
+            found.add((str(node.args[0].value), given.get("status")))
+        elif "code" in given and "status_hint" in given:
+            found.add((str(given["code"]), given["status_hint"]))
+    return found
+
+
+def test_the_page_lists_every_code_with_its_status() -> None:
+    """Those that the source raises are those that the page explains."""
+    source = [path.read_text("utf-8") for path in Path(hushrec.__file__).parent.rglob("*.py")]
+    raised = set().union(*map(codes_in, source)) | {("malformed", 422)}
+    text = section("Refusals")
+    table, _, admin = text.partition("An admin's requests")
+    listed = {(code, int(status)) for code, words in rows(table) for status in re.findall(r"\d{3}", words)}
+    for code, status in sorted(raised, key=str):
+        in_table = any(name == code and status in (None, number) for name, number in listed)
+        assert in_table or f"`{code}`" in admin, (code, status)
+    assert {code for code, _ in listed} <= {code for code, _ in raised}
+
+
+def test_the_vectors_are_what_the_library_makes(made: ModuleType) -> None:
+    """docs/wire-vectors.json is what `python docs/generate.py wire` writes."""
+    assert VECTORS.read_text("utf-8") == made.as_text(), "run python docs/generate.py wire"
+
+
+def test_every_type_has_a_vector_and_every_refusal_is_refused() -> None:
+    """Read back from the file, as another program would."""
+    found = json.loads(VECTORS.read_text("utf-8"))
+    bodies = {name: bytes.fromhex(entry["hex"]) for name, entry in found["messages"].items()}
+    types = {entry["message"]["type"] for entry in found["messages"].values()}
+    types |= {
+        entry["message"]["message"]["type"] for entry in found["messages"].values() if "message" in entry["message"]
+    }
+    assert types == {tag for tag in KINDS if not tag.startswith("toy.")}
+    for name, body in bodies.items():
+        kind = KINDS[found["messages"][name]["message"]["type"]]
+        assert wire.encode(wire.decode(body, kind.message)) == body
+    for entry in found["refused"]:
+        with pytest.raises(RemoteProtocolError) as caught:
+            wire.decode(bytes.fromhex(entry["hex"]), Envelope)
+        assert caught.value.code == entry["code"]
+
+
+def run_node(*arguments: str) -> Any:
+    """What the JavaScript device prints."""
+    assert NODE is not None
+    command = [NODE, str(ROOT / "tests" / "device.mjs"), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@needs_node
+def test_a_device_in_javascript_agrees_with_every_vector() -> None:
+    """Ids, signed texts, signatures, messages, calibrations and the maths of a round."""
+    assert run_node("vectors", str(VECTORS))["checked"] >= 39
+
+
+@needs_node
+def test_a_device_in_javascript_enrols_and_reports_in_a_round(tmp_path: Path) -> None:
+    """Against a real server: its report is stored byte for byte, acknowledged twice, and counted once."""
+    with live_server(tmp_path) as live, RawDevice(live) as other:
+        ratings = {f"item-{n}": float(1 + n % 5) for n in range(0, 60, 4)}
+        said = run_node("report", live.url, json.dumps(ratings))
+        assert [receipt["repeated"] for receipt in said["receipts"]] == [False, True]
+        assert live.rounds.n_answers == 1
+        query = sa.select(schema.reports.c.body).where(schema.reports.c.device == said["device"])
+        (body,) = live.storage.read(lambda connection: connection.execute(query).scalars().all())
+        report = wire.decode(bytes(body), Envelope).message
+        assert report.items.tolist() == said["items"]
+        assert np.array_equal(report.gradients.ravel(), np.array(said["gradients"]))
+        before = live.rounds.item_vectors
+        other.answer(make_body())
+        wait_for(lambda: live.rounds.round_number == 2)
+        moved = np.flatnonzero(np.any(live.rounds.item_vectors != before, axis=1))
+        assert set(moved) == set(said["items"]) | {1, 5, 9}
