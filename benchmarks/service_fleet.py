@@ -113,13 +113,14 @@ def main() -> None:
         "seconds_per_round": round(sum(times) / len(times), 2),
         "server_cpu_ms_per_report": round(1000 * used / outcome.answers, 2),
         "rmse": outcome.rmse,
+        "rmse_trained": outcome.rmse_trained,
     }
     if options.devices == ratings.n_users:
         result = hushrec.train(
             options.data, engine=options.engine, rounds=options.rounds, profile_cap=options.cap, compare=False
         )
         record["engine_rmse"] = result.metrics["rmse"]
-        record["difference"] = outcome.rmse - result.metrics["rmse"] if outcome.rmse is not None else None
+        record["difference"] = outcome.rmse_trained - result.metrics["rmse"] if outcome.held_out else None
     text = json.dumps(record, indent=1)
     print(text)
     if options.out:

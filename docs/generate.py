@@ -1,10 +1,10 @@
 """Makes what is made in the docs.
 
 That is `docs/cli.md`, README's outputs and plots, the dashboard's words in `docs/privacy.md`, the pictures of
-`docs/reproduction.md` and its words on two cores, the tables and pictures of `docs/audit.md`, from the records, and
-the test vectors of `docs/wire.md`.
+`docs/reproduction.md` and its words on two cores, the table of newcomers in `docs/service.md`, the tables and pictures
+of `docs/audit.md`, from the records, and the test vectors of `docs/wire.md`.
 Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper`,
-`grid`, `audit` and `wire`.
+`grid`, `newcomers`, `audit` and `wire`.
 """
 
 import contextlib
@@ -46,6 +46,8 @@ AUDIT_PICTURES = {
     "ml-100k-sweeps": ["sdcf-noise", "sdcf-budget"],
 }
 KNOWS, KNOWS_END = "<!-- knowledge: made by `make docs` -->", "<!-- end of knowledge -->"
+NEWCOMERS, NEWCOMERS_END = "<!-- newcomers: made by `make docs` -->", "<!-- end of newcomers -->"
+NEWCOMERS_RECORD = DOCS.parent / "benchmarks" / "records" / "newcomers.json"
 GRID, GRID_END = "<!-- two cores: made by `make docs` -->", "<!-- end of two cores -->"
 GRID_RECORD = DOCS.parent / "benchmarks" / "records" / "grid-two-cores.json"
 SETS = {"task1-ml-100k": "ML-100K", "task1-ml-1m": "ML-1M", "task1-netflix-10k": "netflix-10k"}
@@ -251,6 +253,30 @@ def with_two_cores(page: str) -> str:
     return f"{head}{GRID}\n{two_cores()}\n{GRID_END}{rest.partition(GRID_END)[2]}"
 
 
+def newcomers_table() -> str:
+    """Test error of people who took part in no round, by how many ratings they gave."""
+    record = json.loads(NEWCOMERS_RECORD.read_text("utf-8"))
+    measured = record["test_rmse_by_number_of_ratings"]
+    rows = [
+        [f"{name}: {label}", *(f"{row[label]:.3f}" for row in by_count.values())]
+        for name, by_count in measured.items()
+        for label in ("fit", "own mean", "bias model", "start vector")
+    ]
+    return table(["test RMSE after so many ratings", *measured["ml-100k"]], rows)
+
+
+def with_newcomers(page: str) -> str:
+    """docs/service.md with this table between its two marks."""
+    head, _, rest = page.partition(NEWCOMERS)
+    return f"{head}{NEWCOMERS}\n{newcomers_table()}\n{NEWCOMERS_END}{rest.partition(NEWCOMERS_END)[2]}"
+
+
+def write_newcomers() -> None:
+    """Writes the table of newcomers into docs/service.md."""
+    page = DOCS / "service.md"
+    page.write_text(with_newcomers(page.read_text("utf-8")), "utf-8")
+
+
 def write_grid() -> None:
     """Writes the words on two cores into docs/reproduction.md, where they have been measured."""
     page = DOCS / "reproduction.md"
@@ -268,7 +294,7 @@ def write_wire() -> None:
 if __name__ == "__main__":
     made = {
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
-        "paper": write_paper, "grid": write_grid, "audit": write_audit,
+        "paper": write_paper, "grid": write_grid, "newcomers": write_newcomers, "audit": write_audit,
         "wire": write_wire,
     }  # fmt: skip
     for name in sys.argv[1:] or made:

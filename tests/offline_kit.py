@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from hushrec import wire
@@ -22,7 +23,8 @@ def make_small_offer(n_items: int = N_ITEMS, **terms: Any) -> Offer:
 class OfflineServer:
     """Answers every call as a server does whose rounds are always open, and remembers what it was asked."""
 
-    def __init__(self, offer: Offer | None = None) -> None:
+    def __init__(self, offer: Offer | None = None, *, is_over: bool = False) -> None:
+        self.is_over = is_over
         self.offer = make_small_offer() if offer is None else offer
         rng, shape = np.random.default_rng(0), (self.offer.terms.n_items, self.offer.terms.n_factors)
         self.item_vectors = 1 + rng.random(shape) / math.sqrt(shape[1])
@@ -50,6 +52,8 @@ class OfflineServer:
             return Reply(200, wire.encode_catalogue(self._catalogue(int(numbers["first"]))))
         if path == "/v1/vectors":
             return Reply(200, self._announcement(1))
+        if path == "/v1/round" and self.is_over:
+            return Reply(410, msgspec.json.encode({"type": "urn:hushrec:problem:run-over"}))
         if path == "/v1/round":
             return Reply(200, self._announcement(int(numbers["after"]) + 1), answered=int(numbers["after"]))
         assert path.endswith("/answer"), path

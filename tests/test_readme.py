@@ -168,6 +168,13 @@ def test_the_words_on_two_cores_are_made_from_their_record(generator: ModuleType
     assert generator.with_two_cores(page) == page, "run python docs/generate.py grid"
 
 
+def test_the_table_of_newcomers_is_made_from_its_record(generator: ModuleType) -> None:
+    """docs/service.md says what `benchmarks/newcomers.py` measured."""
+    page = (ROOT / "docs" / "service.md").read_text("utf-8")
+    assert generator.NEWCOMERS in page
+    assert generator.with_newcomers(page) == page, "run python docs/generate.py newcomers"
+
+
 def test_the_words_on_two_cores_tell_what_was_measured(generator: ModuleType, tmp_path: Path, monkeypatch) -> None:
     """Seconds of the splits that were run, and hours that are measured seconds × splits."""
     cost = {"splits measured": 1, "runs measured": 22, "measured seconds": {"wall": 90.4, "processor": 170.6}}

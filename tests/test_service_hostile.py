@@ -206,11 +206,11 @@ def test_a_run_too_large_for_a_device_is_refused_before_anything_is_fetched(tmp_
     """An offer cannot announce tables or catalogues that fill a device up."""
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         offer = live.rounds.offer
-        for n_items in (calls.MOST_ITEMS + 1, 50_000_000):
-            huge = replace(offer, terms=offer.terms.with_items(n_items))
+        for n_items, n_factors in ((calls.MOST_ITEMS + 1, 4), (50_000_000, 4), (60, calls.MOST_FACTORS + 1)):
+            huge = replace(offer, terms=replace(offer.terms, n_items=n_items, n_factors=n_factors))
             job = device._session.join()
             next(job)
-            with pytest.raises(RemoteProtocolError, match="at most 1000000 items and 67108864 bytes"):
+            with pytest.raises(RemoteProtocolError, match="items, 1000 factors and 67108864 bytes"):
                 job.send(Reply(200, wire.encode(huge)))
         assert not device.has_joined
 

@@ -250,18 +250,22 @@ class Client:
         self._phase = Phase.IDLE
         return Finished(self._last_round)
 
-    def predict(self, item_vectors: FloatArray) -> FloatArray:
-        """Predicted ratings of all items, on the scale 1 to 5. Must never leave the device."""
-        return self._model.predict(self._user_vector, self._model.item_rows(item_vectors))
+    def predict(self, item_vectors: FloatArray, user_vector: FloatArray | None = None) -> FloatArray:
+        """Return predictions for all items, on the scale 1 to 5 but not bound to it. Must never leave the device.
 
-    def recommend(self, item_vectors: FloatArray, count: int) -> IntArray:
-        """The unrated items with the highest predictions, best first. Computed here; nothing is sent."""
+        They are those of the user vector that the rounds trained, unless another one is given.
+        """
+        vector = self._user_vector if user_vector is None else user_vector
+        return self._model.predict(vector, self._model.item_rows(item_vectors))
+
+    def recommend(self, item_vectors: FloatArray, count: int, user_vector: FloatArray | None = None) -> IntArray:
+        """Return the unrated items with the highest predictions, best first. Computed here; nothing is sent."""
         if count < 1 or len(item_vectors) < self._terms.n_items:
             raise ParameterError(
                 f"recommend needs a count of at least 1 and vectors of all {self._terms.n_items} items,"
                 f" got {count} and {len(item_vectors)}."
             )
-        scores = self.predict(item_vectors)
+        scores = self.predict(item_vectors, user_vector)
         scores[self._items] = -np.inf
         count = min(count, len(scores) - len(self._items))
         if count == 0:

@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from hushrec.cli.app import JsonFlag, app, counted, print_json, say
+from hushrec.cli.app import JsonFlag, app, counted, harmless, print_json, say
 
 device_app = typer.Typer(
     help="A person's side: ratings stay here, recommendations are computed here.",
@@ -194,8 +194,8 @@ def recommend(
         return
     table = Table("item", "title", "predicted", box=None)
     for item in items:
-        table.add_row(item.item, item.title, f"{item.predicted:.2f}")
-    Console(markup=False).print(table)
+        table.add_row(harmless(item.item), harmless(item.title), f"{item.predicted:.2f}")
+    Console().print(table)
 
 
 @device_app.command(epilog="Example: hushrec device budget --raise-to 16")

@@ -54,7 +54,8 @@ def fleet(
     started = time.perf_counter()
     outcome = run_fleet(members, orders, processes=processes)
     seconds = time.perf_counter() - started
-    record = {"devices": len(members), "answers": outcome.answers, "seconds": seconds, "rmse": outcome.rmse}
+    record: dict[str, float | None] = {"devices": len(members), "answers": outcome.answers, "seconds": seconds}
+    record |= {"rmse": outcome.rmse, "rmse_trained": outcome.rmse_trained}
     if as_json:
         print_json(record)
     else:

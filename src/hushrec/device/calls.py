@@ -15,6 +15,7 @@ _PASSING = (429, 502, 503, 504)
 SMALL_REPLY = 200_000  # bytes: an offer, a receipt, a refusal
 LARGEST_PAGE = 16 * 2**20  # of the catalogue
 MOST_ITEMS = 1_000_000
+MOST_FACTORS = 1_000  # a system of equations of this size is solved for every change of ratings
 
 
 @dataclass(frozen=True)
@@ -63,10 +64,11 @@ Job = Generator[Call, Reply, Any]
 def check_size(terms: Terms) -> None:
     """A server must not be able to fill a device up."""
     width = make_model(terms.model, terms.n_factors).item_width
-    if terms.n_items > MOST_ITEMS or terms.n_items * width * 4 > LARGEST_TABLE:
+    is_long = terms.n_items > MOST_ITEMS or terms.n_items * width * 4 > LARGEST_TABLE
+    if is_long or terms.n_factors > MOST_FACTORS:
         raise RemoteProtocolError(
-            f"a run must have at most {MOST_ITEMS} items and {LARGEST_TABLE} bytes of item vectors for this device,"
-            f" got {terms.n_items} items of {width} numbers."
+            f"a run must have at most {MOST_ITEMS} items, {MOST_FACTORS} factors and {LARGEST_TABLE} bytes of item"
+            f" vectors for this device, got {terms.n_items} items of {width} numbers."
         )
 
 

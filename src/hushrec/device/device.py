@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import httpx
+import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
@@ -24,11 +25,12 @@ from hushrec.errors import LocalProtocolError, ParameterError
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One recommended item, with its predicted rating on the person's own scale."""
+    """One recommended item. `score` ranks it; `predicted` is the rating to show, within the person's own scale."""
 
     item: str
     title: str
     predicted: float
+    score: float
 
 
 class Device:
@@ -160,18 +162,23 @@ class Device:
     # For the person --------------------------------------------------------------------------------------------
 
     def recommend(self, count: int = 10) -> list[Suggestion]:
-        """The unrated items with the highest predictions. Computed here, offline, from what the last round brought."""
+        """Return the unrated items with the highest scores, the best first. Computed here, offline; nothing is sent.
+
+        The person's vector is fitted to all their ratings against the latest item vectors, so that ratings given after
+        the last round count, and a newcomer to a finished run needs no round.
+        """
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
-        client, vectors = self._session.client(), self._session.item_vectors()
-        best = client.recommend(vectors, count)
-        predicted = self._session.budgets.from_unit(client.predict(vectors)[best])
-        named = (self._store.item_at(int(n)) for n in best)
-        return [Suggestion(*item, float(value)) for item, value in zip(named, predicted, strict=True)]
+        best, scores = self._session.recommend(count), self._session.predict()
+        low, high = self._session.budgets.scale
+        return [
+            Suggestion(*self._store.item_at(int(n)), min(high, max(low, float(scores[n]))), float(scores[n]))
+            for n in best
+        ]
 
     def predict(self) -> FloatArray:
-        """Predicted ratings of all items, in the order of the catalogue, on this person's scale."""
-        return self._session.predict()
+        """Return predicted ratings of all items, in the order of the catalogue, within this person's scale."""
+        return np.clip(self._session.predict(), *self._session.budgets.scale)
 
     def budget(self) -> dict[str, Any]:
         """What was spent, in which unit, and what that does not cover."""

@@ -50,11 +50,16 @@ class Outcome:
 
     answers: int
     held_out: int
-    squared_error: float
+    squared_error: float  # of what the devices show: the vector fitted to their ratings, within the scale
+    squared_error_trained: float  # of the vectors that the rounds trained, as an engine measures them
 
     @property
     def rmse(self) -> float | None:
         return math.sqrt(self.squared_error / self.held_out) if self.held_out else None
+
+    @property
+    def rmse_trained(self) -> float | None:
+        return math.sqrt(self.squared_error_trained / self.held_out) if self.held_out else None
 
 
 def run_fleet(members: list[Member], orders: Orders, *, processes: int = 1) -> Outcome:
@@ -86,8 +91,8 @@ def _run_part(members: list[Member], orders: Orders) -> Outcome:
         codes = orders.invitations or [None] * len(drivers)
         list(pool.map(_join, drivers, codes))
         answers = _take_part(drivers, orders, pool)
-        errors = _errors(members, drivers) if any(member.held_out for member in members) else np.empty(0)
-    return Outcome(answers, len(errors), float(errors @ errors))
+        shown, trained = _errors(members, drivers) if any(member.held_out for member in members) else np.empty((2, 0))
+    return Outcome(answers, len(shown), float(shown @ shown), float(trained @ trained))
 
 
 def _join(driver: BlockingDriver, invitation: str | None) -> None:
@@ -107,16 +112,19 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
 
 
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
-    """Errors of every device's own predictions of its held-out ratings, with the server's latest item vectors."""
+    """Return errors on held-out ratings with the server's latest item vectors: as shown, and of the trained vectors."""
     first = drivers[0].session
     drivers[0].run(first.refresh_vectors())
     vectors = first.item_vectors()
     position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}
     rows = []
     for member, driver in zip(members, drivers, strict=True):
-        predicted = driver.session.budgets.from_unit(driver.session.client().predict(vectors))
-        rows.append(np.array([predicted[position[item]] - value for item, value in member.held_out.items()]))
-    return np.concatenate(rows)
+        session, places = driver.session, [position[item] for item in member.held_out]
+        vector_pairs = (session.fit(vectors), None)  # None: the one that the rounds trained
+        shown, trained = (session.budgets.from_unit(session.client().predict(vectors, u))[places] for u in vector_pairs)
+        true = np.array(list(member.held_out.values()))
+        rows.append(np.array([np.clip(shown, *session.budgets.scale) - true, trained - true]))
+    return np.concatenate(rows, axis=1)
 
 
 def _open(member: Member, orders: Orders) -> Session:

@@ -32,6 +32,7 @@ from hushrec.device.calls import (
     check_size,
     expect,
 )
+from hushrec.device.fit import fit_user_vector
 from hushrec.device.store import Store, pack_state, unpack_state
 from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import (
@@ -75,6 +76,7 @@ class Session:
         self._nonce = 0
         self._client: Client | None = None
         self._vectors: FloatArray | None = None  # those of the store, once asked for
+        self._fitted: FloatArray | None = None  # to them and to the ratings of the store
         self._load()
 
     def _load(self) -> None:
@@ -142,7 +144,7 @@ class Session:
 
     def forget_client(self) -> None:
         """The next use reads the store again: after a change of ratings, or a write that failed."""
-        self._client = None
+        self._client = self._fitted = None
 
     # Signing ---------------------------------------------------------------------------------------------------
 
@@ -404,11 +406,31 @@ class Session:
 
     def _put_vectors(self, vectors: FloatArray) -> None:
         self.store.put("item_vectors", vectors.astype("<f4").tobytes())
-        self._vectors = None  # read again from the store, so that a write that fails is not believed
+        self._vectors = self._fitted = None  # read again from the store, so that a write that fails is not believed
+
+    def fit(self, item_vectors: FloatArray) -> FloatArray | None:
+        """Return this person's vector as their ratings fit these item vectors; None where only rounds train one.
+
+        Must never leave the device.
+        """
+        if self.offer is None or self.offer.terms.model != "mf":
+            return None
+        rated = self.store.rated_positions(len(item_vectors))
+        values = np.array([self.budgets.to_unit(value) for value in rated.values()])
+        return fit_user_vector(values, item_vectors[list(rated)], item_vectors)
+
+    def _fitted_vector(self) -> FloatArray | None:
+        if self._fitted is None:
+            self._fitted = self.fit(self.item_vectors())
+        return self._fitted
 
     def predict(self) -> FloatArray:
-        """Predicted ratings of all items, on this person's scale."""
-        return self.budgets.from_unit(self.client().predict(self.item_vectors()))
+        """Return the predictions for all items on this person's scale, not bound to it."""
+        return self.budgets.from_unit(self.client().predict(self.item_vectors(), self._fitted_vector()))
+
+    def recommend(self, count: int) -> IntArray:
+        """Return the unrated items with the highest predictions, the best first."""
+        return self.client().recommend(self.item_vectors(), count, self._fitted_vector())
 
     # The state machine -----------------------------------------------------------------------------------------
 
