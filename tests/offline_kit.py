@@ -1,6 +1,7 @@
 """A server reduced to its replies: drives a device's jobs without a socket, for tests that need many devices."""
 
 import math
+import secrets
 from typing import Any
 
 import msgspec
@@ -8,7 +9,7 @@ import numpy as np
 
 from hushrec import wire
 from hushrec.device.calls import Call, Job, Reply
-from hushrec.messages import ItemVectors, Offer
+from hushrec.messages import REPORT, Catalogue, Envelope, ItemVectors, Offer, Receipt
 from hushrec.service.settings import TermsSettings
 from hushrec.service.setup import make_offer
 
@@ -17,7 +18,9 @@ N_ITEMS = 30
 
 def make_small_offer(n_items: int = N_ITEMS, **terms: Any) -> Offer:
     """An offer of few items, factors and rounds."""
-    return make_offer(TermsSettings(**{"factors": 3, "rounds": 6, "expected_devices": 20} | terms), n_items)
+    return make_offer(
+        TermsSettings(**{"factors": 3, "rounds": 6, "expected_devices": 20} | terms), n_items, secrets.token_hex(16)
+    )
 
 
 class OfflineServer:
@@ -45,24 +48,25 @@ class OfflineServer:
         self.asked.append(f"{method} {path}")
         numbers = dict(part.split("=") for part in query.split("&") if part)
         if path == "/v1/run":
-            return Reply(200, wire.encode_offer(self.offer))
+            return Reply(200, wire.encode(self.offer))
         if path == "/v1/devices":
-            return Reply(201, wire.encode_offer(self.offer))
+            return Reply(201, wire.encode(self.offer))
         if path == "/v1/items":
-            return Reply(200, wire.encode_catalogue(self._catalogue(int(numbers["first"]))))
+            return Reply(200, wire.encode(self._catalogue(int(numbers["first"]))))
         if path == "/v1/vectors":
             return Reply(200, self._announcement(1))
-        if path == "/v1/round" and self.is_over:
+        if path == "/v1/inbox" and self.is_over:
             return Reply(410, msgspec.json.encode({"type": "urn:hushrec:problem:run-over"}))
-        if path == "/v1/round":
+        if path == "/v1/inbox":
             return Reply(200, self._announcement(int(numbers["after"]) + 1), answered=int(numbers["after"]))
-        assert path.endswith("/answer"), path
-        return Reply(200, wire.encode_receipt(wire.Receipt(call.request.round_number, repeated=False)))
+        assert path == "/v1/reports", path
+        sent = wire.decode(call.request.body, Envelope)
+        return Reply(200, wire.encode(Receipt(sent.round_number, sent.attempt, sent.phase, repeated=False)))
 
-    def _catalogue(self, first: int) -> wire.Catalogue:
+    def _catalogue(self, first: int) -> Catalogue:
         ids = [f"item-{n}" for n in range(first, self.offer.terms.n_items)]
-        return wire.Catalogue(first, ids, [name.title() for name in ids])
+        return Catalogue(first, ids, [name.title() for name in ids])
 
     def _announcement(self, round_number: int) -> bytes:
         vectors = ItemVectors(self.offer.terms, round_number, self.item_vectors)
-        return wire.encode_announcement(wire.Announcement(self.offer, vectors))
+        return wire.encode(Envelope(self.offer.run_id, round_number, 1, REPORT, vectors))

@@ -101,6 +101,6 @@ def test_the_offline_server_lets_a_device_take_part(tmp_path: Path) -> None:
         device.add_ratings({f"item-{n}": 1 + n % 5 for n in range(10)})
         server.run(device._session.join())
         assert device._store.count_items() == N_ITEMS
-        assert [server.run(device._session.step()) for _ in range(3)] == ["answered"] * 3
+        assert [server.run(device._session.step()) for _ in range(3)] == ["reported"] * 3
     with Device(tmp_path / "store") as device:
         assert (device.budget()["rounds"], device.budget()["spent"]) == (3, 8.0)
