@@ -43,6 +43,7 @@ def main() -> None:
         ["audit.py"],
         ["scaling.py", "--largest", "1e8"],
         ["grid_two_cores.py"],
+        ["secagg.py"],
     ):
         print(f"== {script}", flush=True)
         started = time.perf_counter()

@@ -15,6 +15,7 @@
     ├── CopiedStore                 a device's key was used by another copy of its store
     ├── ConnectionFailed            the server could not be reached, or not be trusted
     └── ProtocolError
+        ├── AttemptFailed           a masked sum cannot be unmasked: too few answered; the next attempt may do
         ├── LocalProtocolError      *we* broke the protocol: a call out of turn
         └── RemoteProtocolError     the *peer* broke it; carries an HTTP status hint and a code
 
@@ -78,6 +79,10 @@ class ConnectionFailed(HushrecError):
 
 class ProtocolError(HushrecError):
     """A message or call that the protocol does not allow here."""
+
+
+class AttemptFailed(ProtocolError):
+    """An attempt of a masked round ends without a sum, and reveals nothing; the next attempt starts anew."""
 
 
 class LocalProtocolError(ProtocolError):

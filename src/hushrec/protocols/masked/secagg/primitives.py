@@ -1,0 +1,118 @@
+"""The primitives of secure aggregation, each with its label; all from `cryptography`, and all in browsers too.
+
+X25519 for agreement, HKDF-SHA256 for keys, AES-256-CTR for masks, AES-256-GCM for shares, Ed25519 for signatures. A key
+is derived for one use and used once, so that counters and nonces start at zero. Numbers in labels are positions in the
+roster, 4 bytes, big-endian.
+"""
+
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from hushrec.errors import RemoteProtocolError
+
+Table = npt.NDArray[np.uint32]
+
+KEY_BYTES = 32
+HASH_BYTES = 32
+SIGNATURE_BYTES = 64
+
+# What a hash or signature is about, first in its input.
+KEYS_LABEL = b"hushrec masked 1 keys"
+SEED_LABEL = b"hushrec masked 1 seed"
+ROSTER_LABEL = b"hushrec masked 1 roster"
+PARTNERS_LABEL = b"hushrec masked 1 partners"
+SURVIVORS_LABEL = b"hushrec masked 1 survivors"
+# What a derived key is for, first in HKDF's info.
+SHARE_LABEL = b"hushrec masked 1 share"
+SELF_LABEL = b"hushrec masked 1 self"
+PAIR_LABEL = b"hushrec masked 1 pair"
+
+
+def digest(*parts: bytes) -> bytes:
+    """Return SHA-256 of the parts, which have fixed lengths or say them."""
+    state = hashes.Hash(hashes.SHA256())
+    for part in parts:
+        state.update(part)
+    return state.finalize()
+
+
+def number(value: int) -> bytes:
+    """Return a position or a count in 4 bytes."""
+    return value.to_bytes(4, "big")
+
+
+def public_half(private: bytes) -> bytes:
+    """Return the X25519 public key of a private one."""
+    return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
+
+
+def agree(private: bytes, public: bytes) -> bytes:
+    """Return the X25519 shared secret. A public key of low order, which has none, is refused."""
+    try:
+        return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        refuse("an X25519 key of the roster must be 32 bytes and of full order")
+
+
+def derive(secret: bytes, label: bytes, context: bytes, *positions: int) -> bytes:
+    """Return a 32-byte key: HKDF-SHA256 without salt, info = label ‖ context ‖ positions."""
+    info = label + context + b"".join(map(number, positions))
+    return HKDF(hashes.SHA256(), KEY_BYTES, None, info).derive(secret)
+
+
+class Keystream:
+    """AES-256-CTR from counter zero as little-endian 32-bit words, `size` of them for every key. Reuses its buffers."""
+
+    def __init__(self, size: int) -> None:
+        self._zeros = bytes(4 * size)
+        self._buffer = bytearray(4 * size + 15)  # update_into asks for a block more
+        self._words = np.frombuffer(self._buffer, dtype="<u4", count=size)
+
+    def add(self, table: Table, key: bytes) -> None:
+        """Add the stream of `key` to the table, modulo 2³²."""
+        np.add(table, self._fill(key), out=table)
+
+    def subtract(self, table: Table, key: bytes) -> None:
+        """Subtract the stream of `key` from the table, modulo 2³²."""
+        np.subtract(table, self._fill(key), out=table)
+
+    def _fill(self, key: bytes) -> npt.NDArray[np.uint32]:
+        encryptor = Cipher(algorithms.AES256(key), modes.CTR(bytes(16))).encryptor()
+        encryptor.update_into(self._zeros, self._buffer)
+        return self._words
+
+
+def seal(key: bytes, text: bytes) -> bytes:
+    """Return `text` under AES-256-GCM; the key is used for this text only."""
+    return AESGCM(key).encrypt(bytes(12), text, None)
+
+
+def unseal(key: bytes, sealed: bytes) -> bytes | None:
+    """Return what was sealed, or None if it was not sealed with this key."""
+    try:
+        return AESGCM(key).decrypt(bytes(12), sealed, None)
+    except InvalidTag:
+        return None
+
+
+def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
+    """Tell whether an Ed25519 signature is good."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def refuse(must: str, status_hint: int = 400) -> NoReturn:
+    """Refuse what a peer sent; `must` says what has to hold."""
+    raise RemoteProtocolError(f"{must}.", status_hint=status_hint)

@@ -1,0 +1,84 @@
+"""The server's side of secure aggregation: rebuild one secret per device, and take the masks off the sum."""
+
+from collections.abc import Callable, Collection, Mapping
+
+import numpy as np
+
+from hushrec.errors import AttemptFailed
+from hushrec.protocols.masked.secagg.device import pair_key
+from hushrec.protocols.masked.secagg.primitives import (
+    SEED_LABEL,
+    SELF_LABEL,
+    Keystream,
+    Table,
+    derive,
+    digest,
+    public_half,
+)
+from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, edges, partners_digest
+from hushrec.protocols.masked.secagg.shamir import SHARE_BYTES, join_shares
+
+
+def recover_sum(
+    roster: Roster,
+    rules: Rules,
+    drawn: Mapping[int, Collection[int]],
+    survivors: Collection[int],
+    total: Table,
+    revealed: Mapping[int, Mapping[int, bytes]],
+) -> Table:
+    """Return the sum of the survivors' uploads, modulo 2³².
+
+    `drawn` says for everybody who sent shares to whom; `total` is the sum of the survivors' tables; `revealed` has, for
+    each device that answered UNMASK, the shares it revealed by their owner. Below the threshold, or with too few
+    survivors, the attempt failed and the next one starts with new secrets.
+    """
+    if len(survivors) < rules.smallest:
+        raise AttemptFailed(f"at least {rules.smallest} tables are needed, got {len(survivors)}.")
+    context = partners_digest(roster, drawn)
+    result = np.array(total, dtype=np.uint32)
+    keystream = Keystream(len(result))
+    for owner in sorted(survivors):
+        seed = _rebuild(owner, drawn, revealed, rules, _is_seed_of(roster.entries[owner]))
+        keystream.subtract(result, derive(seed, SELF_LABEL, context, owner))
+    partners = edges(drawn)
+    for owner in sorted(set(drawn).difference(survivors)):
+        private = _rebuild(owner, drawn, revealed, rules, _is_mask_key_of(roster.entries[owner]))
+        for other in partners[owner].intersection(survivors):
+            # The survivor added the mask if its position is the lower one.
+            remove = keystream.subtract if other < owner else keystream.add
+            remove(result, pair_key(private, roster, context, owner, other))
+    return result
+
+
+def _is_seed_of(keys: PublicKeys) -> Callable[[bytes], bool]:
+    return lambda found: digest(SEED_LABEL, found) == keys.seed_hash
+
+
+def _is_mask_key_of(keys: PublicKeys) -> Callable[[bytes], bool]:
+    return lambda found: public_half(found) == keys.mask_key
+
+
+def _rebuild(
+    owner: int,
+    drawn: Mapping[int, Collection[int]],
+    revealed: Mapping[int, Mapping[int, bytes]],
+    rules: Rules,
+    is_right: Callable[[bytes], bool],
+) -> bytes:
+    """Return the secret that the revealed shares of `owner` give, checked against what it published.
+
+    A wrong share among more than t is passed over: every run of t shares, in the order of places, is tried.
+    """
+    shares = [
+        (helper + 1, revealed[helper][owner])
+        for helper in sorted(drawn[owner])
+        if helper in revealed and len(revealed[helper].get(owner, b"")) == SHARE_BYTES
+    ]
+    if len(shares) < rules.threshold:
+        raise AttemptFailed(f"at least {rules.threshold} shares of each secret are needed, got {len(shares)}.")
+    for start in range(len(shares)):
+        secret = join_shares(dict((shares + shares)[start : start + rules.threshold]))
+        if secret is not None and is_right(secret):
+            return secret
+    raise AttemptFailed("the shares of a secret must give what its owner published, and do not.")

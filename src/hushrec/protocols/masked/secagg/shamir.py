@@ -1,0 +1,70 @@
+"""Shamir's secret sharing over the prime field of 2⁵²¹ − 1 [Shamir1979].
+
+A secret of 32 bytes is the value at 0 of a random polynomial of degree t − 1; a share is its value at x ≥ 1. Any t
+shares give the secret, and t − 1 of them say nothing about it.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from hushrec.errors import ParameterError
+from hushrec.randomness import RandomStream
+
+PRIME = 2**521 - 1
+SHARE_BYTES = 66
+SECRET_BYTES = 32
+
+
+def split_secret(secret: bytes, places: Sequence[int], threshold: int, *, rng: RandomStream) -> dict[int, bytes]:
+    """Return one share for each place (a number from 1 on), any `threshold` of which give the secret.
+
+    A coefficient is 521 random bits. The one value that is not below the prime counts as 0, a bias of 2⁻⁵²¹.
+    """
+    if not (len(secret) == SECRET_BYTES and 1 <= threshold <= len(set(places)) == len(places) and min(places) >= 1):
+        raise ParameterError("a secret of 32 bytes needs at least `threshold` different places, from 1 on.")
+    raw = rng.bytes(SHARE_BYTES * (threshold - 1))
+    parts = [raw[start : start + SHARE_BYTES] for start in range(0, len(raw), SHARE_BYTES)]
+    coefficients = [(int.from_bytes(part, "big") >> 7) % PRIME for part in parts]
+    coefficients.append(int.from_bytes(secret, "big"))
+    return {place: _evaluate(coefficients, place).to_bytes(SHARE_BYTES, "big") for place in places}
+
+
+def _evaluate(coefficients: Sequence[int], place: int) -> int:
+    """Horner's rule, highest power first."""
+    value = 0
+    for coefficient in coefficients:
+        value = (value * place + coefficient) % PRIME
+    return value
+
+
+def join_shares(shares: Mapping[int, bytes]) -> bytes | None:
+    """Return the secret that these shares (place → share) give, or None if it is none of 32 bytes.
+
+    Lagrange at 0: Σᵢ yᵢ Πⱼ xⱼ/(xⱼ − xᵢ). All shares that are given are used; one that is wrong gives a wrong secret,
+    so the caller checks it.
+    """
+    places = list(shares)
+    numerators, denominators = [], []
+    for place in places:
+        above, below = 1, 1
+        for other in places:
+            if other != place:
+                above, below = above * other, below * (other - place)
+        numerators.append(above % PRIME)
+        denominators.append(below % PRIME)
+    value = 0
+    for share, above, inverse in zip(shares.values(), numerators, _inverses(denominators), strict=True):
+        value += int.from_bytes(share, "big") * above % PRIME * inverse
+    secret = value % PRIME
+    return secret.to_bytes(SECRET_BYTES, "big") if secret < 2 ** (8 * SECRET_BYTES) else None
+
+
+def _inverses(numbers: Sequence[int]) -> list[int]:
+    """Return the inverses of all numbers with one inversion: products from the left, then back from the right."""
+    products = [1]
+    for one in numbers:
+        products.append(products[-1] * one % PRIME)
+    inverse, found = pow(products[-1], -1, PRIME), []
+    for place in range(len(numbers) - 1, -1, -1):
+        found.append(inverse * products[place] % PRIME)
+        inverse = inverse * numbers[place] % PRIME
+    return found[::-1]

@@ -1,0 +1,447 @@
+"""Secure aggregation: sums with drop-outs at every step, refusals, and nothing revealed below the threshold."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from secagg_kit import ANNOUNCEMENT, STEPS, Cohort, make_party
+
+from hushrec.errors import AttemptFailed, ParameterError, RemoteProtocolError
+from hushrec.protocols.masked.secagg.device import (
+    accept_partners,
+    accept_roster,
+    draw_neighbours,
+    mask_table,
+    open_shares,
+    reveal_shares,
+    seal_shares,
+    sign_survivors,
+)
+from hushrec.protocols.masked.secagg.roster import (
+    PublicKeys,
+    Roster,
+    Rules,
+    bitmap,
+    choose_rules,
+    edges,
+    make_roster,
+    share_risk,
+)
+from hushrec.protocols.masked.secagg.shamir import PRIME, join_shares, split_secret
+from hushrec.randomness import SystemStream
+
+FALSE_ALARM = 1e-6
+SPARSE = Rules(smallest=12, most_corrupt=2, neighbours=15, threshold=8)  # of 20 devices, not everybody
+COMPLETE = Rules(smallest=6, most_corrupt=1, neighbours=9, threshold=5)  # of 10 devices
+
+
+@pytest.fixture(scope="module")
+def finished() -> Cohort:
+    """An attempt of 10 devices without drop-outs, all steps taken; tests read it and change copies."""
+    cohort = Cohort(10, COMPLETE)
+    cohort.play()
+    return cohort
+
+
+@pytest.mark.parametrize("lost", [0, 1, 2, 6])
+@pytest.mark.parametrize("step", STEPS)
+def test_sums_are_exact_with_drop_outs_after_every_step(step: str, lost: int) -> None:
+    """0, 1, 10 % and 30 % of 20 devices leave before a step: the rest's sum, integer by integer."""
+    cohort = Cohort(20, SPARSE, {step: set(range(0, 3 * lost, 3))})
+    found = cohort.play()
+    assert np.array_equal(found, cohort.plain_sum())
+    assert len(cohort.survivors) == (20 - lost if step in ("keys", "shares", "table") else 20)
+
+
+def test_drop_outs_in_all_steps_of_one_attempt() -> None:
+    """One device leaves at each step; everybody is everybody's neighbour."""
+    cohort = Cohort(20, Rules(11, 1, 19, 10), {step: {at} for at, step in enumerate(STEPS)})
+    assert np.array_equal(cohort.play(), cohort.plain_sum())
+    assert len(cohort.roster) == 19
+    assert len(cohort.survivors) == 17
+
+
+def test_a_masked_table_and_a_masked_sum_look_random() -> None:
+    """Uploads of zeros: bytes of each table, and of the sum before unmasking with drop-outs, pass χ² for uniform."""
+    cohort = Cohort(10, COMPLETE, {"table": {3}}, size=4000)
+    for party in cohort.parties:
+        party.upload = np.zeros(4000, dtype=np.uint32)
+    cohort.enrol()
+    cohort.share()
+    cohort.upload()
+    for table in [*cohort.tables.values(), cohort.total()]:
+        counts = np.bincount(np.frombuffer(table.tobytes(), dtype=np.uint8), minlength=256)
+        assert stats.chisquare(counts).pvalue > FALSE_ALARM / 10
+
+
+def test_below_the_threshold_nothing_is_recovered() -> None:
+    """Only 4 of 5 needed devices answer UNMASK: the attempt fails."""
+    cohort = Cohort(10, COMPLETE, {"unmask": set(range(6))})
+    with pytest.raises(AttemptFailed, match="shares"):
+        cohort.play()
+
+
+def test_too_few_survivors_are_neither_signed_nor_summed() -> None:
+    """5 tables of 6 needed: devices refuse the list, and the server has no sum."""
+    cohort = Cohort(10, COMPLETE, {"table": set(range(5))})
+    cohort.enrol()
+    cohort.share()
+    cohort.upload()
+    with pytest.raises(RemoteProtocolError, match="survivors must be at least 6, got 5"):
+        cohort.consent()
+    with pytest.raises(AttemptFailed, match="6 tables"):
+        cohort.recover()
+
+
+@settings(max_examples=25)
+@given(st.binary(min_size=32, max_size=32), st.integers(1, 12), st.integers(0, 5), st.randoms())
+def test_any_t_shares_give_the_secret(secret: bytes, threshold: int, more: int, random) -> None:  # type: ignore[no-untyped-def]
+    """Whichever t or more of them, at whichever places."""
+    places = random.sample(range(1, 10_000), threshold + more)
+    shares = split_secret(secret, places, threshold, rng=SystemStream())
+    chosen = random.sample(places, threshold + random.randint(0, more))
+    assert join_shares({place: shares[place] for place in chosen}) == secret
+
+
+@given(st.binary(min_size=32, max_size=32), st.binary(min_size=32, max_size=32))
+def test_t_minus_one_shares_fit_every_secret(secret: bytes, other: bytes) -> None:
+    """For any other secret there is one share at the last place that makes it the answer: t − 1 say nothing."""
+    shares = split_secret(secret, [1, 2, 3], 3, rng=SystemStream())
+    # Lagrange at 0 for places 1, 2, 3 has coefficients 3, −3, 1.
+    first, second = (int.from_bytes(shares[place], "big") for place in (1, 2))
+    last = (int.from_bytes(other, "big") - 3 * first + 3 * second) % PRIME
+    assert join_shares({1: shares[1], 2: shares[2], 3: last.to_bytes(66, "big")}) == other
+
+
+def test_shares_by_hand() -> None:
+    """Secret 5, coefficient 7 from the stream (66 bytes, of which 7 bits are cut): shares 12, 19 and 26 at 1, 2, 3."""
+
+    class Stream:
+        def bytes(self, length: int) -> bytes:
+            return (7 << 7 | 3).to_bytes(length, "big")
+
+    shares = split_secret((5).to_bytes(32, "big"), [1, 2, 3], 2, rng=Stream())
+    assert [int.from_bytes(shares[place], "big") for place in (1, 2, 3)] == [12, 19, 26]
+
+
+def test_shares_that_give_no_secret_of_32_bytes_are_none() -> None:
+    """A random value of the field is almost never below 2²⁵⁶."""
+    assert join_shares({1: b"\1" * 66, 2: b"\4" * 66}) is None
+
+
+@pytest.mark.parametrize(
+    ("secret", "places", "threshold"),
+    [(bytes(31), [1], 1), (bytes(32), [0, 1], 1), (bytes(32), [1, 1], 1), (bytes(32), [1], 2)],
+)
+def test_impossible_shares_are_refused(secret: bytes, places: list[int], threshold: int) -> None:
+    """Wrong length, place 0 (the secret itself), a place twice, more needed than there are."""
+    with pytest.raises(ParameterError, match="places"):
+        split_secret(secret, places, threshold, rng=SystemStream())
+
+
+def test_wrong_shares_are_passed_over_or_end_the_attempt(finished: Cohort) -> None:
+    """One device lies in all its shares: the sum is still right. Five of ten lie: no sum."""
+    expected = finished.plain_sum()
+    for liars in ([4], [0, 1, 2, 3, 4]):
+        cohort = dataclass_copy(finished)
+        cohort.revealed = finished.revealed | {
+            liar: {owner: bytes(65) + b"\1" for owner in finished.revealed[liar]} for liar in liars
+        }
+        if len(liars) == 1:
+            assert np.array_equal(cohort.recover(), expected)
+        else:
+            with pytest.raises(AttemptFailed, match="published"):
+                cohort.recover()
+
+
+def dataclass_copy(cohort: Cohort) -> Cohort:
+    """The same cohort with its own attributes."""
+    copy = Cohort.__new__(Cohort)
+    copy.__dict__ |= cohort.__dict__
+    return copy
+
+
+def test_shares_of_strangers_and_of_wrong_length_do_not_count(finished: Cohort) -> None:
+    """A helper that was not drawn, and shares of 65 bytes, are ignored: too few are left."""
+    cohort = dataclass_copy(finished)
+    cohort.revealed = {
+        helper: {owner: share[:-1] for owner, share in answer.items()} for helper, answer in finished.revealed.items()
+    }
+    with pytest.raises(AttemptFailed, match="got 0"):
+        cohort.recover()
+    cohort.revealed = finished.revealed
+    cohort.drawn = finished.drawn | {0: (1, 2)}
+    with pytest.raises(AttemptFailed, match="got 2"):
+        cohort.recover()
+
+
+def test_each_device_reveals_one_share_of_each_neighbour() -> None:
+    """Of a survivor the share of b, of one that dropped out that of s; never both, and none of strangers."""
+    cohort = Cohort(10, COMPLETE, {"table": {2}})
+    cohort.play()
+    (gone,) = set(cohort.drawn) - set(cohort.survivors)
+    for party in cohort.parties:
+        if party.own in cohort.revealed:
+            for owner, share in cohort.revealed[party.own].items():
+                held = party.held[owner]
+                assert share == (held.mask_share if owner == gone else held.seed_share)
+            assert cohort.revealed[party.own].keys() == party.held.keys()
+
+
+def test_different_lists_of_partners_give_noise_not_sums() -> None:
+    """The server tells one device that another never shared: its masks differ from everybody's, the sum is garbage."""
+    cohort = Cohort(10, COMPLETE)
+    cohort.enrol()
+    cohort.share()
+    victim = next(party for party in cohort.parties if party.own == 0)
+    shown = set(cohort.drawn) - {9}
+    victim.pairing = accept_partners(cohort.roster, 0, victim.drawn, shown, shown - {0}, COMPLETE)
+    cohort.upload()
+    honest = [party for party in cohort.parties if party.own != 0]
+    signatures = {
+        party.own: sign_survivors(party.identity, cohort.roster, party.own, party.pairing, cohort.survivors, COMPLETE)
+        for party in honest
+    }
+    for party in honest:
+        cohort.revealed[party.own] = reveal_shares(
+            party.held, cohort.roster, party.pairing, cohort.survivors, signatures, COMPLETE
+        )
+    found = cohort.recover()
+    assert np.count_nonzero(found == cohort.plain_sum()) <= 1  # of 50 numbers, by chance 2⁻³² each
+
+
+def test_a_different_roster_or_announcement_is_another_context(finished: Cohort) -> None:
+    """R covers the announcement and every byte of every entry."""
+    roster = finished.roster
+    changed = [Roster(bytes(32), roster.entries), Roster(roster.announcement, roster.entries[:-1])]
+    entry = roster.entries[3]
+    for name in ("mask_key", "channel_key", "seed_hash", "signature", "identity"):
+        other = bytes([getattr(entry, name)[0] ^ 1]) + getattr(entry, name)[1:]
+        entries = (*roster.entries[:3], dataclasses.replace(entry, **{name: other}), *roster.entries[4:])
+        changed.append(Roster(roster.announcement, entries))
+    assert len({roster.digest, *(one.digest for one in changed)}) == 8
+
+
+def test_a_roster_without_this_device_or_of_another_announcement_is_refused(finished: Cohort) -> None:
+    """The very keys that were sent must be there, under the announcement that was answered."""
+    roster, keys = finished.roster, finished.parties[0].keys
+    with pytest.raises(RemoteProtocolError, match="announcement"):
+        accept_roster(roster, bytes(32), keys, COMPLETE)
+    with pytest.raises(RemoteProtocolError, match="keys"):
+        accept_roster(roster, ANNOUNCEMENT, make_party(99, 5).keys, COMPLETE)
+    changed = dataclasses.replace(keys, mask_key=bytes(31) + b"\x09")
+    with pytest.raises(RemoteProtocolError, match="keys"):
+        accept_roster(roster, ANNOUNCEMENT, changed, COMPLETE)
+
+
+def test_a_roster_that_is_too_small_for_the_rules_is_refused(finished: Cohort) -> None:
+    """Fewer than n_min devices, and neighbours of whom too many may be corrupt."""
+    keys = finished.parties[0].keys
+    with pytest.raises(RemoteProtocolError, match="at least 11"):
+        accept_roster(finished.roster, ANNOUNCEMENT, keys, Rules(11, 1, 9, 5))
+    with pytest.raises(RemoteProtocolError, match="neighbours"):
+        accept_roster(finished.roster, ANNOUNCEMENT, keys, Rules(8, 5, 9, 5))
+
+
+def test_forged_keys_are_refused(finished: Cohort) -> None:
+    """By the server when it makes the roster; by devices for those they draw and for those who drew them."""
+    party, other = finished.parties[:2]
+    forged = dataclasses.replace(other.keys, mask_key=party.keys.channel_key[::-1])
+    with pytest.raises(RemoteProtocolError, match="signed"):
+        make_roster(ANNOUNCEMENT, [party.keys, forged])
+    entries = tuple(forged if entry == other.keys else entry for entry in finished.roster.entries)
+    roster = Roster(ANNOUNCEMENT, entries)
+    with pytest.raises(RemoteProtocolError, match="signed"):
+        seal_shares(party.secrets, roster, party.own, party.drawn, COMPLETE, rng=SystemStream())
+    sparse = tuple(one for one in range(10) if one not in (party.own, other.own))
+    with pytest.raises(RemoteProtocolError, match="signed"):
+        accept_partners(roster, party.own, sparse, range(10), [other.own], COMPLETE)
+
+
+def test_a_roster_names_everything_once_and_in_order(finished: Cohort) -> None:
+    """A device twice, a wrong order, a key twice."""
+    first, second = finished.roster.entries[:2]
+    with pytest.raises(RemoteProtocolError, match="ascending"):
+        Roster(ANNOUNCEMENT, (first, first))
+    with pytest.raises(RemoteProtocolError, match="ascending"):
+        Roster(ANNOUNCEMENT, (second, first))
+    with pytest.raises(RemoteProtocolError, match="twice"):
+        Roster(ANNOUNCEMENT, (first, dataclasses.replace(second, mask_key=first.channel_key)))
+
+
+def test_keys_of_wrong_lengths_are_refused() -> None:
+    """Lengths are checked where the message is built."""
+    with pytest.raises(RemoteProtocolError, match="bytes"):
+        PublicKeys(bytes(16), bytes(32), bytes(31), bytes(32), bytes(32), bytes(64))
+
+
+def test_a_mask_key_of_low_order_is_refused(finished: Cohort) -> None:
+    """X25519 with the point 0 gives no secret: nobody masks with it."""
+    party, other = finished.parties[:2]
+    entries = tuple(
+        dataclasses.replace(entry, mask_key=bytes(32)) if entry == other.keys else entry
+        for entry in finished.roster.entries
+    )
+    with pytest.raises(RemoteProtocolError, match="order"):
+        mask_table(party.secrets, Roster(ANNOUNCEMENT, entries), party.own, party.pairing, party.upload)
+
+
+@pytest.mark.parametrize(
+    ("partners", "senders", "reason"),
+    [
+        (range(1, 10), [], "this device"),
+        (range(8), [9], "all whose shares"),
+        (range(10), [0], "this device"),
+        (range(5), [], "at least 6"),
+        (range(10), [1], "neighbours"),
+    ],
+)
+def test_wrong_partners_are_refused(finished: Cohort, partners: range, senders: list[int], reason: str) -> None:
+    """Without this device, with strangers among the senders, too few, too few of its own neighbours."""
+    drawn = (1, 2, 3, 4) if reason == "neighbours" else tuple(range(1, 10))
+    with pytest.raises(RemoteProtocolError, match=reason):
+        accept_partners(finished.roster, 0, drawn, partners, senders, COMPLETE)
+
+
+def test_a_flood_of_neighbours_is_refused() -> None:
+    """With k = 2 a device accepts six partners; seven devices that all draw it do not make it work for them."""
+    rules = Rules(smallest=6, most_corrupt=0, neighbours=2, threshold=2)
+    cohort = Cohort(10, rules)
+    cohort.enrol()
+    with pytest.raises(RemoteProtocolError, match="at most 6"):
+        accept_partners(cohort.roster, 0, (1, 2), range(10), range(1, 8), rules)
+
+
+def test_corrupt_devices_that_draw_a_victim_get_no_share_of_it() -> None:
+    """Shares go to those that the victim drew itself, however many drew it."""
+    cohort = Cohort(20, SPARSE)
+    cohort.enrol()
+    cohort.share()
+    victim = cohort.parties[0]
+    drew_it = {party.own for party in cohort.parties if victim.own in party.drawn}
+    assert set(victim.sealed) == set(victim.drawn)
+    assert drew_it - set(victim.drawn)
+    assert victim.pairing.neighbours == drew_it | set(victim.drawn)
+
+
+def test_what_was_sealed_for_another_cannot_be_opened(finished: Cohort) -> None:
+    """The wrong recipient, a changed byte, a wrong length of what is inside: left out, without an error."""
+    first, second, third = finished.parties[:3]
+    sealed = first.sealed[second.own]
+    good = open_shares(second.secrets, finished.roster, second.own, {first.own: sealed})
+    assert set(good) == {first.own}
+    assert not open_shares(third.secrets, finished.roster, third.own, {first.own: sealed})
+    assert not open_shares(second.secrets, finished.roster, second.own, {first.own: sealed[:-1] + b"\0"})
+    assert not open_shares(second.secrets, finished.roster, second.own, {first.own: b""})
+
+
+def test_a_hostile_list_of_survivors_is_not_signed(finished: Cohort) -> None:
+    """Without this device, with somebody who never shared, too few, somebody counted twice."""
+    party = finished.parties[0]
+    narrow = dataclasses.replace(party.pairing, partners=frozenset(range(9)))
+    everybody = list(range(10))
+    for survivors, pairing in [
+        ([one for one in everybody if one != party.own], party.pairing),
+        (everybody, narrow),
+        (everybody[:5], dataclasses.replace(party.pairing)),
+        ([party.own] * 9, party.pairing),
+    ]:
+        with pytest.raises(RemoteProtocolError, match="survivors"):
+            sign_survivors(party.identity, finished.roster, party.own, pairing, survivors, COMPLETE)
+
+
+def test_nothing_is_revealed_without_a_quorum(finished: Cohort) -> None:
+    """10 devices with one corrupt: 6 must have signed. 5, forged ones, others' lists and strangers do not count."""
+    party, signatures = finished.parties[0], finished.signatures
+    assert COMPLETE.quorum(10) == 6
+
+    def reveal(given: dict[int, bytes], survivors: list[int]) -> dict[int, bytes]:
+        return reveal_shares(party.held, finished.roster, party.pairing, survivors, given, COMPLETE)
+
+    assert reveal(dict(list(signatures.items())[:6]), finished.survivors)
+    hostile = [
+        dict(list(signatures.items())[:5]),
+        {at: bytes(64) for at in signatures},
+        dict.fromkeys(signatures, signatures[0]),
+        {at + 10: signature for at, signature in signatures.items()},
+    ]
+    for given_signatures in hostile:
+        with pytest.raises(RemoteProtocolError, match="at least 6"):
+            reveal(given_signatures, finished.survivors)
+    with pytest.raises(RemoteProtocolError, match="at least 6"):
+        reveal(signatures, finished.survivors[:-1])  # signed another list
+
+
+def test_no_two_lists_can_both_have_a_quorum() -> None:
+    """Honest devices sign once and corrupt ones twice: n − c + 2c signatures are fewer than two quorums."""
+    for devices in range(1, 60):
+        for corrupt in range(devices):
+            rules = Rules(devices, corrupt, 3, 2)
+            assert devices + corrupt < 2 * rules.quorum(devices)
+
+
+def test_neighbours_are_drawn_uniformly_without_oneself() -> None:
+    """So many of the others; each as often as any other, by χ²; all of them where there are no more."""
+    rules = Rules(6, 0, 4, 3)
+    counts = np.zeros(10)
+    for _ in range(2000):
+        drawn = draw_neighbours(rules, 10, 3, rng=SystemStream())
+        assert len(set(drawn)) == 4
+        counts[list(drawn)] += 1
+    assert counts[3] == 0
+    # Given fixed totals the counts vary less than a multinomial's, by the factor 1 − k/n: the test is conservative.
+    assert stats.chisquare(np.delete(counts, 3)).pvalue > FALSE_ALARM
+    assert draw_neighbours(rules, 4, 0, rng=SystemStream()) == (1, 2, 3)
+
+
+def test_edges_join_those_who_shared_and_drew_each_other() -> None:
+    """By hand: 3 drew 0 and never shared, so it is no partner."""
+    assert edges({0: (1, 3), 1: (2,), 2: ()}) == {0: {1}, 1: {0, 2}, 2: {1}}
+
+
+def test_a_bitmap_by_hand() -> None:
+    """Positions 0, 7 and 8 of 10; one beyond is refused."""
+    assert bitmap([8, 0, 7], 10) == b"\x81\x80"
+    with pytest.raises(RemoteProtocolError, match="position"):
+        bitmap([10], 10)
+
+
+def test_rules_by_probability() -> None:
+    """Few enough corrupt neighbours for anybody's secrets, enough helpers for everybody; the next smaller k fails."""
+    rules = choose_rules(1000, 800, 80)
+    assert rules.threshold == rules.neighbours // 2 + 1
+    assert rules.neighbours < 100
+    assert rules.risk(1000) <= 1e-9
+    exact = sum(float(stats.hypergeom.pmf(held, 99, 10, 20)) for held in range(6, 21))
+    assert share_risk(100, 10, 20, 6) == pytest.approx(exact, rel=1e-9)
+    small = choose_rules(50, 40, 4)
+    assert (small.neighbours, small.threshold) == (49, 25)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: Rules(6, 6, 9, 5), "most_corrupt"),
+        (lambda: Rules(6, 1, 9, 4), "threshold"),
+        (lambda: Rules(6, 1, 9, 10), "threshold"),
+        (lambda: choose_rules(2, 2, 0), "devices"),
+        (lambda: choose_rules(100, 50, 0), "smallest"),
+        (lambda: choose_rules(20, 20, 18), "corrupt"),
+    ],
+)
+def test_impossible_rules_are_refused(call, name: str) -> None:  # type: ignore[no-untyped-def]
+    """One sentence that names the parameter."""
+    with pytest.raises(ParameterError, match=name):
+        call()
+
+
+def test_secrets_have_no_repr(finished: Cohort) -> None:
+    """Neither secrets nor held shares print their bytes."""
+    party = finished.parties[0]
+    shown = repr(party.secrets) + repr(party.held) + str(party.secrets)
+    for secret in (party.secrets.mask_private, party.secrets.seed, *(held.seed_share for held in party.held.values())):
+        assert repr(secret) not in shown
+        assert secret.hex() not in shown
