@@ -17,7 +17,7 @@ from measure import best, timed, write_record
 
 from hushrec.engines.cpu.engine import CpuEngine
 from hushrec.models import make_model
-from hushrec.protocols.gradient import Sdcf
+from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.simulation.problem import Problem, make_problem
 
 BASE = {"n_users": 10_000, "n_rated": 100, "n_items": 4_000, "n_factors": 50}

@@ -23,7 +23,7 @@ from unittest import mock
 import typer
 
 from hushrec.cli import app
-from hushrec.knowledge import as_markdown
+from hushrec.protocols import server_knowledge
 from hushrec.records import read_records
 from hushrec.report import plots
 from hushrec.report.audits import attack_rows, audit_figures
@@ -136,7 +136,7 @@ def write_demo() -> None:
 def with_knowledge(page: str) -> str:
     """docs/privacy.md with the dashboard's text between its two marks."""
     head, _, rest = page.partition(KNOWS)
-    return f"{head}{KNOWS}\n{as_markdown()}\n{KNOWS_END}{rest.partition(KNOWS_END)[2]}"
+    return f"{head}{KNOWS}\n{server_knowledge()}\n{KNOWS_END}{rest.partition(KNOWS_END)[2]}"
 
 
 def write_knowledge() -> None:

@@ -67,5 +67,5 @@ def assert_training_takes_the_engine(**settings):
     engine = Run(ratings, Settings(engine="gpu", **settings)).engine
     assert isinstance(engine, GpuEngine)
     rounds(engine, found.record["rounds"])
-    np.testing.assert_allclose(found.user_vectors, engine.user_vectors, atol=1e-4)
-    np.testing.assert_allclose(found.item_vectors, engine.item_vectors, atol=1e-4)
+    np.testing.assert_allclose(found.predictor.user_vectors, engine.user_vectors, atol=1e-4)
+    np.testing.assert_allclose(found.predictor.item_vectors, engine.item_vectors, atol=1e-4)

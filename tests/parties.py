@@ -8,7 +8,7 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.messages import ItemVectors, Terms
 from hushrec.models.mf import MatrixFactorization
-from hushrec.protocols.gradient import DeviceProtocol, Plain, Sdcf
+from hushrec.protocols.gradient.protocols import GradientProtocol, Plain, Sdcf
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Server
 from hushrec.simulation.problem import Problem, make_problem
@@ -48,7 +48,7 @@ def make_announcement(round_number: int = 1, **changes: Any) -> ItemVectors:
 
 
 def make_client(
-    protocol: DeviceProtocol = SDCF, *, user: int = 0, limit: float = 8.0, rated: bool = True, **changes: Any
+    protocol: GradientProtocol = SDCF, *, user: int = 0, limit: float = 8.0, rated: bool = True, **changes: Any
 ) -> Client:
     """A client with six ratings."""
     if isinstance(protocol, Plain):
@@ -69,7 +69,7 @@ def make_server(clients: tuple[int | str, ...] = (0, 1, 2), **changes: Any) -> S
 
 
 def small_problem(
-    *protocols: DeviceProtocol,
+    *protocols: GradientProtocol,
     n_users: int = 30,
     n_items: int = N_ITEMS,
     rounds: int = 5,

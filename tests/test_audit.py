@@ -39,7 +39,8 @@ from hushrec.data.synthetic import synthetic
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import Diverged, ParameterError, RunError
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols.gradient import Isgld, Plain, Sdcf
+from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
+from hushrec.protocols.gradient.selection import Selection
 from hushrec.report import audits
 
 AUDIT = Path(hushrec.audit.__file__).parent
@@ -71,7 +72,7 @@ def test_an_observation_leads_to_messages_and_public_state_alone(model, protocol
     observation = watched(model, protocol)[1]
     fresh = Observation(*(getattr(observation, entry.name) for entry in fields(observation)))
     ours = {type(found) for found in reachable(fresh) if type(found).__module__.startswith("hushrec")}
-    assert ours <= {Observation, ItemVectors, Terms, GradientReport, Plain, Isgld, Sdcf}
+    assert ours <= {Observation, ItemVectors, Terms, GradientReport, Plain, Isgld, Sdcf, Selection}
     arrays = [found for found in reachable(fresh) if isinstance(found, np.ndarray) and found.dtype.kind == "f"]
     width = fresh.announcements[0].item_vectors.shape[1]
     shapes = {array.shape[1] for array in arrays if array.ndim == 2}
@@ -124,7 +125,7 @@ def test_selections_with_permanent_bits_stay_under_their_ceiling_and_without_the
     problem = problem_of("mf", "sdcf", open_wide=False)
     protocol = Sdcf(epsilon_i=8.0, epsilon_g=1.0)
     profiles = [rated_by(problem, int(user)) for user in problem.active_users]
-    points = selection_curve(profiles, protocol, problem.terms, rng=rng)
+    points = selection_curve(profiles, protocol.selection, problem.terms, rng=rng)
     assert [point.rounds for point in points] == list(ROUNDS)
     for point in points:
         error = (point.interval[1] - point.interval[0]) / 4
@@ -138,10 +139,10 @@ def test_counts_drawn_at_once_are_those_of_the_mechanism(rng):
     problem = problem_of("mf", "sdcf", open_wide=False)
     user = int(problem.active_users[0])
     protocol, rounds = Sdcf(epsilon_i=4.0, epsilon_g=1.0), 400
-    choice, _ = protocol.draw_permanent(rated_by(problem, user), problem.terms, rng=rng)
+    choice, _ = protocol.selection.draw_permanent(rated_by(problem, user), problem.terms, rng=rng)
     counts = np.zeros(problem.n_items)
     for _ in range(rounds):
-        counts[protocol.select_items(np.empty(0, dtype=int), choice, rng=rng)] += 1
+        counts[choice.select_items(rng=rng)] += 1
     for bit, chance in ((True, choice.probabilities.prob_send_one), (False, choice.probabilities.prob_send_zero)):
         trials = rounds * int((choice.bits == bit).sum())
         assert abs(counts[choice.bits == bit].sum() - trials * chance) <= 5 * math.sqrt(trials * chance) + 1e-9
@@ -298,7 +299,7 @@ def test_one_factor_is_refused():
 def test_the_likeliest_count_goes_from_one_to_the_cap(cap):
     """Nobody with a cap of three is taken to have four ratings; somebody with one is possible."""
     terms = problem_of("mf", "sdcf", open_wide=False).terms
-    possible, table = selection._count_table(4, Sdcf(epsilon_i=4.0, epsilon_g=4.0, profile_cap=cap), terms)
+    possible, table = selection._count_table(4, Selection(4.0, 8.0, cap), terms)
     assert possible[:3].tolist() == [1, 2, 3][:cap]
     assert possible.max() <= cap
     assert table.shape == (len(possible), 5)
@@ -307,7 +308,7 @@ def test_the_likeliest_count_goes_from_one_to_the_cap(cap):
 def test_of_more_ratings_than_the_cap_as_many_as_it_says_count(rng):
     """Ten ratings, a cap of one: without permanent bits one is found for sure in time, and the other nine by chance."""
     terms = problem_of("mf", "sdcf", open_wide=False).terms
-    points = selection_curve([np.arange(10)] * 20, Sdcf(1.0, 1.0, profile_cap=1), terms, rng=rng)
+    points = selection_curve([np.arange(10)] * 20, Selection(1.0, 2.0, profile_cap=1), terms, rng=rng)
     assert points[-1].without == pytest.approx((1 + 9 / 2) / 10, abs=0.05)
 
 
@@ -432,7 +433,7 @@ def test_budgets_are_swept():
         (("--sweep", "colour"), "sweep must be noise or budget, got colour."),
         (
             ("--sweep", "budget", "--protocol", "plain"),
-            "budget is swept for protocol sdcf alone, got plain. Add --protocol sdcf.",
+            "budget is swept for a protocol with epsilon_g, got plain.",
         ),
         (("--sweep", "noise", "--model", "bpr"), "noise is swept for model mf alone, got bpr."),
         (("--sweep", "budget", "--model", "bpr"), "budget is swept for model mf alone, got bpr."),
@@ -449,7 +450,7 @@ def test_what_makes_no_sense_is_refused_before_the_first_round(options, said, mo
     def play(engine):
         raise AssertionError("a round was played")
 
-    monkeypatch.setattr(hushrec.audit.record, "play_round", play)
+    monkeypatch.setattr(hushrec.audit.record, "run_round", play)
     monkeypatch.setattr(hushrec.audit.run, "record", play)
     outcome = run("audit", "synthetic:users=60,items=40,ratings=900", "--rounds", 2, "--factors", 3, *options)
     assert (outcome.code, outcome.out) == (1, "")

@@ -35,7 +35,7 @@ from hushrec.audit.record import record
 from hushrec.audit.run import AUDITED, TOLD_BY
 from hushrec.audit.statistics import auc
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols.gradient import Plain
+from hushrec.protocols.gradient.protocols import Plain
 
 FEW = 5  # items of which nothing is sent, where an attack is to find just those
 LIGHT = 40  # ratings of a person beside whose reports fakes are many

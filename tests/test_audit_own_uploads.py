@@ -11,7 +11,7 @@ from hushrec.audit.own_uploads import STACKED, read_uploads
 from hushrec.audit.rank_one import stacked_direction
 from hushrec.audit.rating_grid import SHARE_REAL
 from hushrec.messages import GradientReport
-from hushrec.protocols.gradient import Sdcf
+from hushrec.protocols.gradient.protocols import Sdcf
 
 
 @dataclass(frozen=True)

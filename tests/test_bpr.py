@@ -11,7 +11,7 @@ from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.messages import GradientReport, ItemVectors
 from hushrec.models.bpr import PairwiseRanking
-from hushrec.protocols.gradient import DeviceProtocol, Plain, Sdcf
+from hushrec.protocols.gradient.protocols import GradientProtocol, Plain, Sdcf
 from hushrec.randomness import SeededRandomness
 from hushrec.simulation.problem import make_problem
 
@@ -21,9 +21,9 @@ PROTOCOLS = {"plain": Plain(), "sdcf": SDCF}
 RATED = np.array([1, 3, 4, 8, 12, 19])
 
 
-def make_ranker(protocol: DeviceProtocol, items: np.ndarray = RATED, seed: int = 7) -> Client:
+def make_ranker(protocol: GradientProtocol, items: np.ndarray = RATED, seed: int = 7) -> Client:
     """A client of the model with those items rated."""
-    terms = make_terms(model="bpr", reports_per_client=5.0 if protocol.selects else None)
+    terms = make_terms(model="bpr", reports_per_client=5.0 if protocol.selection else None)
     randomness, ledger = SeededRandomness(seed), Ledger(max_selection_epsilon=8.0)
     client = Client(terms, MODEL, protocol, randomness=randomness, ledger=ledger)
     client.add_ratings(items, np.ones(len(items)))

@@ -50,8 +50,8 @@ def ratings() -> Ratings:
 
 def assert_same(first: hushrec.Result, second: hushrec.Result) -> None:
     """Every bit but the time it took."""
-    np.testing.assert_array_equal(first.user_vectors, second.user_vectors)
-    np.testing.assert_array_equal(first.item_vectors, second.item_vectors)
+    np.testing.assert_array_equal(first.predictor.user_vectors, second.predictor.user_vectors)
+    np.testing.assert_array_equal(first.predictor.item_vectors, second.predictor.item_vectors)
     timed = {"seconds", "seconds_per_round"}
     assert {name: value for name, value in first.record.items() if name not in timed} == {
         name: value for name, value in second.record.items() if name not in timed
@@ -378,12 +378,12 @@ def test_with_patience_the_model_of_the_best_round_is_kept(ratings, tmp_path, en
     run = Run(ratings, Settings(protocol="plain", factors=4, rounds=60, patience=3, engine=engine))
     for _ in range(best_round):
         run.engine.run_round()
-    np.testing.assert_array_equal(kept.user_vectors, run.engine.user_vectors)
-    np.testing.assert_array_equal(kept.item_vectors, run.engine.item_vectors)
+    np.testing.assert_array_equal(kept.predictor.user_vectors, run.engine.user_vectors)
+    np.testing.assert_array_equal(kept.predictor.item_vectors, run.engine.item_vectors)
     assert kept.record["metrics"] == measure(run.task, run.engine)
     assert kept.record["metrics"]["rmse"] == kept.record["curve"][best_round - 1]["rmse"]
     saved = hushrec.load(tmp_path / "run")
-    np.testing.assert_array_equal(saved.item_vectors, kept.item_vectors)
+    np.testing.assert_array_equal(saved.predictor.item_vectors, kept.predictor.item_vectors)
     assert (saved.metrics, saved.record["best_round"]) == (kept.metrics, best_round)
 
 
@@ -411,7 +411,7 @@ def test_an_interrupted_run_with_patience_keeps_the_best_so_far(ratings, tmp_pat
         )
     kept = hushrec.load(tmp_path / "run")
     assert (kept.record["rounds"], kept.record["best_round"]) == (best_round + 2, best_round)
-    np.testing.assert_array_equal(kept.item_vectors, whole.item_vectors)
+    np.testing.assert_array_equal(kept.predictor.item_vectors, whole.predictor.item_vectors)
     assert_same(whole, hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings))
 
 

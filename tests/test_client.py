@@ -11,7 +11,7 @@ from hushrec.client import LARGEST_ITEM_NORM, NEXT_PHASE, Client, Phase
 from hushrec.errors import BudgetExceeded, ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Finished, GradientReport, ItemVectors
 from hushrec.models.mf import MatrixFactorization
-from hushrec.protocols.gradient import Draws, Isgld, Plain, Sdcf
+from hushrec.protocols.gradient.protocols import Draws, Isgld, Plain, Sdcf
 from hushrec.randomness import SystemRandomness
 
 
@@ -192,7 +192,7 @@ def test_terms_that_do_not_fit_protocol_or_model_are_refused():
 
 
 def test_a_ledger_that_refuses_stops_the_report_and_nothing_changes():
-    """No permanent bits are kept, no round counted, nothing returned; the round can be abandoned."""
+    """No permanent bits are kept, no round counted, nothing returned."""
     client = make_client(limit=7.9)
     client.receive(make_announcement())
     before = private_view(client)
@@ -200,10 +200,6 @@ def test_a_ledger_that_refuses_stops_the_report_and_nothing_changes():
         client.make_report()
     assert private_view(client) == before
     assert client._permanent is None
-    client.abandon()
-    assert client.phase is Phase.IDLE
-    with pytest.raises(LocalProtocolError, match="only a round without a report can be abandoned"):
-        client.abandon()
 
 
 def test_an_impossible_budget_is_refused_with_the_smallest_that_works():
@@ -415,7 +411,6 @@ def test_the_last_rating_can_go_between_announcement_and_report():
     client.remove_rating(3)
     with pytest.raises(LocalProtocolError, match="without ratings"):
         client.make_report()
-    client.abandon()
     assert client.ledger.statement()["rounds"] == 0
 
 

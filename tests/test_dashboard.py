@@ -22,8 +22,9 @@ from service_kit import (
     wait_for,
 )
 
-from hushrec import knowledge, pages
+from hushrec import pages
 from hushrec.device.budgets import Budgets
+from hushrec.protocols import server_knowledge
 from hushrec.service import dashboard, schema
 from hushrec.service.history import Latency, most_moved, movement
 from hushrec.service.storage import Storage
@@ -218,7 +219,7 @@ def test_the_usual_budget_is_the_one_that_devices_propose() -> None:
 
 def test_the_docs_and_the_dashboard_say_the_same() -> None:
     """docs/privacy.md holds the dashboard's text, word for word."""
-    assert f"-->\n{knowledge.as_markdown()}\n<!--" in (ROOT / "docs" / "privacy.md").read_text("utf-8")
+    assert f"-->\n{server_knowledge()}\n<!--" in (ROOT / "docs" / "privacy.md").read_text("utf-8")
 
 
 def test_the_docs_print_the_policy() -> None:

@@ -35,7 +35,7 @@ from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
 from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.device.view import View, likeness_between
 from hushrec.errors import ParameterError
-from hushrec.simulation.results import likeness
+from hushrec.models.predictor import cosine_likeness
 
 ROOT = Path(__file__).parents[1]
 HOST, TOKEN = "127.0.0.1:8471", "secret"
@@ -296,7 +296,7 @@ def test_reasons_are_those_of_explain(rng: np.random.Generator) -> None:
     """The device's likeness is that of `Result.explain`, for the items that matter."""
     vectors = rng.normal(size=(30, 5))
     between = likeness_between(vectors, [3, 4], [7, 8, 9])
-    assert np.allclose(between, [likeness(vectors, item)[[7, 8, 9]] for item in (3, 4)])
+    assert np.allclose(between, [cosine_likeness(vectors, item)[[7, 8, 9]] for item in (3, 4)])
 
 
 def test_the_figures_of_the_levels_are_those_of_the_records() -> None:

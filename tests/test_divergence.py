@@ -2,7 +2,6 @@
 
 import json
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,16 +10,16 @@ from parties import small_problem
 
 import hushrec
 from hushrec.data.sources import load
-from hushrec.engines import make_engine, play_round
+from hushrec.engines import make_engine, run_round
 from hushrec.errors import Diverged, RemoteProtocolError
 from hushrec.experiments.running import prepare, run_experiment
-from hushrec.protocols.gradient import Isgld, Plain
+from hushrec.models.predictor import VectorPredictor
+from hushrec.protocols.gradient.protocols import Isgld, Plain, value_statement
 from hushrec.records import read_records
 from hushrec.report.records import make_study
 from hushrec.report.tables import study_rows
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import measure
-from hushrec.statement import value_statement
 
 DATA = "synthetic:users=60,items=80,ratings=1500,seed=1"
 STEPS = (50, 1e39, 1e300)  # beyond the parties' bounds, beyond float32, beyond float64's squares
@@ -90,7 +89,7 @@ def test_vectors_that_shrink_are_not_said_to_grow():
         match=r"with plain ended in round 1: over 1% of the item vectors are shorter than 0\.01 at step 0\.3.*"
         r"Raise factors, or change the step\.",
     ) as ended:
-        play_round(made)
+        run_round(made)
     assert "diverged" not in str(ended.value)
 
 
@@ -112,16 +111,18 @@ def test_noise_beyond_all_numbers_is_one_sentence(engine, epsilon):
 def play_all_rounds(engine):
     """As many as the terms have."""
     for _ in range(engine.problem.terms.max_rounds):
-        play_round(engine)
+        run_round(engine)
 
 
 def test_an_error_that_is_no_number_is_no_result():
     """The last round is followed by none that would refuse its vectors: what is measured must be finite."""
     ratings = load(DATA)
     task, problem = Settings().make_task(ratings), small_problem(Plain())
-    table = {"user_vectors": np.full((60, 3), 1e200), "item_vectors": np.full((80, 3), 1e200)}
-    with pytest.raises(Diverged, match=r"with plain diverged in round 7: .* at step 0\.3\. Lower the step"):
-        measure(task, SimpleNamespace(problem=problem, round_number=7, **table))
+    engine = make_engine("reference", problem)
+    predictor = VectorPredictor(problem.model, np.full((60, 3), 1e200), np.full((80, 3), 1e200))
+    engine.predictor = lambda: predictor
+    with pytest.raises(Diverged, match=r"with plain diverged in round 0: .* at step 0\.3\. Lower the step"):
+        measure(task, engine)
 
 
 BESIDE = ("train", DATA, "--factors", 4, "--rounds", 12, "--step", 0.7)  # of which `sdcf` ends well, and no other

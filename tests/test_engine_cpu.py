@@ -11,16 +11,18 @@ from hushrec.budget.calibrate import calibrate_selection
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import make_engine
 from hushrec.engines.cpu.engine import CpuEngine
+from hushrec.engines.gradient import initial_item_vectors, initial_user_vectors
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.models import Model, make_model
-from hushrec.protocols.gradient import DeviceProtocol, Isgld, Plain, Sdcf
+from hushrec.models import make_model
+from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols.gradient.protocols import GradientProtocol, Isgld, Plain, Sdcf
 from hushrec.server import Server
 from hushrec.simulation.problem import Problem, make_problem
 
 FALSE_ALARM = 1e-6
 
-PROTOCOLS: dict[str, DeviceProtocol] = {
+PROTOCOLS: dict[str, GradientProtocol] = {
     "plain": Plain(),
     "isgld": Isgld(epsilon=4.0),
     "sdcf": Sdcf(epsilon_i=4.0, epsilon_g=4.0),
@@ -29,7 +31,7 @@ PROTOCOLS: dict[str, DeviceProtocol] = {
 }
 
 
-def problem_of(*protocols: DeviceProtocol, n_factors: int = 5, seed: int = 3, **settings: object) -> Problem:
+def problem_of(*protocols: GradientProtocol, n_factors: int = 5, seed: int = 3, **settings: object) -> Problem:
     """Forty people, of whom one rated one item, one nothing and one everything, and fifty items."""
     ratings = synthetic(n_users=40, n_items=50, n_ratings=600, seed=1)
     assert ratings.values is not None
@@ -55,7 +57,7 @@ def problem_of(*protocols: DeviceProtocol, n_factors: int = 5, seed: int = 3, **
 PAIRED = Sdcf(epsilon_i=4.0, epsilon_g=None)
 SIDE = np.random.default_rng(4).normal(size=(50, 3)) * (np.random.default_rng(5).random((50, 3)) < 0.5)
 
-OTHER_MODELS: dict[str, tuple[Model, DeviceProtocol]] = {
+OTHER_MODELS: dict[str, tuple[MatrixFactorization, GradientProtocol]] = {
     "bpr, plain": (make_model("bpr", 5), Plain()),
     "bpr, sdcf": (make_model("bpr", 5), PAIRED),
     "bpr, sdcf with a cap": (make_model("bpr", 17), Sdcf(epsilon_i=1.0, epsilon_g=None, profile_cap=15)),
@@ -164,7 +166,7 @@ def test_a_recorded_report_is_what_was_summed(name: str) -> None:
     model, protocol = EVERY_MODEL[name]
     problem = problem_of(protocol, model=model, step=0.1)
     engine = CpuEngine(problem, record_users=problem.active_users.tolist(), dtype=np.float64)
-    server = Server(problem.terms, model, problem.initial_item_vectors(), problem.active_users.tolist())
+    server = Server(problem.terms, model, initial_item_vectors(problem), problem.active_users.tolist())
     for round_number in (1, 2):
         engine.run_round()
         server.start_round()
@@ -255,7 +257,7 @@ def test_recording_some_users_changes_the_law_of_no_sum() -> None:
 def quiet_round(problem: Problem) -> np.ndarray:
     """Item vectors after one round of `plain` without any noise, computed by hand."""
     users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
-    start_users, start_items = problem.initial_user_vectors(), problem.initial_item_vectors()
+    start_users, start_items = initial_user_vectors(problem), initial_item_vectors(problem)
     errors = problem.values - np.einsum("rk,rk->r", start_users[users], start_items[problem.items])
     sums, counts = np.zeros_like(start_items), np.bincount(problem.items, minlength=problem.n_items)
     np.add.at(sums, problem.items, errors[:, None] * start_users[users])

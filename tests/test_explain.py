@@ -9,13 +9,13 @@ from command import run
 import hushrec
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import ParameterError
-from hushrec.simulation.results import likeness
+from hushrec.models.predictor import cosine_likeness
 
 
 def test_likeness_by_hand() -> None:
     """The mean of (3, 1), (1, 1), (2, 1), (2, 1) is (2, 1): the first two point apart, the others nowhere."""
     vectors = np.array([[3.0, 1.0], [1.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
-    assert list(likeness(vectors, 0)) == [1, -1, 0, 0]
+    assert list(cosine_likeness(vectors, 0)) == [1, -1, 0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +31,8 @@ def test_learned_likeness_goes_with_true_likeness(result: hushrec.Result) -> Non
     """
     truth = synthetic_truth().item_vectors
     often = np.flatnonzero(np.bincount(synthetic().items, minlength=len(truth)) >= 60)
-    learned = np.array([likeness(result.item_vectors, item)[often] for item in often])
-    true = np.array([likeness(truth, item)[often] for item in often])
+    learned = np.array([cosine_likeness(result.predictor.item_vectors, item)[often] for item in often])
+    true = np.array([cosine_likeness(truth, item)[often] for item in often])
     above = np.triu_indices(len(often), 1)
     assert np.corrcoef(learned[above], true[above])[0, 1] > 0.4
 

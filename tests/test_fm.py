@@ -13,7 +13,7 @@ from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ParameterError
 from hushrec.models import make_model
 from hushrec.models.fm import FactorizationMachine
-from hushrec.protocols.gradient import Isgld, Plain
+from hushrec.protocols.gradient.protocols import Isgld, Plain
 from hushrec.simulation.problem import make_problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train

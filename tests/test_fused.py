@@ -14,7 +14,7 @@ pytest.importorskip("triton", reason="the fused kernels need triton: pip install
 
 from hushrec.engines.gpu import dense, fused  # noqa: E402
 from hushrec.engines.gpu.engine import GpuBatch, HeldOut, default_device  # noqa: E402
-from hushrec.protocols.gradient import Isgld, Plain, Sdcf  # noqa: E402
+from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf  # noqa: E402
 
 DEVICE = default_device()
 N_USERS, N_ITEMS, N_FACTORS = 70, 90, 20  # more than one tile of each, none full

@@ -22,11 +22,13 @@ from hushrec.engines.cpu.engine import CpuEngine  # noqa: E402
 from hushrec.engines.gpu import dense, pairs  # noqa: E402
 from hushrec.engines.gpu.engine import GpuBatch, GpuEngine  # noqa: E402
 from hushrec.engines.gpu.held_out import HeldOut  # noqa: E402
+from hushrec.engines.gradient import initial_user_vectors  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.evaluate import metrics_of_ranks  # noqa: E402
 from hushrec.models.bpr import PairwiseRanking  # noqa: E402
-from hushrec.protocols.gradient import Plain, Sdcf  # noqa: E402
+from hushrec.models.predictor import VectorPredictor  # noqa: E402
+from hushrec.protocols.gradient.protocols import Plain, Sdcf  # noqa: E402
 from hushrec.simulation.problem import make_problem  # noqa: E402
 from hushrec.simulation.tasks import ranking_task  # noqa: E402
 
@@ -46,7 +48,7 @@ def given_reports(batch, draws):
     profiles, vectors = batch._profiles[0], batch._vectors(0)
     partners = torch.tensor(np.concatenate([draws[user].user_partners for user in sorted(draws)]))
     errors, pull = pairs.own_pairs(profiles, partners, *vectors)
-    if not batch.problems[0].protocols[0].selects:
+    if not batch.problems[0].protocols[0].selection:
         return pull, pairs.both_ends(profiles, partners, errors)
     users = torch.tensor(np.concatenate([np.full(len(draws[user].selected), user) for user in sorted(draws)]))
     items = torch.tensor(np.concatenate([draws[user].selected for user in sorted(draws)]))
@@ -131,7 +133,7 @@ def test_somebody_who_met_everything_takes_no_part():
             users, items, np.ones(7), n_users=3, n_items=4, model=MODEL, protocols=[protocol], rounds=2, step=0.5
         )
         engine = rounds(GpuEngine(problem, device="cpu"), 2)
-        start = problem.initial_user_vectors()
+        start = initial_user_vectors(problem)
         np.testing.assert_allclose(engine.user_vectors[0], start[0], rtol=1e-6)
         assert (np.abs(engine.user_vectors[1:] - start[1:]) > 1e-6).all()
         assert engine.value_rho()[0] == 0
@@ -162,7 +164,7 @@ def test_ranks_are_those_of_the_task():
     rows = task.split.test
     tests = HeldOut(task.ratings.users[rows][None], task.ratings.items[rows][None], np.ones((1, len(rows))))
     ranks = batch.held_out_ranks(batch.place_held_out(tests, [0]))
-    expected = task.metrics(MODEL, batch.user_vectors[0].numpy(), batch.item_vectors[0].numpy())
+    expected = task.metrics(VectorPredictor(MODEL, batch.user_vectors[0].numpy(), batch.item_vectors[0].numpy()))
     assert metrics_of_ranks(*ranks[0]) == pytest.approx(expected, rel=1e-9)
 
 

@@ -6,10 +6,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
 
 from hushrec.engines.gpu import placement  # noqa: E402
-from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.experiments import grid as grids  # noqa: E402
-from hushrec.experiments.grid import Grid, GridResult, main, make_problems, make_protocol, run_grid  # noqa: E402
-from hushrec.protocols.gradient import Isgld, Plain, Sdcf  # noqa: E402
+from hushrec.experiments.grid import Grid, GridResult, main, make_problems, run_grid  # noqa: E402
 
 PLANS = [
     {"protocol": "plain"},
@@ -37,13 +35,6 @@ def test_a_grid_survives_its_file(small_grid, tmp_path):
     assert (back.n_users, back.n_items, back.runs) == (40, 25, small_grid.runs)
     for name in ("users", "items", "values", "held_out"):
         np.testing.assert_array_equal(getattr(back, name), getattr(small_grid, name))
-
-
-def test_protocols_are_made_from_plain_settings():
-    """ε_P is 2 ε_I unless given; an unknown protocol is refused."""
-    assert [make_protocol(plan) for plan in PLANS] == [Plain(), Isgld(4.0, clamp=True), Sdcf(4.0, 1.0, 8.0)]
-    with pytest.raises(ParameterError, match="protocol must be plain, isgld or sdcf, got masked"):
-        make_protocol({"protocol": "masked"})
 
 
 def test_runs_of_a_split_share_its_ratings(small_grid):

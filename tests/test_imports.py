@@ -7,16 +7,17 @@ import hushrec
 
 PACKAGE = Path(hushrec.__file__).parent
 
-_BASE = {"arrays", "errors", "randomness"}
+_BASE = {"arrays", "errors", "options", "randomness"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
-_SIMULATION = _PARTIES | {"simulation", "simulation.problem", "statement", "engines", "data", "evaluate", "files"}
+_SIMULATION = _PARTIES | {"simulation", "simulation.problem", "engines", "data", "evaluate", "files"}
 
 # Which parts of hushrec each part may import. `hushrec` is the package's own __init__. A dotted name is a part of its
 # own: engines use the problem that training hands them, and training uses the engines.
 ALLOWED: dict[str, set[str]] = {
     "arrays": set(),
     "errors": set(),
+    "options": {"errors"},
     "randomness": {"arrays", "errors"},
     "budget": _BASE,
     "mechanisms": _BASE | {"budget"},
@@ -24,14 +25,12 @@ ALLOWED: dict[str, set[str]] = {
     "messages": _BASE,
     "wire": _BASE | {"messages"},
     "signing": _BASE | {"messages"},
-    "knowledge": set(),
     "pages": set(),
     "open_files": set(),
     "protocols": _PARTS,
     "client": _PARTS | {"protocols"},
     "server": _PARTS | {"protocols"},
     "simulation.problem": _PARTS | {"protocols"},
-    "statement": _PARTS | {"protocols", "simulation.problem"},
     "engines": _PARTIES | {"simulation.problem"},
     "data": _BASE,
     "evaluate": _BASE,
@@ -42,8 +41,8 @@ ALLOWED: dict[str, set[str]] = {
     "report": _BASE | {"budget", "records", "simulation", "evaluate"},
     "demo": _SIMULATION | {"report"},
     "experiments": _SIMULATION | {"audit", "records", "report"},
-    "service": _PARTS | {"protocols", "server", "wire", "signing", "knowledge", "pages", "open_files"},
-    "device": _PARTS | {"protocols", "client", "wire", "signing", "knowledge", "pages", "open_files"},
+    "service": _PARTS | {"protocols", "server", "wire", "signing", "pages", "open_files"},
+    "device": _PARTS | {"protocols", "client", "wire", "signing", "pages", "open_files"},
     "hushrec": _SIMULATION | {"device"},
     "cli": _SIMULATION
     | {"audit", "records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"},

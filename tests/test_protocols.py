@@ -7,9 +7,9 @@ import pytest
 from parties import make_terms
 from scipy.stats import binom
 
-from hushrec.budget.events import PermanentDraw, RatingsPerturbed, SelectionSent
+from hushrec.budget.events import PermanentDraw, RatingsPerturbed
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient import Isgld, Plain, Sdcf
+from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 
 RATED = np.array([1, 3, 4, 8, 12, 19])
 
@@ -19,9 +19,8 @@ def test_plain_sends_the_rated_items_and_hides_nothing(rng):
     plain = Plain()
     values = np.array([1.0, 5.0])
     assert plain.training_values(values, rng=rng) is values
-    assert plain.draw_permanent(RATED, make_terms(), rng=rng) is None
-    assert plain.select_items(RATED, None, rng=rng) is RATED
-    assert plain.selection_events() == plain.perturbation_events() == []
+    assert plain.selection is None
+    assert plain.perturbation_events() == []
     assert len(plain.fake_errors(0, values, rng=rng)) == 0
     assert plain.selection_limit == 0
 
@@ -41,20 +40,20 @@ def test_sdcf_reports_the_promised_number_of_items(rng):
     """On average 5 of 20 over both stages; at most one false alarm in a million seeds (binomial bound)."""
     sdcf, terms, total = Sdcf(epsilon_i=4.0, epsilon_g=1.0), make_terms(), 0
     for _ in range(4000):
-        permanent, _ = sdcf.draw_permanent(RATED, terms, rng=rng)
-        total += len(sdcf.select_items(RATED, permanent, rng=rng))
+        permanent, _ = sdcf.selection.draw_permanent(RATED, terms, rng=rng)
+        total += len(permanent.select_items(rng=rng))
     low, high = binom.interval(1 - 1e-6, 4000 * 20, 5 / 20)
     assert low <= total <= high
 
 
 def test_sdcf_says_what_it_releases(rng):
-    """One permanent draw at ε_P = 2 ε_I, one selection per round at ε_I."""
+    """One permanent draw at ε_P = 2 ε_I; its selections are charged by the device, one by one."""
     sdcf = Sdcf(epsilon_i=3.0, epsilon_g=1.0)
-    _, events = sdcf.draw_permanent(RATED, make_terms(), rng=rng)
+    _, events = sdcf.selection.draw_permanent(RATED, make_terms(), rng=rng)
     assert events == [PermanentDraw(6.0, 6, capped=False)]
-    assert sdcf.selection_events() == [SelectionSent(3.0)]
     assert sdcf.selection_limit == 6
-    _, events = Sdcf(epsilon_i=3.0, epsilon_g=1.0, profile_cap=10).draw_permanent(RATED, make_terms(), rng=rng)
+    capped = Sdcf(epsilon_i=3.0, epsilon_g=1.0, profile_cap=10).selection
+    _, events = capped.draw_permanent(RATED, make_terms(), rng=rng)
     assert events == [PermanentDraw(6.0, 10, capped=True)]
 
 

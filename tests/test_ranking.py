@@ -10,7 +10,7 @@ from hushrec.data import Ratings, Scale
 from hushrec.errors import DataError, ParameterError
 from hushrec.evaluate import ranking_metrics
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import one_class, ranking_task, rating_task
+from hushrec.simulation.tasks import ranking_task, rating_task, without_values
 from hushrec.simulation.training import train
 
 
@@ -78,10 +78,10 @@ def test_a_rating_counts_as_an_action_from_the_threshold_up():
     """The lists of users and items stay, so that an item below the threshold is an unrated one."""
     ratings = small_ratings()
     assert ratings.values is not None
-    liked = one_class(ratings, 4)
+    liked = without_values(ratings, 4)
     assert liked.n_ratings == np.count_nonzero(ratings.values >= 4)
     assert (liked.n_users, liked.n_items, liked.values) == (12, 8, None)
-    assert one_class(ratings).n_ratings == ratings.n_ratings
+    assert without_values(ratings).n_ratings == ratings.n_ratings
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,12 @@ import pytest
 from parties import SDCF, small_problem
 
 from hushrec.engines import make_engine
+from hushrec.engines.gradient import initial_user_vectors
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ImpossibleBudget, ParameterError
 from hushrec.models.mf import MatrixFactorization
-from hushrec.protocols.gradient import Isgld, Plain, Sdcf
+from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 from hushrec.simulation.problem import make_problem
-from hushrec.statement import budget_statement
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF}
 
@@ -77,7 +77,7 @@ def test_a_user_without_ratings_takes_no_part():
     engine = ReferenceEngine(problem)
     engine.run_round()
     assert 0 not in engine.clients
-    np.testing.assert_array_equal(engine.user_vectors[0], problem.initial_user_vectors()[0])
+    np.testing.assert_array_equal(engine.user_vectors[0], initial_user_vectors(problem)[0])
 
 
 def test_draws_are_recorded_when_asked_for():
@@ -146,7 +146,7 @@ def test_reports_per_client_belongs_to_selection():
 
 def test_an_unknown_engine_is_refused():
     """With the names there are."""
-    with pytest.raises(ParameterError, match="engine must be"):
+    with pytest.raises(ParameterError, match=r"engine of protocol .* must be"):
         make_engine("abacus", small_problem())
 
 
@@ -189,7 +189,7 @@ def test_a_statement_of_mixed_budgets_names_the_largest_spent_and_what_some_lack
     ]
     engine = ReferenceEngine(small_problem(*levels))
     engine.run_round()
-    statement = budget_statement(engine.problem, 1, engine.value_rho())
+    statement = engine.problem.budget(1, engine.losses())
     assert statement["epsilon"] == 4.0
     assert statement["profile_cap"] is None
     assert any("how many" in what for what in statement["not_covered"])

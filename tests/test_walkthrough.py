@@ -14,7 +14,7 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
 from hushrec.models.mf import MatrixFactorization
-from hushrec.protocols.gradient import Draws, Sdcf
+from hushrec.protocols.gradient.protocols import Draws, Sdcf
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Phase, Server
 

@@ -21,14 +21,15 @@ import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities
-from hushrec.budget.events import Event, GradientsSent, gradient_rho
+from hushrec.budget.events import Event, GradientsSent, SelectionSent, gradient_rho
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
-from hushrec.models import Model
 from hushrec.models.bpr import PairwiseRanking
-from hushrec.protocols.gradient import HIGHEST, LOWEST, NOBODY, DeviceProtocol, Draws, PermanentChoice
+from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, NOBODY, Draws, GradientProtocol
+from hushrec.protocols.gradient.selection import PermanentChoice
 from hushrec.randomness import Purpose, Randomness, RandomStream
 
 # A server that sends item vectors of absurd length reads ratings off the errors: v = 0 makes e = r.
@@ -64,11 +65,18 @@ class Client:
     """One person's device. Ratings are on the scale 1 to 5; `ledger` outlives the client."""
 
     def __init__(
-        self, terms: Terms, model: Model, protocol: DeviceProtocol, *, randomness: Randomness, ledger: Ledger
+        self,
+        terms: Terms,
+        model: MatrixFactorization,
+        protocol: GradientProtocol,
+        *,
+        randomness: Randomness,
+        ledger: Ledger,
     ) -> None:
-        if protocol.selects != (terms.reports_per_client is not None):
+        selects = protocol.selection is not None
+        if selects != (terms.reports_per_client is not None):
             raise RemoteProtocolError(
-                f"terms of protocol {protocol.name} must {'' if protocol.selects else 'not '}name reports_per_client."
+                f"terms of protocol {protocol.name} must {'' if selects else 'not '}name reports_per_client."
             )
         if (model.name, model.n_factors, model.n_side_rows) != (terms.model, terms.n_factors, terms.n_side_rows):
             raise RemoteProtocolError(f"terms are for another model: {terms.model} with {terms.n_factors} factors.")
@@ -113,8 +121,8 @@ class Client:
         So does one that rated everything where pairs of rated and unrated items, or unrated items to hide among, are
         needed: there are none.
         """
-        needs_unrated = self._model.one_class or self._protocol.needs_unrated
-        return 0 < len(self._items) < self._terms.n_items + (not needs_unrated)
+        n_rated = np.array(len(self._items))
+        return bool(self._protocol.can_take_part(n_rated, self._terms.n_items, self._model))
 
     @property
     def _private_draws(self) -> Draws:
@@ -186,15 +194,6 @@ class Client:
         self._announcement = announcement
         self._phase = Phase.READY
 
-    def abandon(self) -> None:
-        """Gives up a round whose report was not made, so that a later one can be answered."""
-        if self._phase is not Phase.READY:
-            raise LocalProtocolError(
-                f"only a round without a report can be abandoned; this client is {self._phase.value}."
-            )
-        self._announcement = None
-        self._phase = Phase.IDLE
-
     def make_report(self, draws: Draws | None = None) -> GradientReport | None:
         """Steps 2 to 5 of docs/data-flow.md. None when no item was selected: then only "finished" is sent.
 
@@ -208,7 +207,7 @@ class Client:
         permanent, events = self._permanent_choice()
         rows = self._model.item_rows(table)
         partners = self._draw_partners() if draws is None else draws.user_partners
-        own_rows = rows[self._items] - rows[partners] if self._model.one_class else rows[self._items]
+        own_rows = rows[self._items] - rows[partners] if self._model.learns_from_pairs else rows[self._items]
         own_errors = self._model.errors(self._values, self._model.predict(self._user_vector, own_rows))
         if draws is None:
             draws = self._draw(permanent, own_errors, partners, step_size)
@@ -228,7 +227,9 @@ class Client:
         if not rho < math.inf:
             raise RemoteProtocolError("the announced step makes gradients beyond all bounds. Do not answer it.")
         sent = GradientsSent(len(errors), rho)
-        self.ledger.charge([*events, *self._protocol.selection_events(), sent])  # refuses before anything changes
+        selection = self._protocol.selection
+        events += [] if selection is None else [SelectionSent(selection.epsilon_i)]
+        self.ledger.charge([*events, sent])  # refuses before anything changes
 
         if permanent is not self._permanent:
             self._permanent, self._permanent_epoch = permanent, terms.epoch(round_number)
@@ -345,15 +346,15 @@ class Client:
             if len(self._permanent.bits) < terms.n_items:
                 return self._permanent.extended(terms.n_items, rng=rng), []
             return self._permanent, []
-        drawn = self._protocol.draw_permanent(self._items, terms, rng=rng)
-        return (None, []) if drawn is None else drawn
+        selection = self._protocol.selection
+        return (None, []) if selection is None else selection.draw_permanent(self._items, terms, rng=rng)
 
     def _stream(self, purpose: Purpose) -> RandomStream:
         return self._randomness.stream(purpose, self._round)
 
     def _draw_partners(self) -> IntArray:
         """For each rated item an unrated one, uniform and new each round, where the model learns from pairs."""
-        if not self._model.one_class:
+        if not self._model.learns_from_pairs:
             return NOBODY
         return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
 
@@ -361,12 +362,14 @@ class Client:
         self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray, step_size: float
     ) -> Draws:
         """All other random choices of this round, each from its own stream."""
-        selected = self._protocol.select_items(self._items, permanent, rng=self._stream(Purpose.SELECTION))
+        selected = self._items
+        if permanent is not None:
+            selected = permanent.select_items(rng=self._stream(Purpose.SELECTION))
         fakes, selected_partners = np.empty(0), NOBODY
-        if not self._model.one_class:
+        if not self._model.learns_from_pairs:
             n_fakes = int(np.count_nonzero(~self._find(selected)[0]))
             fakes = self._protocol.fake_errors(n_fakes, own_errors, rng=self._stream(Purpose.FAKE_ERRORS))
-        elif self._protocol.selects:
+        elif permanent is not None:
             selected_partners = self._pair_selected(selected)
         else:
             selected, selected_partners = self._both_ends(partners)

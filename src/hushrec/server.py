@@ -18,7 +18,7 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
-from hushrec.models import Model
+from hushrec.models.mf import MatrixFactorization
 
 ClientName = int | str
 
@@ -65,7 +65,7 @@ class Server:
     def __init__(
         self,
         terms: Terms,
-        model: Model,
+        model: MatrixFactorization,
         item_vectors: FloatArray,
         clients: Collection[ClientName],
         *,
@@ -123,11 +123,6 @@ class Server:
         """Lets a client take part from the next round on."""
         self._require(StartRound)
         self._clients.add(client)
-
-    def dismiss(self, client: ClientName) -> None:
-        """Lets a client go."""
-        self._require(StartRound)
-        self._clients.discard(client)
 
     def append_items(self, new_vectors: FloatArray) -> None:
         """Adds items at the end of the catalogue; none is ever taken out."""

@@ -15,8 +15,8 @@ from hushrec.audit.attacks import Attack
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.statistics import BoolArray, auc, epsilon_ruled_out, rate_at, share_interval
-from hushrec.protocols.gradient import DeviceProtocol, Isgld, Sdcf
-from hushrec.simulation.problem import Problem
+from hushrec.engines.gradient import GradientProblem
+from hushrec.protocols.gradient.protocols import GradientProtocol
 
 PEOPLE = 25
 SHARE_PLANTED = 0.25
@@ -34,7 +34,9 @@ class Canaries:
     coins: BoolArray = field(repr=False)
 
 
-def plant(problem: Problem, candidates: IntArray, *, rng: np.random.Generator) -> tuple[Problem, Canaries]:
+def plant(
+    problem: GradientProblem, candidates: IntArray, *, rng: np.random.Generator
+) -> tuple[GradientProblem, Canaries]:
     """Moves a quarter of the ratings of a few people, each by its own coin, to an item nobody else gave them."""
     enough = candidates[problem.rated_counts[candidates] >= FEWEST_RATINGS]
     users = np.sort(rng.choice(enough, min(PEOPLE, len(enough)), replace=False))
@@ -57,7 +59,9 @@ def plant(problem: Problem, candidates: IntArray, *, rng: np.random.Generator) -
     return planted, Canaries(users, np.array(rows), np.array(heads), np.array(tails), np.array(coins, dtype=bool))
 
 
-def judge_canaries(attack: Attack, observation: Observation, canaries: Canaries, problem: Problem) -> list[Finding]:
+def judge_canaries(
+    attack: Attack, observation: Observation, canaries: Canaries, problem: GradientProblem
+) -> list[Finding]:
     """Guesses every coin by the sign of the difference in evidence; the observation is of the canaries' people."""
     if not attack.applies_to(observation) or len(canaries.coins) == 0:
         return []
@@ -91,12 +95,13 @@ def judge_canaries(attack: Attack, observation: Observation, canaries: Canaries,
     ]
 
 
-def claimed(protocol: DeviceProtocol, n_rated: int, n_rounds: int) -> str:
+def claimed(protocol: GradientProtocol, n_rated: int, n_rounds: int) -> str:
     """What the protocol claims for one rating replaced by another, for the person with fewest ratings here."""
-    if isinstance(protocol, Sdcf):
-        spent = min(n_rounds * protocol.epsilon_i, protocol.epsilon_p)
-        protected = n_rated if protocol.profile_cap is None else protocol.profile_cap
+    selection = protocol.selection
+    if selection is not None:
+        spent = min(n_rounds * selection.epsilon_i, selection.epsilon_p)
+        protected = selection.n_protected(n_rated)
         return f"selections: epsilon {spent / protected:.3g} for one rating replaced ({spent:g} profile level)"
-    if isinstance(protocol, Isgld):
+    if protocol.rating_noise is not None:
         return "existence is not covered"
     return "nothing is claimed"

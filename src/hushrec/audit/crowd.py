@@ -15,7 +15,7 @@ from scipy.special import expit
 from hushrec.arrays import FloatArray
 from hushrec.audit.rank_one import Trace, trace
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols.gradient import DeviceProtocol, Sdcf
+from hushrec.protocols.gradient.protocols import GradientProtocol
 
 TYPICAL_SIZES = 6.0  # a real error is rarely smaller than this many typical fakes, a fake rarely larger
 SHARPNESS = 6.0
@@ -48,7 +48,7 @@ class Crowd:
 
 
 def watch_crowd(
-    announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: DeviceProtocol
+    announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> Crowd:
     """Takes every upload apart and keeps two numbers per item."""
     terms = announcements[-1].terms
@@ -60,7 +60,7 @@ def watch_crowd(
     return Crowd(rated, pulls)
 
 
-def _glance(seen: Trace, protocol: DeviceProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
+def _glance(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
     """Likelihood of being rated and mean amplitude, from the largest amplitude that an item ever showed."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
@@ -70,7 +70,7 @@ def _glance(seen: Trace, protocol: DeviceProtocol, terms: Terms) -> tuple[FloatA
     mean = total / np.maximum(reports, 1)
     if terms.model == "bpr":
         rated = (mean > 0).astype(np.float64)  # a rated item is pulled along u, an unrated one against it
-    elif seen.parts and isinstance(protocol, Sdcf):
+    elif seen.parts and protocol.selection is not None:
         typical = 2 * float(np.quantile(np.concatenate([np.abs(part.amplitudes) for part in seen.parts]), 0.25))
         sizes = largest / (TYPICAL_SIZES * (typical + seen.parts[-1].noise))
         rated = expit(SHARPNESS * np.log(sizes + 1e-9))

@@ -10,14 +10,14 @@ from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.record import narrow
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
+from hushrec.engines.gradient import GradientProblem
 from hushrec.messages import GradientReport, ItemVectors, Terms
 from hushrec.randomness import SeededRandomness
-from hushrec.simulation.problem import Problem
 
 Clock = Callable[[], float]
 
 
-def make_device(problem: Problem, user: int, *, seed: int, terms: Terms | None = None) -> Client:
+def make_device(problem: GradientProblem, user: int, *, seed: int, terms: Terms | None = None) -> Client:
     """One simulated person's device, before its first round."""
     protocol = problem.protocol(user)
     terms = problem.terms if terms is None else terms
@@ -28,7 +28,7 @@ def make_device(problem: Problem, user: int, *, seed: int, terms: Terms | None =
     return device
 
 
-def profile(problem: Problem, user: int) -> tuple[IntArray, FloatArray]:
+def profile(problem: GradientProblem, user: int) -> tuple[IntArray, FloatArray]:
     """Rated items and their values."""
     rows = slice(problem.starts[user], problem.starts[user + 1])
     return problem.items[rows], problem.values[rows]
@@ -44,7 +44,7 @@ def upload_of(device: Client, announcement: ItemVectors) -> Upload:
 
 
 def replay(
-    problem: Problem,
+    problem: GradientProblem,
     observation: Observation,
     users: Sequence[int] | IntArray,
     *,

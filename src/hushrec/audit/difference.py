@@ -7,8 +7,7 @@ from hushrec.audit.devices import profile, replay
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.statistics import share_interval
-from hushrec.protocols.gradient import Sdcf
-from hushrec.simulation.problem import Problem
+from hushrec.engines.gradient import GradientProblem
 
 CAP = 15.0  # evidence beyond this many nats counts as certain
 
@@ -17,7 +16,7 @@ def difference_scores(observation: Observation) -> FloatArray:
     """How much more each item looks rated in the later half of the rounds than in the earlier."""
     half = observation.n_rounds // 2
     before, after = observation.first_rounds(half), observation.last_rounds(observation.n_rounds - half)
-    if isinstance(observation.protocol, Sdcf):
+    if observation.protocol.selection is not None:
         return np.array(
             [
                 np.clip(late.log_odds, -CAP, CAP) - np.clip(early.log_odds, -CAP, CAP)
@@ -28,7 +27,7 @@ def difference_scores(observation: Observation) -> FloatArray:
 
 
 def attack_difference(
-    problem: Problem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
+    problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> Finding:
     """Each victim rates a random item halfway; how often is it the one that changed most?"""
     new = {int(user): _new_rating(problem, int(user), rng) for user in victims}
@@ -62,7 +61,7 @@ def attack_difference(
     )
 
 
-def _new_rating(problem: Problem, user: int, rng: np.random.Generator) -> tuple[int, float]:
+def _new_rating(problem: GradientProblem, user: int, rng: np.random.Generator) -> tuple[int, float]:
     items, values = profile(problem, user)
     unrated = np.setdiff1d(np.arange(problem.n_items), items)
     return int(rng.choice(unrated)), float(rng.choice(values))

@@ -19,10 +19,10 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
 from hushrec.audit.statistics import auc, mean_interval, rate_at
 from hushrec.client import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
+from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import ItemVectors, Terms
-from hushrec.protocols.gradient import HIGHEST, LOWEST, DeviceProtocol
-from hushrec.simulation.problem import Problem
+from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, GradientProtocol
 
 MARKED = 400
 CLAIM = "none: a malicious server is not covered; devices refuse tables of absurd norm"
@@ -91,14 +91,14 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
 
 
 def attack_devices(
-    problem: Problem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
+    problem: GradientProblem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
 ) -> list[Finding]:
     """Every crafted table against fresh devices of the victims, for a few rounds: the share of ratings read."""
     return [_attack(table, problem, observation.protocol, victims, rounds, rng) for table in CRAFTED]
 
 
 def attack_by_marks(
-    problem: Problem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
+    problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
     """A server that marks random items, against fresh devices: which were rated, and how.
 
@@ -116,7 +116,7 @@ def attack_by_marks(
         rated[items] = True
         areas.append(auc(server.scores[asked], rated[asked]))
         rates.append(rate_at(server.scores[asked], rated[asked]) if rated[asked].any() else np.nan)
-        if asked[items].any() and not problem.model.one_class:
+        if asked[items].any() and not problem.model.learns_from_pairs:
             shares.append(float(np.mean(np.rint(server.ratings()[items]) == ratings, where=asked[items])))
             blind.append(float(np.mean(ratings == commonest, where=asked[items])))
     common: dict[str, Any] = {
@@ -152,7 +152,7 @@ def attack_by_marks(
     return found
 
 
-def _mark(problem: Problem, user: int, rng: np.random.Generator) -> MarkingServer:
+def _mark(problem: GradientProblem, user: int, rng: np.random.Generator) -> MarkingServer:
     """A fresh device answers until every block of marks is read, or the rounds are over."""
     items = np.sort(rng.choice(problem.n_items, min(MARKED, problem.n_items), replace=False))
     server = MarkingServer(problem.terms, items, rng=rng)
@@ -165,8 +165,8 @@ def _mark(problem: Problem, user: int, rng: np.random.Generator) -> MarkingServe
 
 def _attack(
     table: CraftedTable,
-    problem: Problem,
-    protocol: DeviceProtocol,
+    problem: GradientProblem,
+    protocol: GradientProtocol,
     victims: IntArray,
     rounds: int,
     rng: np.random.Generator,
@@ -193,7 +193,12 @@ def _attack(
 
 
 def _read(
-    table: CraftedTable, problem: Problem, protocol: DeviceProtocol, user: int, rounds: int, rng: np.random.Generator
+    table: CraftedTable,
+    problem: GradientProblem,
+    protocol: GradientProtocol,
+    user: int,
+    rounds: int,
+    rng: np.random.Generator,
 ) -> FloatArray:
     """What the server makes of the victim's answers: a rating per item, NaN where it knows nothing."""
     terms = problem.terms

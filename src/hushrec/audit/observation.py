@@ -17,7 +17,7 @@ from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols.gradient import HIGHEST, LOWEST, DeviceProtocol, Sdcf
+from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, GradientProtocol
 
 Upload = GradientReport | None  # None: nothing but "finished" came in that round
 
@@ -30,7 +30,7 @@ class Observation:
     number of ratings is not.
     """
 
-    protocol: DeviceProtocol
+    protocol: GradientProtocol
     announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, the first first
     uploads: tuple[tuple[Upload, ...], ...] = field(repr=False)  # per victim, per round
     crowd: tuple[tuple[Upload, ...], ...] = field(repr=False)  # the last few rounds of many people
@@ -91,9 +91,10 @@ class Observation:
     @cached_property
     def laws(self) -> tuple[list[ErrorLaw] | None, ...]:
         """The laws of real and fake amplitudes of every victim, upload by upload; None where there are no fakes."""
-        if not isinstance(self.protocol, Sdcf) or self.protocol.epsilon_g is None:
+        fake_range = self.protocol.fake_range
+        if fake_range is None:
             return (None,) * self.n_victims
-        return tuple(fit_laws(one.parts, self.protocol.epsilon_g) for one in self.traces)
+        return tuple(fit_laws(one.parts, fake_range) for one in self.traces)
 
     @cached_property
     def recovered(self) -> tuple[RecoveredRatings, ...]:

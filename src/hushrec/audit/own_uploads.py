@@ -14,7 +14,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import stacked_direction, trace
 from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols.gradient import Sdcf
+from hushrec.protocols.gradient.protocols import GradientProtocol
 
 STACKED = 10  # uploads that together give the direction
 
@@ -39,7 +39,7 @@ class Reading:
     ratings: FloatArray = field(repr=False)  # likeliest rating of each, if it is rated
 
 
-def read_uploads(terms: Terms, protocol: Sdcf, uploads: Sequence[Upload]) -> Reading:
+def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload]) -> Reading:
     """Direction by the rank-one attack on the last ten, ratings by the attack `consistent ratings` on all."""
     items = np.unique(np.concatenate([upload.report.items for upload in uploads]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)

@@ -10,11 +10,10 @@ from hushrec.audit.devices import make_device, upload_of
 from hushrec.audit.findings import Finding
 from hushrec.audit.statistics import share_interval
 from hushrec.client import LARGEST_ITEM_NORM, Client
-from hushrec.engines import Engine
+from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import Finished, GradientReport, ItemVectors
 from hushrec.server import LARGEST_GRADIENT, Server
-from hushrec.simulation.problem import Problem
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
 ROUNDS, PATIENT_ROUNDS = 5, 20  # what promoters have time for, with the default bound and with a tight one
@@ -50,7 +49,7 @@ class Promoter:
 class Stage:
     """A trained model, and people on whom to try what a few more rounds with liars do."""
 
-    problem: Problem
+    problem: GradientProblem
     user_vectors: FloatArray
     item_vectors: FloatArray
     people: IntArray
@@ -58,7 +57,7 @@ class Stage:
     last_round: int
 
 
-def attack_integrity(problem: Problem, engine: Engine, *, rng: np.random.Generator) -> list[Finding]:
+def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: np.random.Generator) -> list[Finding]:
     """Exposure at 10 of the item that people like least, by share of promoters, with a loose and a tight bound."""
     people = np.sort(rng.choice(problem.active_users, min(PEOPLE, len(problem.active_users)), replace=False))
     last = problem.terms.max_rounds

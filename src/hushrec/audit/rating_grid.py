@@ -19,7 +19,7 @@ from hushrec.arrays import FloatArray
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.messages import Terms
-from hushrec.protocols.gradient import HIGHEST, LOWEST, DeviceProtocol, Sdcf
+from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, GradientProtocol
 
 GRID = np.arange(LOWEST, HIGHEST + 1)
 RATING_SHARES = np.array([0.06, 0.11, 0.27, 0.34, 0.22])  # how people rate films: outside knowledge
@@ -44,15 +44,14 @@ class RecoveredRatings:
 
 
 def recover_ratings(
-    trace: Trace, protocol: DeviceProtocol, terms: Terms, laws: list[ErrorLaw] | None = None
+    trace: Trace, protocol: GradientProtocol, terms: Terms, laws: list[ErrorLaw] | None = None
 ) -> RecoveredRatings:
     """Ratings and their existence from all uploads of one person; `laws` as `fit_laws` finds them."""
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
-    if not isinstance(protocol, Sdcf):
+    if protocol.selection is None:
         return _recover_unhidden(trace, terms)
-    assert protocol.epsilon_g is not None
-    laws = fit_laws(trace.parts, protocol.epsilon_g) if laws is None else laws
+    laws = fit_laws(trace.parts, protocol.checked_fake_range()) if laws is None else laws
     nothing = np.zeros((terms.n_items, len(GRID)))
     chains = [
         _sweep(trace, laws, nothing, np.full(len(laws), start), trust, widths=(0.06, 61), chained=True)

@@ -8,10 +8,10 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.statistics import BoolArray
-from hushrec.engines import Engine, play_round
+from hushrec.engines import run_round
 from hushrec.engines.cpu.engine import CpuEngine
+from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.messages import GradientReport, ItemVectors
-from hushrec.simulation.problem import Problem
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,8 +34,8 @@ Round = tuple[ItemVectors, dict[int, Upload]]  # what was announced, and who sen
 
 
 def record(
-    problem: Problem, victims: IntArray, crowd: IntArray, popularity: FloatArray
-) -> tuple[Observation, Truth, Engine]:
+    problem: GradientProblem, victims: IntArray, crowd: IntArray, popularity: FloatArray
+) -> tuple[Observation, Truth, GradientEngine]:
     """Trains to the last round of the terms; keeps all uploads of the victims and the last few of the crowd."""
     announcements: list[ItemVectors] = []
     reports: list[list[Upload]] = []
@@ -55,7 +55,7 @@ def record(
     return observation, truth_of(problem, victims, engine), engine
 
 
-def _play(problem: Problem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[Engine, Round]]:
+def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[GradientEngine, Round]]:
     """The same from the engine that plays all clients at once; it writes out the reports of those asked for."""
     engine = CpuEngine(problem, record_users=[int(user) for user in victims])
     for round_number in range(1, problem.terms.max_rounds + 1):
@@ -64,7 +64,7 @@ def _play(problem: Problem, victims: IntArray, crowd: IntArray) -> Iterator[tupl
             everybody.restore(engine.state())
             engine = everybody
         announcement = ItemVectors(problem.terms, round_number, engine.item_vectors)
-        play_round(engine)
+        run_round(engine)
         sent: dict[int, Upload] = {user: narrow(report) for user, report in engine.recorded.pop().items()}
         yield engine, (narrow_vectors(announcement), sent)
 
@@ -79,7 +79,7 @@ def narrow_vectors(announcement: ItemVectors) -> ItemVectors:
     return replace(announcement, item_vectors=announcement.item_vectors.astype(np.float32))
 
 
-def truth_of(problem: Problem, victims: Sequence[int] | IntArray, engine: Engine) -> Truth:
+def truth_of(problem: GradientProblem, victims: Sequence[int] | IntArray, engine: GradientEngine) -> Truth:
     """Ratings and final vectors of the victims."""
     ratings = np.full((len(victims), problem.n_items), np.nan)
     for row, user in enumerate(victims):

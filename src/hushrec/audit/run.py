@@ -27,10 +27,10 @@ from hushrec.audit.record import Truth, record
 from hushrec.audit.selection_rounds import selection_curve
 from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
+from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient import Sdcf
-from hushrec.simulation.problem import Problem
-from hushrec.simulation.settings import PROTOCOLS_OF, USED_BY, Settings
+from hushrec.protocols import PROTOCOLS, find_protocol, protocols_of
+from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import task_problem
 
 Progress = Callable[[str, str, int, int], None]  # protocol, what is done, step, steps
@@ -41,7 +41,7 @@ Outcome = tuple[list[Finding], dict[str, Any]]
 STEPS = 6
 FEWEST = 4  # people to attack: their quarters are compared
 USUAL = 100  # people to attack, where there are twice as many
-MALICIOUS_ROUNDS = {"sdcf": 30}
+MALICIOUS_ROUNDS = 30  # where items are selected; else two uploads tell all
 CROWD = 1000
 TIMED_ROUNDS = 20
 RETURNED_ROUNDS = 20
@@ -104,10 +104,9 @@ def audit(
     They are 100, or half of those who take part, unless `n_victims` says. One protocol after the other, telling
     `progress`; or as `run_all` sees fit, which has `run_task` do each.
     """
-    if settings[0].chosen_factors < 2:
-        raise ParameterError(
-            f"factors must be at least 2 in an audit, got {settings[0].chosen_factors}: one number has no direction."
-        )
+    factors = settings[0].options["factors"]
+    if factors < 2:
+        raise ParameterError(f"factors must be at least 2 in an audit, got {factors}: one number has no direction.")
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
     n_victims = _check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
     tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
@@ -121,8 +120,8 @@ def audit(
     about = {
         "dataset": ratings.name,
         "model": first.model,
-        "rounds": first.rounds,
-        "factors": first.chosen_factors,
+        "rounds": first.options["rounds"],
+        "factors": first.options["factors"],
         "users": n_victims,
         "seed": first.seed,
         "protocols": {chosen.protocol: _public(chosen) for chosen in settings},
@@ -156,16 +155,17 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
     """
     if model not in AUDITED:
         raise ParameterError(f"model must be one of {', '.join(AUDITED)}, got {model}.")
-    names = list(dict.fromkeys(protocols or PROTOCOLS_OF[model]))
-    own = set().union(*USED_BY.values())
+    names = list(dict.fromkeys(protocols or protocols_of(model)))
+    used = {name: {option.name for option in find_protocol(name).options} for name in names}
+    own = {option.name for protocol in PROTOCOLS.values() for option in protocol.options}
     for name, value in options.items():
-        if value is not None and name in own and not any(name in USED_BY.get(chosen, ()) for chosen in names):
+        if value is not None and name in own and not any(name in used[chosen] for chosen in names):
             raise ParameterError(f"none of the protocols {', '.join(names)} uses {name}. Leave it out.")
     return [
         Settings(
             protocol=chosen,
             model=model,
-            **{name: value for name, value in options.items() if name not in own or name in USED_BY.get(chosen, ())},
+            **{name: value for name, value in options.items() if name not in own or name in used[chosen]},
         )
         for chosen in names
     ]
@@ -173,7 +173,7 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
 
 def _public(settings: Settings) -> dict[str, Any]:
     """The budgets of a protocol, as its devices announce them."""
-    return asdict(settings.make_protocol())  # type: ignore[call-overload,no-any-return]
+    return settings.make_protocol().chosen_options()
 
 
 class Bench:
@@ -264,11 +264,12 @@ class Bench:
     def _active(self, observation: Observation) -> list[Finding]:
         few = self.victims[:20]
         findings: list[Finding] = []
-        if isinstance(observation.protocol, Sdcf):
+        selects = observation.protocol.selection is not None
+        if selects:
             findings += attack_by_marks(self.problem, observation, few, rng=self._draws(5))
-        if self.problem.model.one_class:
+        if self.problem.model.learns_from_pairs:
             return findings
-        rounds = MALICIOUS_ROUNDS.get(self.settings.protocol, 2)
+        rounds = MALICIOUS_ROUNDS if selects else 2
         findings += attack_devices(self.problem, observation, few, rounds=rounds, rng=self._draws(6))
         if observation.n_rounds < 2:  # nothing before to compare with
             return findings
@@ -286,10 +287,10 @@ class Bench:
         for rounds in sorted({1, 3, 10, 30, observation.n_rounds}):
             if rounds <= observation.n_rounds:
                 curves["rounds"].append({"rounds": rounds, **self._early(observation.first_rounds(rounds), truth)})
-        protocol = observation.protocol
-        if isinstance(protocol, Sdcf):
+        selection = observation.protocol.selection
+        if selection is not None:
             profiles = [profile(self.problem, int(user))[0] for user in self.victims]
-            points = selection_curve(profiles, protocol, observation.terms, rng=self._draws(7))
+            points = selection_curve(profiles, selection, observation.terms, rng=self._draws(7))
             curves["selection"] = [asdict(point) for point in points]
         return curves
 
@@ -311,7 +312,7 @@ def truth_rows(truth: Truth, count: int) -> Truth:
     )
 
 
-def item_popularity(problem: Problem, users: IntArray) -> FloatArray:
+def item_popularity(problem: GradientProblem, users: IntArray) -> FloatArray:
     """Share of these people who rated each item: what is known of a catalogue without any message."""
     counts = np.zeros(problem.n_items)
     for user in users:

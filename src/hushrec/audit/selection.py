@@ -13,7 +13,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
 from hushrec.errors import ParameterError
 from hushrec.messages import Terms
-from hushrec.protocols.gradient import Sdcf
+from hushrec.protocols.gradient.selection import Selection
 
 
 def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> FloatArray:
@@ -23,22 +23,22 @@ def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> 
     return np.asarray(np.log(keep * one + flip * zero + 1e-300) - np.log(flip * one + keep * zero + 1e-300))
 
 
-def likeliest_count(counts: IntArray, n_rounds: int, protocol: Sdcf, terms: Terms) -> int:
+def likeliest_count(counts: IntArray, n_rounds: int, selection: Selection, terms: Terms) -> int:
     """The number of ratings h under which these counts over all items are likeliest.
 
     With a profile cap f, p and q do not depend on h, and only the number of permanent ones is left to tell it.
     """
-    possible, table = _count_table(n_rounds, protocol, terms)
+    possible, table = _count_table(n_rounds, selection, terms)
     return int(possible[np.argmax(table @ np.bincount(counts, minlength=n_rounds + 1))])
 
 
 @lru_cache(maxsize=16)
-def _count_table(n_rounds: int, protocol: Sdcf, terms: Terms) -> tuple[IntArray, FloatArray]:
+def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[IntArray, FloatArray]:
     """Possible h, and ln P(an item is reported k times | h) for k = 0, …, n_rounds."""
     numbers = np.arange(n_rounds + 1)
     possible, rows = [], []
     for h in np.unique(np.rint([1, 2, 3, *np.geomspace(4, max(terms.n_items / 2, 5), 96)]).astype(np.int64)):
-        probabilities = probabilities_for(int(h), protocol, terms)
+        probabilities = probabilities_for(int(h), selection, terms)
         if probabilities is not None:
             f, p, q = probabilities.prob_randomize, probabilities.prob_send_zero, probabilities.prob_send_one
             share = h / terms.n_items
@@ -49,15 +49,15 @@ def _count_table(n_rounds: int, protocol: Sdcf, terms: Terms) -> tuple[IntArray,
     return np.array(possible), np.array(rows)
 
 
-def probabilities_for(n_rated: int, protocol: Sdcf, terms: Terms) -> SelectionProbabilities[float] | None:
+def probabilities_for(n_rated: int, selection: Selection, terms: Terms) -> SelectionProbabilities[float] | None:
     """What a device with this many ratings calibrates; None where no device could."""
     assert terms.reports_per_client is not None
-    cap = protocol.profile_cap
-    if cap is not None and n_rated > cap:
+    n_protected = selection.n_protected(n_rated)
+    if n_rated > n_protected:
         return None
     try:
         return calibrate_selection(
-            cap or n_rated, terms.n_items, terms.reports_per_client, protocol.epsilon_i, protocol.epsilon_p
+            n_protected, terms.n_items, terms.reports_per_client, selection.epsilon_i, selection.epsilon_p
         )
     except ParameterError:
         return None

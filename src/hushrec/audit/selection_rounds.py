@@ -15,7 +15,7 @@ from hushrec.audit.statistics import BoolArray, auc, ceiling_auc, mean_interval
 from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.mechanisms.randomized_response import permanent_bits
 from hushrec.messages import Terms
-from hushrec.protocols.gradient import Sdcf
+from hushrec.protocols.gradient.selection import Selection
 
 REDRAWS = 5  # fresh permanent bits for the same people, so that the mean is sharp
 ROUNDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
@@ -33,19 +33,19 @@ class SelectionPoint:
 
 
 def selection_curve(
-    profiles: list[IntArray], protocol: Sdcf, terms: Terms, *, rng: np.random.Generator
+    profiles: list[IntArray], selection: Selection, terms: Terms, *, rng: np.random.Generator
 ) -> list[SelectionPoint]:
     """One point per number of rounds. Of more ratings than the cap, as many as it says count, drawn at random."""
     people = []
-    cap = protocol.profile_cap or terms.n_items
+    cap = selection.profile_cap or terms.n_items
     for rated in profiles * REDRAWS:
         counted = rated if len(rated) <= cap else rng.choice(rated, cap, replace=False)
-        probabilities = probabilities_for(len(counted), protocol, terms)
+        probabilities = probabilities_for(len(counted), selection, terms)
         if probabilities is not None and 0 < len(rated) < terms.n_items:
             bits = permanent_bits(counted, terms.n_items, probabilities.prob_randomize, rng=rng)
             people.append((rated, counted, probabilities, bits))
     ceilings = [
-        float(ceiling_auc(protocol.epsilon_p / (2 * (protocol.profile_cap or len(rated))))) for rated, *_ in people
+        float(ceiling_auc(selection.epsilon_p / (2 * selection.n_protected(len(rated))))) for rated, *_ in people
     ]
     points = []
     for rounds in ROUNDS:

@@ -15,8 +15,8 @@ from hushrec.audit.record import Truth, record
 from hushrec.audit.run import Audit, item_popularity
 from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
+from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import Diverged, ParameterError
-from hushrec.simulation.problem import Problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import task_problem
 
@@ -34,8 +34,8 @@ def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
             raise ParameterError(f"sweep must be {' or '.join(SWEEPS)}, got {kind}.")
         if last.model != "mf":
             raise ParameterError(f"{kind} is swept for model mf alone, got {last.model}.")
-        if kind == "budget" and last.protocol != "sdcf":
-            raise ParameterError(f"budget is swept for protocol sdcf alone, got {last.protocol}. Add --protocol sdcf.")
+        if kind == "budget" and "epsilon_g" not in last.options:
+            raise ParameterError(f"budget is swept for a protocol with epsilon_g, got {last.protocol}.")
 
 
 def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
@@ -73,7 +73,7 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
                 point[f"AUC, {existence.name}"] = _mean_auc(existence, observation, truth)
         strangers = np.roll(truth.user_vectors, 1, axis=0)
         point["cosine, a stranger's vector"] = float(abs_cosines(strangers, truth.user_vectors).mean())
-        point["rmse"] = task.metrics(problem.model, engine.user_vectors, engine.item_vectors)["rmse"]
+        point["rmse"] = task.metrics(engine.predictor())["rmse"]
         points.append(point)
     return points
 
@@ -83,13 +83,13 @@ def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] 
     attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), AveragedErrors(), ConsistentRatings())
     points = []
     for epsilon_g in budgets:
-        chosen = replace(settings, epsilon_g=epsilon_g)
+        chosen = settings.replace(epsilon_g=epsilon_g)
         task = chosen.make_task(ratings)
         observation, truth, engine = _watch(task_problem(task, chosen), settings.seed)
         point: dict[str, Any] = {"epsilon_g": epsilon_g}
         for attack in attacks:
             point[attack.name] = _mean_auc(attack, observation, truth)
-        point["rmse"] = task.metrics(engine.problem.model, engine.user_vectors, engine.item_vectors)["rmse"]
+        point["rmse"] = task.metrics(engine.predictor())["rmse"]
         points.append(point)
     return points
 
@@ -99,7 +99,7 @@ def _mean_auc(attack: Attack, observation: Observation, truth: Truth) -> float:
     return float(np.nanmean(areas))
 
 
-def _watch(problem: Problem, seed: int) -> tuple[Observation, Truth, Any]:
+def _watch(problem: GradientProblem, seed: int) -> tuple[Observation, Truth, Any]:
     chosen = np.random.default_rng([seed, 7]).permutation(problem.active_users)
     victims = np.sort(chosen[:PEOPLE])
     return record(problem, victims, victims[:1], item_popularity(problem, chosen[PEOPLE:]))

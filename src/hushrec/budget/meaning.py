@@ -26,13 +26,13 @@ OPPOSITE_PULLS = (
 )
 
 
-def selection_not_covered(profile_cap: int | None, *, one_class: bool = False) -> list[str]:
+def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
     """What the budget of the selections says nothing about."""
     covered_by_cap = [] if profile_cap is not None else ["how many items a person rated"]
     return [
         "the gradient values: the user vector's direction and the errors can be read off one upload",
         *covered_by_cap,
-        OPPOSITE_PULLS if one_class else EPSILON_G_CAVEAT,
+        OPPOSITE_PULLS if from_pairs else EPSILON_G_CAVEAT,
         "a malicious server",
         TAKING_PART,
     ]
@@ -130,7 +130,7 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
         smallest_epsilon_p=budget.smallest_epsilon_p(),
         real_errors_outside_fakes=None if budget.epsilon_g is None else -math.expm1(-budget.epsilon_g),
         unit=_unit(budget.profile_cap),
-        not_covered=selection_not_covered(budget.profile_cap, one_class=budget.epsilon_g is None),
+        not_covered=selection_not_covered(budget.profile_cap, from_pairs=budget.epsilon_g is None),
     )
 
 

@@ -37,19 +37,17 @@ def budget(
 ) -> None:
     """Say what an sdcf budget means for one person, in plain words; nothing is trained."""
     from hushrec.budget.meaning import SelectionBudget, explain_budget
-    from hushrec.protocols.gradient import Sdcf
     from hushrec.simulation.settings import Settings
 
-    settings = Settings(model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)
-    protocol = settings.make_protocol()
-    assert isinstance(protocol, Sdcf)
+    settings = Settings(protocol="sdcf", model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)
+    budgets = settings.make_protocol().chosen_options()
     chosen = SelectionBudget(
         n_rated=rated,
         n_items=items,
         reports_per_client=float(rated) if reports_per_client is None else reports_per_client,
         epsilon_i=epsilon_i,
-        epsilon_p=protocol.epsilon_p,
-        epsilon_g=protocol.epsilon_g,
+        epsilon_p=budgets["epsilon_p"],
+        epsilon_g=budgets["epsilon_g"],
         rounds=rounds,
         profile_cap=profile_cap,
         prior=prior,

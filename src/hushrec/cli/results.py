@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from hushrec.cli.app import counted, harmless
+from hushrec.protocols import find_protocol
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -28,8 +29,7 @@ def print_result(record: dict[str, Any]) -> None:
     table = Table("", *(COLUMNS[name] for name in columns), "protects", box=None)
     own = f"{record['protocol']} (this run)"
     rows = [(own, record["metrics"], record["budget"])]
-    names = {"plain": "plain, not private", "isgld": "isgld"}
-    rows += [(names[name], entry, entry["budget"]) for name, entry in record["comparisons"].items()]
+    rows += [(find_protocol(name).row_label, entry, entry["budget"]) for name, entry in record["comparisons"].items()]
     for name, metrics, budget in rows:
         shown = ("diverged" if metrics[column] is None else f"{metrics[column]:.4f}" for column in columns)
         table.add_row(name, *shown, _short_budget(budget))

@@ -8,55 +8,21 @@ from typing import Annotated, Any
 import typer
 
 from hushrec.cli.app import JsonFlag, app, print_json, say
+from hushrec.cli.options import ModelOption, ProtocolOption, with_declared_options
 from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.cli.results import print_result
+from hushrec.models import find_model
+from hushrec.protocols import DEFAULT_PROTOCOL, find_protocol
 
 
 @app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
 @reads_ratings
+@with_declared_options
 def train(
     data: Data,
     reading: Reading,
-    model: Annotated[
-        str, typer.Option(help="What is learned: mf (ratings), fm (ratings, with item attributes), bpr (who met what).")
-    ] = "mf",
-    protocol: Annotated[str, typer.Option(help="What devices send: plain, isgld or sdcf.")] = "sdcf",
-    epsilon_i: Annotated[
-        float | None, typer.Option(help="sdcf: budget of one round's selection.  [default: 4]")
-    ] = None,
-    epsilon_p: Annotated[
-        float | None, typer.Option(help="sdcf: budget of all rounds' selections.  [default: 2 × epsilon-i]")
-    ] = None,
-    epsilon_g: Annotated[
-        float | None, typer.Option(help="sdcf: range of the fake errors; 0 is α = ∞. No guarantee.  [default: 4]")
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help="isgld: budget of one rating's value.  [default: 4]")] = None,
-    clamp: Annotated[bool, typer.Option("--clamp", help="isgld: bring noisy ratings back to the scale.")] = False,
-    profile_cap: Annotated[
-        int | None, typer.Option(help="sdcf: calibrate from this public number of ratings, hiding how many there are.")
-    ] = None,
-    reports_per_client: Annotated[
-        float | None,
-        typer.Option(help="sdcf: items a device reports per round, on average.  [default: ratings / users]"),
-    ] = None,
-    epoch_rounds: Annotated[
-        int | None,
-        typer.Option(help="sdcf: draw the permanent bits anew every so many rounds, paying epsilon-p again."),
-    ] = None,
-    at_least: Annotated[
-        float | None, typer.Option(help="bpr: the lowest rating that counts as an action.  [default: any rating]")
-    ] = None,
-    order: Annotated[
-        int | None, typer.Option(help="fm: how many columns interact at once, 2 or 3.  [default: 2]")
-    ] = None,
-    attributes: Annotated[
-        str | None, typer.Option(help="fm: names of item attributes to learn from, or none.  [default: all]")
-    ] = None,
-    factors: Annotated[int | None, typer.Option(help="Numbers in each vector.  [default: 50; bpr: 10]")] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds to train.")] = 100,
-    step: Annotated[
-        float | None, typer.Option(help="First step size times the number of ratings.  [default: 0.4; bpr: 4; fm: 0.2]")
-    ] = None,
+    model: ModelOption = None,
+    protocol: ProtocolOption = DEFAULT_PROTOCOL,
     split_seed: Annotated[
         int, typer.Option(help="Seed of the 80/20 split; bpr: of the item held out of each user's.")
     ] = 0,
@@ -83,12 +49,14 @@ def train(
     checkpoint_every: Annotated[int, typer.Option(help="With --out: rounds between two checkpoints.")] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out that was cut short.")] = False,
     as_json: JsonFlag = False,
+    **options: Any,
 ) -> None:
     """Train a recommender on ratings that stay with their devices, all of them played here, and measure it."""
     from hushrec.simulation.training import train as run_training
 
     ratings = reading.load(data)
-    with _training_bar("auc" if model == "bpr" else "rmse") as progress:
+    ranks = find_model(model or find_protocol(protocol).models[0]).predicts == "ranking"
+    with _training_bar("auc" if ranks else "rmse") as progress:
         result = run_training(
             ratings,
             compare=compare,
@@ -99,24 +67,11 @@ def train(
             remark=say,
             model=model,
             protocol=protocol,
-            epsilon=epsilon,
-            clamp=clamp or None,
-            epsilon_i=epsilon_i,
-            epsilon_p=epsilon_p,
-            epsilon_g=epsilon_g,
-            profile_cap=profile_cap,
-            reports_per_client=reports_per_client,
-            epoch_rounds=epoch_rounds,
-            at_least=at_least,
-            order=order,
-            attributes=attributes,
-            factors=factors,
-            rounds=rounds,
-            step=step,
             split_seed=split_seed,
             seed=seed,
             patience=patience,
             engine=engine,
+            **options,
         )
     if as_json:
         print_json(result.record)

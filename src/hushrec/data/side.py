@@ -1,6 +1,8 @@
 """Public attributes of items as columns of numbers, for models that learn from them."""
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -36,6 +38,11 @@ def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | No
     assert ratings.attributes is not None
     share = LARGEST_NORM / math.sqrt(len(names))
     return np.asarray(share * np.concatenate([_attribute(ratings.attributes, name) for name in names], axis=1))
+
+
+def machine_columns(ratings: Ratings, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What model `fm` learns of the items: the columns of the attributes that its options name."""
+    return {"attributes": side_columns(ratings, options["attributes"])}
 
 
 def _attribute(frame: pl.DataFrame, name: str) -> FloatArray:

@@ -8,7 +8,7 @@ from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient import HIGHEST, LOWEST, Sdcf
+from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, Sdcf
 
 
 @dataclass(frozen=True)

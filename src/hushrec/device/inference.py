@@ -13,7 +13,7 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.device.session import Upload
 from hushrec.messages import Terms
-from hushrec.protocols.gradient import Sdcf
+from hushrec.protocols.gradient.protocols import Sdcf
 
 SHOWN = 10
 BELIEVED = 0.5  # above it, a server that has to decide says "rated"

@@ -48,7 +48,7 @@ from hushrec.messages import (
     Receipt,
 )
 from hushrec.models import make_model
-from hushrec.protocols.gradient import Sdcf
+from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import DeviceKey, Request, device_id_of
 

@@ -22,9 +22,9 @@ from hushrec.device.part import Participation
 from hushrec.device.transport import BlockingDriver
 from hushrec.device.view import View
 from hushrec.errors import HushrecError, ParameterError
-from hushrec.knowledge import KNOWLEDGE
 from hushrec.pages import HEADERS, add_page
-from hushrec.protocols.gradient import Sdcf
+from hushrec.protocols import find_protocol
+from hushrec.protocols.gradient.protocols import Sdcf
 
 TOKEN_HEADER = "hushrec-token"
 FAREWELL_SECONDS = 3.0  # that erasing waits for the server to hear of it
@@ -133,7 +133,7 @@ class Page:
         levels = levels_for(session.budgets.epsilon_i)
         found = [explain_level(level, session.offer, session.budgets, rated) for level in levels]
         accuracy = {"source": SOURCE, "without_taste": WITHOUT_TASTE, "not_private": NOT_PRIVATE}
-        return {"levels": found, "accuracy": accuracy, "can": KNOWLEDGE[session.offer.protocol].can}
+        return {"levels": found, "accuracy": accuracy, "can": find_protocol(session.offer.protocol).knowledge.can}
 
     def set_level(self, epsilon_i: float) -> None:
         session = self.device._session

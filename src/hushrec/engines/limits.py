@@ -4,21 +4,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
-from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.errors import RemoteProtocolError
 from hushrec.server import LARGEST_GRADIENT
-from hushrec.simulation.problem import Problem
 
 Rows = npt.NDArray[np.floating]
-
-
-def check_start(problem: Problem) -> None:
-    """Refuses a start that no client would answer: with few factors, many random vectors are near zero."""
-    if too_short(problem.initial_item_vectors(), problem.n_items):
-        raise ParameterError(
-            f"factors must be more than {problem.model.n_factors} for model {problem.model.name} on these items: over"
-            f" {SMALL_SHARE:.0%} of their random vectors are shorter than {SMALLEST_ITEM_NORM:g}, and no device answers"
-            " such a start. Raise factors."
-        )
 
 
 def too_short(vectors: Rows, n_items: int) -> bool:

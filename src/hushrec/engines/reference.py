@@ -8,26 +8,26 @@ import numpy as np
 from hushrec.arrays import FloatArray
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
-from hushrec.engines import State
+from hushrec.engines import Remark, State
+from hushrec.engines.gradient import GradientEngine, GradientProblem, initial_item_vectors, initial_user_vectors
 from hushrec.errors import LocalProtocolError
 from hushrec.messages import GradientReport
-from hushrec.protocols.gradient import Draws
+from hushrec.protocols.gradient.protocols import Draws
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Phase, Server
-from hushrec.simulation.problem import Problem
 
 
-class ReferenceEngine:
+class ReferenceEngine(GradientEngine):
     """Plays every round message by message. `recorded_draws` keeps each client's choices when asked to."""
 
     name: ClassVar[str] = "reference"
 
-    def __init__(self, problem: Problem, *, record_draws: bool = False) -> None:
-        self.problem = problem
+    def __init__(self, problem: GradientProblem, *, record_draws: bool = False, remark: Remark | None = None) -> None:
+        super().__init__(problem)
         self.clients = {int(user): _make_client(problem, int(user)) for user in problem.active_users}
-        self.server = Server(problem.terms, problem.model, problem.initial_item_vectors(), self.clients)
+        self.server = Server(problem.terms, problem.model, initial_item_vectors(problem), self.clients)
         self.recorded_draws: list[dict[int, Draws]] | None = [] if record_draws else None
-        self._initial_user_vectors = problem.initial_user_vectors()
+        self._initial_user_vectors = initial_user_vectors(problem)
         self._numbers_sent = 0
 
     @property
@@ -99,7 +99,7 @@ class ReferenceEngine:
         self._numbers_sent = int(state["numbers_sent"])
 
 
-def _make_client(problem: Problem, user: int) -> Client:
+def _make_client(problem: GradientProblem, user: int) -> Client:
     protocol = problem.protocol(user)
     n_epochs = problem.terms.epoch(problem.terms.max_rounds) + 1  # simulated people agree to every announced epoch
     client = Client(

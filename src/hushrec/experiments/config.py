@@ -27,16 +27,16 @@ import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hushrec.errors import ParameterError
-from hushrec.simulation.settings import Settings
+from hushrec.options import KINDS
+from hushrec.simulation.settings import COMMON, Settings, declared_options
 
 OF_A_PLAN = {"data_weight": float, "measure_every": int}
 NOT_IN_A_FILE = ("split_seed", "seed", "patience")  # splits give the seeds, and a curve has all of its rounds
-KINDS: dict[type, str] = {str: "a text", bool: "true or false", int: "a whole number", float: "a number"}
 
 
 class _Table(BaseModel):
@@ -76,6 +76,10 @@ class GroupTable(_Table):
     share: float = Field(gt=0, le=1)
     epsilon_i: float = Field(gt=0, allow_inf_nan=False)
     epsilon_g: float = Field(ge=0)
+
+    def budgets(self) -> dict[str, float]:
+        """The options of this group's people."""
+        return {"epsilon_i": self.epsilon_i, "epsilon_g": self.epsilon_g}
 
 
 class Experiment(_Table):
@@ -121,9 +125,8 @@ def read_experiment(path: str | Path) -> Experiment:
 
 def _kinds() -> dict[str, type]:
     """What each key of a run holds: the type of the setting of that name, or of what only experiments may change."""
-    hints = get_type_hints(Settings)
-    settings = {name: hints[name] for name in hints if name not in NOT_IN_A_FILE}
-    return {name: (set(get_args(hint)) - {type(None)} or {hint}).pop() for name, hint in settings.items()} | OF_A_PLAN
+    options = [option for option in COMMON if option.name not in NOT_IN_A_FILE]
+    return {option.name: option.kind for option in (*options, *declared_options().values())} | OF_A_PLAN
 
 
 def _check_value(file: str, place: str, key: str, value: Any) -> None:
@@ -175,30 +178,36 @@ def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _plan(number: int, chosen: dict[str, Any], seed: int) -> Plan:
-    special = {name: chosen[name] for name in ("data_weight", "measure_every") if name in chosen}
-    unset = {name for name, value in chosen.items() if name == "clamp" and value is False}
-    own = {name: value for name, value in chosen.items() if name not in (*OF_A_PLAN, "groups", *unset)}
-    _check_plan(f"curves[{number}]", chosen)
+    place = f"curves[{number}]"
+    _check_special(place, chosen)
+    special = {name: chosen[name] for name in OF_A_PLAN if name in chosen}
+    own = {name: value for name, value in chosen.items() if name not in (*OF_A_PLAN, "groups")}
     try:
-        groups = tuple(GroupTable(**group) for group in chosen.get("groups", []))
-        return Plan(Settings(**own, split_seed=seed, seed=seed), number, groups=groups, **special)
-    except ValidationError as error:
-        raise ParameterError(f"curves[{number}].groups: {_first_problem(error)}") from None
+        settings = Settings(**own, split_seed=seed, seed=seed)
     except ParameterError as error:
-        raise ParameterError(f"curves[{number}]: {error}") from None
+        raise ParameterError(f"{place}: {error}") from None
+    return Plan(settings, number, groups=_groups(place, settings, chosen), **special)
 
 
-def _check_plan(place: str, chosen: dict[str, Any]) -> None:
-    """What only an experiment may change, and what goes with it."""
+def _check_special(place: str, chosen: dict[str, Any]) -> None:
+    """What only an experiment may change."""
     if chosen.get("measure_every", 1) < 1:
         raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
     if not 0 < chosen.get("data_weight", 1) < math.inf:
         raise ParameterError(f"{place}.data_weight must be positive and finite, got {chosen['data_weight']}.")
-    if chosen.get("epoch_rounds", 1) < 1:
-        raise ParameterError(f"{place}.epoch_rounds must be at least 1, got {chosen['epoch_rounds']}.")
+
+
+def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
+    """The groups of a curve, whose budgets its protocol must use and the curve itself must not give."""
     if "groups" not in chosen:
-        return
-    if chosen.get("protocol", "sdcf") != "sdcf" or {"epsilon_i", "epsilon_g", "epsilon_p", "profile_cap"} & set(chosen):
-        raise ParameterError(f"{place}.groups is for protocol sdcf, and budgets are given in the groups alone.")
-    if chosen.get("model", "mf") != "mf" or any("epsilon_g" not in group for group in chosen["groups"]):
-        raise ParameterError(f"{place}.groups is for model mf, and each group needs epsilon_g.")
+        return ()
+    budgets = set(GroupTable.model_fields) - {"share"}
+    if not budgets <= settings.options.keys() or (budgets | {"epsilon_p", "profile_cap"}) & settings.given.keys():
+        raise ParameterError(
+            f"{place}.groups needs a protocol and a model that use {' and '.join(sorted(budgets))}, and budgets are"
+            " given in the groups alone."
+        )
+    try:
+        return tuple(GroupTable(**group) for group in chosen["groups"])
+    except ValidationError as error:
+        raise ParameterError(f"{place}.groups: {_first_problem(error)}") from None

@@ -27,11 +27,12 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.errors import ParameterError
+from hushrec.engines.gradient import GradientProblem
 from hushrec.evaluate import metrics_of_ranks
 from hushrec.models import make_model
-from hushrec.protocols.gradient import DeviceProtocol, Isgld, Plain, Sdcf
-from hushrec.simulation.problem import Problem, make_problem
+from hushrec.protocols import find_protocol
+from hushrec.protocols.gradient.protocols import GradientProtocol
+from hushrec.simulation.problem import make_problem
 
 RunSettings = dict[str, Any]
 CPU_MEMORY = 4 * 10**9  # bytes that a batch may take where there is no GPU
@@ -101,27 +102,15 @@ class GridResult:
             return GridResult(**arrays, about=json.loads(str(file["about"])))
 
 
-def make_protocol(run: RunSettings) -> DeviceProtocol:
-    """The protocol of a run from its plain settings."""
-    if run["protocol"] == "plain":
-        return Plain()
-    if run["protocol"] == "isgld":
-        return Isgld(epsilon=run["epsilon"], clamp=bool(run.get("clamp")))
-    if run["protocol"] == "sdcf":
-        epsilon_p = run.get("epsilon_p") or 2 * run["epsilon_i"]
-        return Sdcf(run["epsilon_i"], run.get("epsilon_g"), epsilon_p, run.get("profile_cap"))
-    raise ParameterError(f"protocol must be plain, isgld or sdcf, got {run['protocol']}.")
-
-
-def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[Problem]:
+def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProblem]:
     """The problem of every run; runs on the same split share its arrays, so that it is sorted and placed once."""
-    made: dict[tuple[Any, ...], Problem] = {}
-    sorted_splits: dict[int, Problem] = {}
+    made: dict[tuple[Any, ...], GradientProblem] = {}
+    sorted_splits: dict[int, GradientProblem] = {}
     problems = []
     for run in runs:
-        protocol = make_protocol(run)
+        protocol = find_protocol(run["protocol"]).configure(run, run["model"])
         names = ("split", "seed", "step", "rounds", "factors", "reports_per_client", "epoch_rounds")
-        key = (*(run.get(name) for name in names), protocol.selects)
+        key = (*(run.get(name) for name in names), protocol.selection is not None)
         if key not in made:
             first = sorted_splits.get(run["split"])
             made[key] = _training_problem(grid, run, protocol, first)
@@ -130,12 +119,14 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[Problem]:
     return problems
 
 
-def _training_problem(grid: Grid, run: RunSettings, protocol: DeviceProtocol, first: Problem | None) -> Problem:
+def _training_problem(
+    grid: Grid, run: RunSettings, protocol: GradientProtocol, first: GradientProblem | None
+) -> GradientProblem:
     """Sorts the training part of a split, or shares the arrays of the first problem on it."""
     if first is not None and _differs_in_protocol_alone(run, first):
         own = replace(first, protocols=[protocol])
         counts = own.rated_counts[own.active_users]
-        reports = float(counts.sum() / len(counts)) if protocol.selects else None
+        reports = float(counts.sum() / len(counts)) if protocol.selection is not None else None
         weight = len(counts) * reports if reports else float(len(first.items))
         return replace(own, terms=replace(first.terms, reports_per_client=reports, data_weight=weight))
     rows = ~grid.held_out[run["split"]]
@@ -156,7 +147,7 @@ def _training_problem(grid: Grid, run: RunSettings, protocol: DeviceProtocol, fi
     return problem if first is None else replace(problem, items=first.items, values=first.values, starts=first.starts)
 
 
-def _differs_in_protocol_alone(run: RunSettings, first: Problem) -> bool:
+def _differs_in_protocol_alone(run: RunSettings, first: GradientProblem) -> bool:
     shape = (first.seed, first.terms.step, first.terms.max_rounds, first.terms.n_factors, first.terms.epoch_rounds)
     same = shape == (run["seed"], run["step"], run["rounds"], run["factors"], run.get("epoch_rounds"))
     return same and run.get("reports_per_client") is None
@@ -275,7 +266,7 @@ def is_measured(round_number: int, rounds: int, every: int) -> bool:
 
 def _measure(batch: Any, placed: Any) -> FloatArray:
     """The metrics of every run on its own split, `(n_runs, n_metrics)`."""
-    if not batch.one_class:
+    if not batch.from_pairs:
         return np.asarray(batch.held_out_errors(placed))
     with np.errstate(divide="ignore", invalid="ignore"):  # of runs that went astray
         found = [metrics_of_ranks(*ranks) for ranks in batch.held_out_ranks(placed)]

@@ -23,11 +23,11 @@ from hushrec.errors import HushrecError, ParameterError, RunError
 from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, read_experiment
 from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
+from hushrec.protocols.gradient.protocols import value_statement
 from hushrec.records import Record, Shared, is_experiment, write_records
 from hushrec.report.records import setting_label
 from hushrec.simulation.results import to_json
 from hushrec.simulation.tasks import RatingTask, Task
-from hushrec.statement import budget_statement, value_statement
 
 Progress = Callable[[int, int], None]  # runs done, runs in all
 SEEDS = ("split_seed", "seed")
@@ -93,7 +93,7 @@ _TASKS: dict[tuple[Any, ...], Task] = {}
 def _make_task(ratings: Ratings, plan: Plan) -> Task:
     """The task of a split; the last one is kept, because runs come split by split."""
     settings = plan.settings
-    key = (id(ratings), settings.model, settings.split_seed, settings.at_least, plan.validation)
+    key = (id(ratings), settings.model, settings.split_seed, settings.options.get("at_least"), plan.validation)
     if key not in _TASKS:
         _TASKS.clear()
         task = settings.make_task(ratings)
@@ -195,7 +195,7 @@ def _refuse_what_no_grid_holds(plans: Sequence[Plan]) -> None:
     if any(plan.settings.model not in METRICS or plan.groups or plan.data_weight for plan in plans):
         raise ParameterError("a grid for engine gpu must hold runs of model mf or bpr without groups or data_weight.")
     shared = {
-        (plan.settings.model, plan.settings.chosen_factors, plan.settings.rounds, plan.settings.at_least)
+        (plan.settings.model, *(plan.settings.options.get(name) for name in ("factors", "rounds", "at_least")))
         for plan in plans
     }
     if len(shared) > 1 or len({plan.measure_every for plan in plans}) > 1:
@@ -208,16 +208,9 @@ def _refuse_what_no_grid_holds(plans: Sequence[Plan]) -> None:
 
 def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
     settings = plan.settings
-    chosen = {name: value for name, value in dataclasses.asdict(settings).items() if value is not None}
-    protocol = settings.make_protocol()
-    budgets = {entry.name: getattr(protocol, entry.name) for entry in dataclasses.fields(protocol)}  # type: ignore[arg-type]
-    shape = {
-        "factors": settings.chosen_factors,
-        "step": settings.chosen_step,
-        "split": seeds.index(settings.split_seed),
-        "measure_every": plan.measure_every,
-    }
-    return chosen | budgets | shape
+    chosen = {name: value for name, value in (settings.chosen() | settings.options).items() if value is not None}
+    shape = {"split": seeds.index(settings.split_seed), "measure_every": plan.measure_every}
+    return chosen | settings.make_protocol().chosen_options() | shape
 
 
 def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> GridResult:
@@ -259,8 +252,8 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
         row = _grid_row(result, place, stretch) | _astray(plan, result.curve[place])
         if number < _n_settings(prepared):  # a setting's budget is stored once
             problem = make_plan_problem(prepared.task(plan), plan)
-            statement = budget_statement(problem, plan.settings.rounds, np.zeros(problem.n_users))
             spent = np.nan_to_num(result.value_rho[place], nan=np.inf, posinf=np.inf)  # no number: no bound
+            statement = problem.budget(problem.terms.max_rounds, {"value_rho": np.zeros(problem.n_users)})
             row["budget"] = to_json(statement | {"value_rho": value_statement(*spent.tolist())})
         rows.append(row)
     return rows
@@ -272,7 +265,7 @@ def _astray(plan: Plan, curve: FloatArray) -> Record:
         return {}
     last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
     return without_result(
-        f"training with {plan.settings.protocol} diverged after round {last} at step {plan.settings.chosen_step:g}."
+        f"training with {plan.settings.protocol} diverged after round {last} at step {plan.settings.options['step']:g}."
         " Lower the step."
     )
 
@@ -354,10 +347,7 @@ def _setting_record(plan: Plan, row: Record, engine: str | None) -> Record:
         "model": settings.model,
         "protocol": settings.protocol,
         "engine": engine or settings.chosen_engine,
-        "rounds": settings.rounds,
-        "factors": settings.chosen_factors,
-        "step": settings.chosen_step,
-        "at_least": settings.at_least,
+        **{name: settings.options.get(name) for name in ("rounds", "factors", "step", "at_least")},
         "config": _plain_plan(plan),
         "budget": budget,
     }
@@ -372,7 +362,7 @@ def _label(plan: Plan, budget: Record) -> str:
 
 def _plain_plan(plan: Plan) -> Record:
     """Everything that defines a run but its seeds."""
-    settings = {name: value for name, value in dataclasses.asdict(plan.settings).items() if name not in SEEDS}
+    settings = {name: value for name, value in plan.settings.chosen().items() if name not in SEEDS}
     special = {"data_weight": plan.data_weight, "measure_every": plan.measure_every}
     special |= {"validation": True if plan.validation else None}
     groups = [group.model_dump() for group in plan.groups]

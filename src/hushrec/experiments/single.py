@@ -6,31 +6,35 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.budget.calibrate import calibrate_selection
 from hushrec.data.splits import cold_counts
-from hushrec.engines import Engine, make_engine, play_round
+from hushrec.engines import Engine, make_engine, run_round
 from hushrec.errors import Diverged, ImpossibleBudget, ParameterError
 from hushrec.experiments.config import Plan
 from hushrec.experiments.grid import is_measured
-from hushrec.protocols.gradient import DeviceProtocol, Sdcf
+from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.records import Record
-from hushrec.simulation.problem import Problem
+from hushrec.simulation.problem import AnyProblem, settle_terms
 from hushrec.simulation.results import to_json
 from hushrec.simulation.tasks import RatingTask, Task
 from hushrec.simulation.training import measure, spent_budget, task_problem
-from hushrec.statement import budget_statement
 
 
-def make_plan_problem(task: Task, plan: Plan) -> Problem:
+def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
     """The problem of a run, with what only an experiment may change."""
     problem = task_problem(task, plan.settings)
     if plan.data_weight is not None:
         problem = dataclasses.replace(problem, terms=dataclasses.replace(problem.terms, data_weight=plan.data_weight))
     if plan.groups:
-        levels = [Sdcf(group.epsilon_i, group.epsilon_g) for group in plan.groups]
-        members = group_of_users(plan, problem.n_users)
-        problem = dataclasses.replace(problem, protocols=[levels[member] for member in members])
+        problem = dataclasses.replace(problem, protocols=_protocols(plan, problem.n_users))
     return problem
+
+
+def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
+    """One protocol for all, or one for each user where budgets differ between groups."""
+    if not plan.groups:
+        return [plan.settings.make_protocol()]
+    levels = [plan.settings.replace(**group.budgets()).make_protocol() for group in plan.groups]
+    return [levels[member] for member in group_of_users(plan, n_users)]
 
 
 def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int64]]:
@@ -47,22 +51,15 @@ def check_plan(task: Task, plan: Plan) -> None:
     """Refuses an impossible budget, for whichever user it is impossible, before the first run."""
     users, _, _ = task.training()
     counts = np.bincount(users, minlength=task.ratings.n_users)
-    h = counts[(counts > 0) & (counts < task.ratings.n_items)]
-    levels: list[DeviceProtocol] = [plan.settings.make_protocol()]
-    if plan.groups:
-        group_of_users(plan, task.ratings.n_users)
-        levels = [Sdcf(group.epsilon_i, group.epsilon_g) for group in plan.groups]
-    for level in levels:
-        if not isinstance(level, Sdcf) or len(h) == 0:
-            continue
-        n_protected = h if level.profile_cap is None else np.array([level.profile_cap])
-        z = plan.settings.reports_per_client or float(h.sum() / len(h))
-        try:
-            calibrate_selection(n_protected, task.ratings.n_items, z, level.epsilon_i, level.epsilon_p)
-        except ImpossibleBudget as error:
-            raise ParameterError(f"curves[{plan.curve}].epsilon_p: {error}") from None
-        except ParameterError as error:
-            raise ParameterError(f"curves[{plan.curve}]: {error}") from None
+    settings = plan.settings
+    protocols = _protocols(plan, task.ratings.n_users)
+    model = settings.make_model(task.ratings)
+    try:
+        settle_terms(counts, task.ratings.n_items, model, protocols, seed=settings.seed, **settings.options)
+    except ImpossibleBudget as error:
+        raise ParameterError(f"curves[{plan.curve}].epsilon_p: {error}") from None
+    except ParameterError as error:
+        raise ParameterError(f"curves[{plan.curve}]: {error}") from None
 
 
 def run_plan(task: Task, plan: Plan) -> Record:
@@ -74,7 +71,7 @@ def run_plan(task: Task, plan: Plan) -> Record:
         seconds, metrics = _play(task, plan, engine, curve)
         metrics |= _group_metrics(task, engine, plan)
     except Diverged as error:
-        own = {"curve": curve, "seconds": time.perf_counter() - started, "budget": _whole_budget(engine, plan)}
+        own = {"curve": curve, "seconds": time.perf_counter() - started, "budget": _whole_budget(engine)}
         return own | {"bytes_per_client_round": engine.bytes_per_client_round()} | without_result(str(error))
     budget = spent_budget(engine)
     return {
@@ -90,11 +87,12 @@ def run_plan(task: Task, plan: Plan) -> Record:
 def _play(task: Task, plan: Plan, engine: Engine, curve: list[dict[str, float]]) -> tuple[float, dict[str, float]]:
     """All rounds; adds what is measured to the curve, and returns the seconds spent in rounds and the last metrics."""
     seconds = 0.0
-    for round_number in range(1, plan.settings.rounds + 1):
+    rounds = engine.problem.terms.max_rounds
+    for round_number in range(1, rounds + 1):
         started = time.perf_counter()
-        play_round(engine)
+        run_round(engine)
         seconds += time.perf_counter() - started
-        if is_measured(round_number, plan.settings.rounds, plan.measure_every):
+        if is_measured(round_number, rounds, plan.measure_every):
             metrics = measure(task, engine)
             curve.append({"round": round_number, task.headline: metrics[task.headline]})
     return seconds, metrics
@@ -105,10 +103,11 @@ def without_result(sentence: str) -> Record:
     return {"metrics": {}, "value_rho": {"median": None, "max": None}, "diverged": sentence}
 
 
-def _whole_budget(engine: Engine, plan: Plan) -> Record:
-    """What a setting whose run diverged would have cost: all rounds, its values without a bound."""
-    everybody = np.full(engine.problem.n_users, np.inf)
-    return dict(to_json(budget_statement(engine.problem, plan.settings.rounds, everybody)))
+def _whole_budget(engine: Engine) -> Record:
+    """What a setting whose run diverged would have cost: all rounds, whatever was measured without a bound."""
+    problem = engine.problem
+    unbounded = {name: np.full(problem.n_users, np.inf) for name in engine.losses()}
+    return dict(to_json(problem.budget(problem.terms.max_rounds, unbounded)))
 
 
 def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:

@@ -1,24 +1,93 @@
-"""What is learned: plain maths without privacy, messages, or a loop over clients."""
+"""What is learned: the models by name, each with its options. Importing this imports none of their maths."""
 
-from hushrec.arrays import FloatArray
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
 from hushrec.errors import ParameterError
-from hushrec.models.bpr import PairwiseRanking
-from hushrec.models.fm import FactorizationMachine
-from hushrec.models.mf import MatrixFactorization
+from hushrec.options import Option, imported
 
-Model = MatrixFactorization | PairwiseRanking | FactorizationMachine
-
-MODELS: dict[str, type[Model]] = {"mf": MatrixFactorization, "bpr": PairwiseRanking, "fm": FactorizationMachine}
+if TYPE_CHECKING:
+    from hushrec.arrays import FloatArray
+    from hushrec.models.mf import MatrixFactorization
 
 
-def make_model(name: str, n_factors: int, *, order: int | None = None, attributes: FloatArray | None = None) -> Model:
-    """The model of that name; `order` (2 unless given) and `attributes` are for `fm` alone."""
-    if n_factors < 1:
-        raise ParameterError(f"n_factors must be at least 1, got {n_factors}.")
+@dataclass(frozen=True)
+class ModelDeclaration:
+    """A model as settings and the command line know it.
+
+    `predicts` is what comes out: the value of a rating, or an order of items from who met what. `implementation` is
+    the place of its class, which has a classmethod `from_options(options, **item_facts)`; `item_facts`, where there is
+    one, the place of the function that makes those from a data set's public item attributes:
+    (ratings, options) → keyword arguments.
+    """
+
+    name: str
+    summary: str
+    predicts: Literal["rating", "ranking"]
+    options: tuple[Option, ...]
+    implementation: str
+    item_facts: str | None = None
+
+    def make(self, options: dict[str, Any], ratings: Any) -> Any:
+        """The model with these options, and with what is public about the items of this data set."""
+        facts = {} if self.item_facts is None else imported(self.item_facts)(ratings, options)
+        return imported(self.implementation).from_options(options, **facts)
+
+
+def _vector_options(factors: int, step: float) -> tuple[Option, Option]:
+    return (
+        Option("factors", int, "Numbers in each vector.", factors),
+        Option("step", float, "First step size times the number of ratings.", step),
+    )
+
+
+AT_LEAST = Option(
+    "at_least", float, "The lowest rating that counts as an action.", default_text="any rating"
+)  # of every model that ranks
+
+MODELS: dict[str, ModelDeclaration] = {
+    model.name: model
+    for model in (
+        ModelDeclaration("mf", "ratings", "rating", _vector_options(50, 0.4), "hushrec.models.mf:MatrixFactorization"),
+        ModelDeclaration(
+            "bpr",
+            "who met what",
+            "ranking",
+            (*_vector_options(10, 4.0), AT_LEAST),
+            "hushrec.models.bpr:PairwiseRanking",
+        ),
+        ModelDeclaration(
+            "fm",
+            "ratings, with item attributes",
+            "rating",
+            (
+                *_vector_options(50, 0.2),
+                Option("order", int, "How many columns interact at once, 2 or 3.", 2),
+                Option("attributes", str, "Names of item attributes to learn from, or none.", default_text="all"),
+            ),
+            "hushrec.models.fm:FactorizationMachine",
+            item_facts="hushrec.data.side:machine_columns",
+        ),
+    )
+}
+
+
+def find_model(name: str) -> ModelDeclaration:
+    """The declaration of that name."""
     if name not in MODELS:
         raise ParameterError(f"model must be one of {', '.join(MODELS)}, got {name}.")
+    return MODELS[name]
+
+
+def make_model(
+    name: str, n_factors: int, *, order: int | None = None, attributes: FloatArray | None = None
+) -> MatrixFactorization:
+    """A model of vectors; `order` (2 unless given) and `attributes` are for `fm` alone."""
     if name == "fm":
-        return FactorizationMachine(n_factors, 2 if order is None else order, attributes)
+        options: dict[str, Any] = {"factors": n_factors, "order": 2 if order is None else order}
+        return imported(find_model(name).implementation).from_options(options, attributes=attributes)  # type: ignore[no-any-return]
     if order is not None or attributes is not None:
         raise ParameterError(f"model {name} uses neither order nor attributes. Leave them out.")
-    return MODELS[name](n_factors)
+    return imported(find_model(name).implementation).from_options({"factors": n_factors})  # type: ignore[no-any-return]

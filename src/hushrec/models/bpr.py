@@ -26,7 +26,7 @@ class PairwiseRanking(MatrixFactorization):
     """Matrix factorization that learns from pairs."""
 
     name: ClassVar[str] = "bpr"
-    one_class: ClassVar[bool] = True
+    learns_from_pairs: ClassVar[bool] = True
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
         """`(count, n_factors)` start values, uniform on (0, 0.3). Departs from [SDCF], which gives no start."""

@@ -27,9 +27,10 @@ Departs from [SDCF]: its "other variables" are limited to attributes of items. T
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from scipy import sparse
@@ -55,12 +56,18 @@ class FactorizationMachine(MatrixFactorization):
     attributes: FloatArray | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.order not in (2, 3):
             raise ParameterError(f"order must be 2 or 3, got {self.order}.")
         if self.attributes is not None and not (self.attributes.ndim == 2 and np.all(np.isfinite(self.attributes))):
             raise ParameterError("attributes must be a table of finite numbers, one row per item.")
         if self.order == 3 and self.n_side_rows == 1:
             raise ParameterError("order 3 needs attributes: a user and an item alone have no third party.")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any], attributes: FloatArray | None = None) -> Self:
+        """The model as settings describe it, with the columns of the items' attributes."""
+        return cls(options["factors"], options["order"], attributes)
 
     @property
     def user_width(self) -> int:
@@ -74,6 +81,11 @@ class FactorizationMachine(MatrixFactorization):
     def n_side_rows(self) -> int:
         """One row per attribute, and one for w_0."""
         return 1 if self.attributes is None else self.attributes.shape[1] + 1
+
+    @property
+    def n_attributes(self) -> int:
+        """Columns of attributes."""
+        return self.n_side_rows - 1
 
     @property
     def _second(self) -> slice:

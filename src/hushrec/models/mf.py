@@ -9,12 +9,14 @@ Gradients point *downhill* (they are added), and the data term alone is multipli
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.errors import ParameterError
 from hushrec.randomness import RandomStream
 
 MEAN_REGULARIZATION = 0.01  # Gamma(shape 1, rate 100)
@@ -25,9 +27,18 @@ class MatrixFactorization:
     """The settings of the model, and its equations."""
 
     name: ClassVar[str] = "mf"
-    one_class: ClassVar[bool] = False
+    learns_from_pairs: ClassVar[bool] = False  # of a rated and an unrated item; else from the errors of ratings
 
     n_factors: int
+
+    def __post_init__(self) -> None:
+        if self.n_factors < 1:
+            raise ParameterError(f"n_factors must be at least 1, got {self.n_factors}.")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """The model as settings describe it."""
+        return cls(options["factors"])
 
     @property
     def user_width(self) -> int:

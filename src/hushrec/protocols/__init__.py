@@ -1,1 +1,27 @@
-"""What devices send: one folder per family of protocols."""
+"""The protocols by name. A protocol is one folder: its declaration is registered here, and nothing else names it."""
+
+from hushrec.errors import ParameterError
+from hushrec.protocols.gradient import ISGLD, PLAIN, SDCF
+from hushrec.protocols.protocol import Protocol
+
+DEFAULT_PROTOCOL = SDCF.name
+
+PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (PLAIN, ISGLD, SDCF)}
+
+
+def find_protocol(name: str) -> Protocol:
+    """The declaration of that name."""
+    if name not in PROTOCOLS:
+        raise ParameterError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {name}.")
+    return PROTOCOLS[name]
+
+
+def protocols_of(model: str) -> list[str]:
+    """The names of the protocols that speak a model."""
+    return [name for name, protocol in PROTOCOLS.items() if model in protocol.models]
+
+
+def server_knowledge() -> str:
+    """What a server of a network run can and cannot know under each protocol: a section of docs/privacy.md."""
+    sections = [entry.knowledge.as_markdown(name) for name, entry in PROTOCOLS.items() if entry.knowledge.can]
+    return "\n\n".join(["## What the server of a network run can and cannot know", *sections])

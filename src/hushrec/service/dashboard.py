@@ -15,9 +15,9 @@ import sqlalchemy as sa
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import StreamingResponse
 
-from hushrec.knowledge import KNOWLEDGE
 from hushrec.messages import PROTOCOL_VERSION
 from hushrec.pages import HEADERS, add_page
+from hushrec.protocols import find_protocol
 from hushrec.service.history import read_most_moved, read_rounds
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
@@ -47,7 +47,7 @@ class Dashboard:
     def fixed(self) -> dict[str, Any]:
         """What does not change while the server runs."""
         rounds = self._rounds
-        knowledge = KNOWLEDGE[rounds.offer.protocol]
+        knowledge = find_protocol(rounds.offer.protocol).knowledge
         terms = rounds.offer.terms
         return {
             "knowledge": {"can": knowledge.can, "cannot": knowledge.cannot},

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from hushrec.errors import RunError
 from hushrec.files import replacing
-from hushrec.protocols.gradient import Isgld, Plain, Sdcf
+from hushrec.protocols import PROTOCOLS
 
 FORMAT = b"hushrec checkpoint 3"  # a change of draws changes it too: what was begun with others cannot go on
 
@@ -36,7 +36,7 @@ class Checkpoint:
     patience: dict[str, Any] = field(repr=False)  # the best round on the validation part; nothing where there is none
     seconds: float
     state: Arrays = field(repr=False)
-    best: Arrays = field(repr=False)  # the vectors of that round
+    best: Arrays = field(repr=False)  # the predictor of that round
 
     def check(self, settings: dict[str, Any], data: str) -> None:
         """Refuses to go on with other data or another setting than the run began with."""
@@ -58,7 +58,7 @@ def checkpoint_path(folder: str | Path, protocol: str) -> Path:
 
 def checkpoint_files(folder: str | Path) -> list[Path]:
     """What a run that is not over left there: the file of each protocol, and one that was being written."""
-    paths = [checkpoint_path(folder, protocol) for protocol in (Plain.name, Isgld.name, Sdcf.name)]
+    paths = [checkpoint_path(folder, protocol) for protocol in PROTOCOLS]
     return [path for path in (*paths, *(path.with_suffix(".part") for path in paths)) if path.exists()]
 
 

@@ -14,9 +14,12 @@ import numpy as np
 import polars as pl
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.data.ratings import MODEL_HIGH, MODEL_LOW, Scale
 from hushrec.errors import ParameterError, RunError
 from hushrec.files import check_free, replacing
-from hushrec.models import Model, make_model
+from hushrec.models import find_model
+from hushrec.models.predictor import Predictor
+from hushrec.protocols import find_protocol
 
 FORMAT = 1
 
@@ -53,12 +56,10 @@ class Result:
     user_ids: list[str] = field(repr=False)
     item_ids: list[str] = field(repr=False)
     titles: list[str] | None = field(repr=False)
-    user_vectors: FloatArray = field(repr=False)
-    item_vectors: FloatArray = field(repr=False)
+    predictor: Predictor = field(repr=False)
     starts: IntArray = field(repr=False)
     rated_items: IntArray = field(repr=False)
     rated_values: FloatArray = field(repr=False)  # on the scale 1 to 5; 1 for one-class data
-    attributes: FloatArray | None = field(default=None, repr=False)  # of the items, where the model uses them
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -68,20 +69,22 @@ class Result:
     def recommend(self, user: str | int, n: int = 10) -> list[Recommendation]:
         """Return the n unrated items with the highest scores for one user, the best first."""
         row = self._row_of(user, n)
-        model = self._model()
-        scores = model.predict(self.user_vectors[row], model.item_rows(self.item_vectors))
+        scores = self.predictor.scores(np.array([row]))[0]
         rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
         scores[rated] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
-        return [self._recommendation(item, float(scores[item]), is_rating=not model.one_class) for item in best]
-
-    def _recommendation(self, item: int, score: float, *, is_rating: bool) -> Recommendation:
-        title = None if self.titles is None else self.titles[item]
-        if not is_rating:
-            return Recommendation(self.item_ids[item], title, None, score)
-        low, high = self.record["data"]["scale"] or (1, 5)
-        score = low + (score - 1) * (high - low) / 4
-        return Recommendation(self.item_ids[item], title, min(high, max(low, score)), score)
+        score = self._scale.from_unit(scores[best])
+        predicted = self._scale.from_unit(self.predictor.predict(np.full(len(best), row), best))
+        is_rating = find_model(self.record["model"]).predicts == "rating"
+        return [
+            Recommendation(
+                item=self.item_ids[item],
+                title=None if self.titles is None else self.titles[item],
+                predicted=float(np.clip(rating, self._scale.low, self._scale.high)) if is_rating else None,
+                score=float(score[place] if is_rating else scores[item]),
+            )
+            for place, (item, rating) in enumerate(zip(best, predicted, strict=True))
+        ]
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
         """Why this item: of what the user rated, not below their own mean, the items most like it, the likest first.
@@ -92,26 +95,25 @@ class Result:
         row = self._row_of(user, n)
         if str(item) not in self.item_ids:
             raise ParameterError(f"item {item} is not among the {len(self.item_ids)} items of this run.")
-        alike = likeness(self._model().item_rows(self.item_vectors), self.item_ids.index(str(item)))
+        alike = self.predictor.likeness(self.item_ids.index(str(item)))
         rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
         values = self.rated_values[self.starts[row] : self.starts[row + 1]]
-        low, high = self.record["data"]["scale"] or (1, 5)
+        shown = self._scale.from_unit(values)
         reasons = [
             Reason(
                 item=self.item_ids[other],
                 title=None if self.titles is None else self.titles[other],
-                rating=float(low + (value - 1) * (high - low) / 4),
+                rating=float(rating),
                 likeness=float(alike[other]),
             )
-            for other, value in zip(rated, values, strict=True)
+            for other, value, rating in zip(rated, values, shown, strict=True)
             if value >= values.mean() and alike[other] > 0
         ]
         return sorted(reasons, key=lambda reason: -reason.likeness)[:n]
 
-    def _model(self) -> Model:
-        return make_model(
-            self.record["model"], self.record["factors"], order=self.record.get("order"), attributes=self.attributes
-        )
+    @property
+    def _scale(self) -> Scale:
+        return Scale(*(self.record["data"]["scale"] or (MODEL_LOW, MODEL_HIGH)))
 
     def _row_of(self, user: str | int, n: int) -> int:
         if n < 1:
@@ -126,17 +128,6 @@ class Result:
         save(self, folder)
 
 
-def likeness(vectors: FloatArray, item: int) -> FloatArray:
-    """How alike each item is to the given one, `(n_items,)`: the cosine of their vectors, off the mean of all.
-
-    Without the mean taken off all would be alike, since every vector first says that ratings are positive.
-    """
-    centred = vectors - vectors.mean(axis=0)
-    norms = np.linalg.norm(centred, axis=1)
-    unit = centred / np.where(norms > 0, norms, 1)[:, None]
-    return np.asarray(unit @ unit[item])
-
-
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
     """Writes the three files; `run.json` goes first and comes last, so that a folder with it is whole.
 
@@ -146,15 +137,12 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
         check_free(folder)
     path = Path(folder)
     arrays: dict[str, Any] = {
-        "user_vectors": result.user_vectors,
-        "item_vectors": result.item_vectors,
+        **result.predictor.arrays(),
         "starts": result.starts,
         "rated_items": result.rated_items,
         "rated_values": result.rated_values,
         "user_ids": np.array(result.user_ids),
     }
-    if result.attributes is not None:
-        arrays["attributes"] = result.attributes
     titles = result.titles if result.titles is not None else [None] * len(result.item_ids)
     table = pl.DataFrame({"item": result.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
     record = {"format": FORMAT, "private": "holds user vectors and who rated what: do not share", **result.record}
@@ -193,11 +181,9 @@ def load(folder: str | Path) -> Result:
             user_ids=[str(name) for name in model["user_ids"]],
             item_ids=table["item"].to_list(),
             titles=None if all(title is None for title in titles) else titles,
-            user_vectors=model["user_vectors"],
-            item_vectors=model["item_vectors"],
+            predictor=find_protocol(record["protocol"]).load_predictor(record, model),
             starts=model["starts"],
             rated_items=model["rated_items"],
-            attributes=model.get("attributes"),
             rated_values=model["rated_values"],
         )
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:

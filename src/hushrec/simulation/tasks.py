@@ -11,10 +11,8 @@ from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.splits import Split, leave_one_out, random_split, validation_split
 from hushrec.errors import DataError, ParameterError
 from hushrec.evaluate import ranking_metrics, rating_metrics
-from hushrec.models import Model
 from hushrec.models.baselines import rating_baselines
-
-PREDICTED_AT_ONCE = 4096  # pairs whose vectors fit into the cache: four times as fast as all of ML-1M's at once
+from hushrec.models.predictor import Predictor
 
 Metrics = dict[str, float]
 Scorer = Callable[[IntArray], FloatArray]
@@ -36,13 +34,10 @@ class RatingTask:
         rows = self.split.train
         return self.ratings.users[rows], self.ratings.items[rows], self.scale.to_unit(self.values[rows])
 
-    def metrics(self, model: Model, user_vectors: FloatArray, table: FloatArray) -> Metrics:
+    def metrics(self, predictor: Predictor) -> Metrics:
         """Error on the test part; predictions are not clipped."""
         users, items, actual = self._test()
-        rows, unit = model.item_rows(table), np.empty(len(users))
-        for start in range(0, len(users), PREDICTED_AT_ONCE):
-            part = slice(start, start + PREDICTED_AT_ONCE)
-            unit[part] = model.predict_pairs(user_vectors, rows, users[part], items[part])
+        unit = predictor.predict(users, items)
         return rating_metrics(self.scale.from_unit(unit), actual)
 
     def validation(self, seed: int) -> "RatingTask":
@@ -80,10 +75,9 @@ class RankingTask:
         rows = self.split.train
         return self.ratings.users[rows], self.ratings.items[rows], np.ones(len(rows))
 
-    def metrics(self, model: Model, user_vectors: FloatArray, table: FloatArray) -> Metrics:
+    def metrics(self, predictor: Predictor) -> Metrics:
         """AUC over all unrated items, HR, NDCG and Recall at 10 with full ranking."""
-        item_rows = model.item_rows(table)
-        return self._ranking(lambda users: model.predict_all(user_vectors[users], item_rows))
+        return self._ranking(predictor.scores)
 
     def validation(self, seed: int) -> "RankingTask":
         """The same task inside the training part: one more item of each user is held out."""
@@ -115,7 +109,7 @@ def rating_task(ratings: Ratings, split_seed: int) -> RatingTask:
 
 def ranking_task(ratings: Ratings, split_seed: int, at_least: float | None = None) -> RankingTask:
     """The task of models that rank: any rating is an action, or only those from `at_least` up."""
-    ratings = one_class(ratings, at_least)
+    ratings = without_values(ratings, at_least)
     split = leave_one_out(ratings, split_seed)
     if len(split.test) == 0:
         raise DataError("no user has two actions, so none can be held out. Give more data, or lower at_least.")
@@ -124,7 +118,7 @@ def ranking_task(ratings: Ratings, split_seed: int, at_least: float | None = Non
     return RankingTask(ratings, split, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), ratings.items[rows])
 
 
-def one_class(ratings: Ratings, at_least: float | None = None) -> Ratings:
+def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
     """Who met what, without values; the lists of users and of items stay as they are."""
     if ratings.values is None or ratings.scale is None:
         if at_least is not None:

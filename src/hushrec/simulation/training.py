@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import FloatArray
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.data.splits import cold_counts
-from hushrec.engines import Engine, Remark, diverged, make_engine, play_round
+from hushrec.engines import Engine, Remark, make_engine, run_round
 from hushrec.errors import Diverged, HushrecError, LocalProtocolError, ParameterError, RunError
 from hushrec.files import check_free, reserved
-from hushrec.models.fm import FactorizationMachine
+from hushrec.models.predictor import Predictor
+from hushrec.protocols import protocols_of
 from hushrec.simulation.checkpoints import (
-    Arrays,
     Checkpoint,
     checkpoint_files,
     checkpoint_path,
@@ -28,11 +27,10 @@ from hushrec.simulation.checkpoints import (
     remove_checkpoints,
     save_checkpoint,
 )
-from hushrec.simulation.problem import Problem, make_problem
+from hushrec.simulation.problem import AnyProblem, make_problem
 from hushrec.simulation.results import Result, save
-from hushrec.simulation.settings import PROTOCOLS_OF, Settings
+from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import Task
-from hushrec.statement import budget_statement
 
 Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test RMSE or AUC so far
 
@@ -59,17 +57,14 @@ def train(
     bit as if nothing had happened. Ctrl-C keeps a checkpoint of the last whole round, and what was trained.
     `remark` hears what a person should know, such as a wait for the compiler.
     """
-    try:
-        chosen = Settings(**settings)
-    except TypeError as error:
-        raise ParameterError(f"train does not know this setting: {str(error).split('argument ')[-1]}.") from None
+    chosen = Settings(**settings)
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
     keep = Keep(out, checkpoint_every, resume)
     run = Run(ratings, chosen, keep=keep, remark=remark)
     with keep.folder_for(run):
         try:
             run.train(progress)
-            comparisons = run.compare(progress) if compare and chosen.protocol != "plain" else {}
+            comparisons = run.compare(progress) if compare else {}
         except KeyboardInterrupt:
             if out is not None and checkpoint_files(out):
                 save(run.result({}, interrupted=not run.is_over), out, replace=True)
@@ -128,7 +123,7 @@ class Keep:
             best = _best_of(run, checkpoint)
         except (KeyError, ValueError, TypeError, HushrecError):
             raise RunError(f"checkpoint {path} is damaged: it fits no such run. Remove it and start anew.") from None
-        if not 0 < run.engine.round_number == len(checkpoint.curve) <= run.settings.rounds:
+        if not 0 < run.engine.round_number == len(checkpoint.curve) <= run.rounds:
             raise RunError(f"checkpoint {path} is damaged: its rounds do not add up. Remove it and start anew.")
         run.curve, run.seconds, run.best = checkpoint.curve, checkpoint.seconds, best
 
@@ -143,7 +138,7 @@ class Keep:
             patience={} if run.best is None else run.best.about(),
             seconds=run.seconds,
             state=run.engine.state(),
-            best={} if run.best is None else run.best.arrays(),
+            best={} if run.best is None else run.best.predictor.arrays(),
         )
         save_checkpoint(checkpoint_path(self.folder, run.settings.protocol), checkpoint)
 
@@ -155,26 +150,19 @@ class Best:
     round_number: int
     cost: float  # the error on the validation part, or a ranking's score with its sign turned
     metrics: dict[str, float]
-    user_vectors: FloatArray = field(repr=False)
-    item_vectors: FloatArray = field(repr=False)
+    predictor: Predictor = field(repr=False)
 
     def about(self) -> dict[str, Any]:
-        """All but the vectors."""
+        """All but the predictor."""
         return {"round_number": self.round_number, "cost": self.cost, "metrics": self.metrics}
-
-    def arrays(self) -> Arrays:
-        """The vectors by name."""
-        return {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors}
 
 
 def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
     """The best model that a checkpoint holds; refused where it fits no such run."""
     if run.validation is None:
         return None
-    users, items = checkpoint.best["user_vectors"], checkpoint.best["item_vectors"]
-    best = Best(**checkpoint.patience, user_vectors=users, item_vectors=items)
-    own_users, own_items = run.vectors()
-    if (users.shape, items.shape) != (own_users.shape, own_items.shape) or best.round_number > run.engine.round_number:
+    best = Best(**checkpoint.patience, predictor=run.engine.predictor_from(checkpoint.best))
+    if best.round_number > run.engine.round_number:
         raise ValueError("the best model is another's")
     return best
 
@@ -203,6 +191,11 @@ class Run:
         self.best: Best | None = None  # where there is a validation part
         self.seconds = 0.0
 
+    @property
+    def rounds(self) -> int:
+        """How many rounds the terms have: as many as were asked for, or as the protocol's plan has."""
+        return int(self.engine.problem.terms.max_rounds)
+
     def train(self, progress: Progress | None) -> None:
         """Runs all rounds, or until patience ends, measuring after each."""
         self.keep.restore(self)
@@ -211,7 +204,7 @@ class Run:
                 headline = self._play()
                 self.keep.save(self, now=self.is_over)
                 if progress is not None:
-                    progress(self.settings.protocol, self.engine.round_number, self.settings.rounds, headline)
+                    progress(self.settings.protocol, self.engine.round_number, self.rounds, headline)
         except KeyboardInterrupt:
             if 0 < len(self.curve) == self.engine.round_number:
                 with suppress(LocalProtocolError):  # in the middle of a round there is nothing whole to keep
@@ -221,7 +214,7 @@ class Run:
     def _play(self) -> float:
         """One round, measured; what a checkpoint holds of it is complete when the curve has it."""
         started = time.perf_counter()
-        play_round(self.engine)
+        run_round(self.engine)
         self.seconds += time.perf_counter() - started
         found = measure(self.task, self.engine)
         self._validate(found)
@@ -232,9 +225,9 @@ class Run:
     def is_over(self) -> bool:
         """Whether all rounds are played, or the validation part has not improved for too long."""
         if self.settings.patience is None or self.best is None:
-            return self.engine.round_number >= self.settings.rounds
+            return self.engine.round_number >= self.rounds
         waited = self.engine.round_number - self.best.round_number
-        return self.engine.round_number >= self.settings.rounds or waited >= self.settings.patience
+        return self.engine.round_number >= self.rounds or waited >= self.settings.patience
 
     def _validate(self, metrics: dict[str, float]) -> None:
         """Keeps the model of the round in which the validation part came out best, with its metrics."""
@@ -243,14 +236,13 @@ class Run:
         found = measure(self.validation, self.engine)[self.task.headline]
         cost = -found if self.validation.scale is None else found  # a ranking is better when larger
         if self.best is None or cost < self.best.cost:
-            users, items = self.vectors()
-            self.best = Best(self.engine.round_number, cost, metrics, users, items)
+            self.best = Best(self.engine.round_number, cost, metrics, self.engine.predictor())
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
-        """The same run without privacy, and with the naive protocol, on the same split."""
+        """The same run under the protocols that this one is compared with, on the same split."""
         comparisons: dict[str, dict[str, Any]] = {}
-        for protocol in ("plain", "isgld"):
-            if protocol != self.settings.protocol and protocol in PROTOCOLS_OF[self.settings.model]:
+        for protocol in self.settings.declared.compared_with:
+            if protocol in protocols_of(self.settings.model):
                 other = Run(self.ratings, self.settings.compared_with(protocol), keep=self.keep, asked=self.settings)
                 comparisons[protocol] = self._beside(other, progress)
         return comparisons
@@ -275,10 +267,6 @@ class Run:
         """Accuracy on the test part of the model that is kept: the best on the validation part, or else the last."""
         return measure(self.task, self.engine) if self.best is None else self.best.metrics
 
-    def vectors(self) -> tuple[FloatArray, FloatArray]:
-        """The users' and the items' vectors after the last round, as copies."""
-        return self.engine.user_vectors.copy(), self.engine.item_vectors.copy()
-
     def budget(self) -> dict[str, Any]:
         """What all rounds that were played cost, those after the best one too."""
         return spent_budget(self.engine)
@@ -286,7 +274,6 @@ class Run:
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool) -> Result:
         """Everything that is kept of a run."""
         engine, settings, ratings = self.engine, self.settings, self.ratings
-        model = engine.problem.model
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)
         cold_users, cold_items = cold_counts(self.task.ratings, split)
@@ -298,13 +285,10 @@ class Run:
             "seed": settings.seed,
             "split_seed": settings.split_seed,
             "rounds": engine.round_number,
-            "factors": settings.chosen_factors,
-            "step": settings.chosen_step,
+            **{name: settings.options.get(name) for name in ("factors", "step", "at_least", "order")},
             "patience": settings.patience,
             "best_round": None if self.best is None else self.best.round_number,
-            "at_least": settings.at_least,
-            "order": model.order if isinstance(model, FactorizationMachine) else None,
-            "attributes": model.n_side_rows - 1 if isinstance(model, FactorizationMachine) else None,
+            "attributes": getattr(engine.problem.model, "n_attributes", None),
             "metrics": self.metrics(),
             "curve": self.curve,
             "baselines": self.task.baselines(),
@@ -327,17 +311,14 @@ class Run:
             "bytes_per_client_round": engine.bytes_per_client_round(),
         }
         problem = engine.problem
-        users, items = self.vectors() if self.best is None else (self.best.user_vectors, self.best.item_vectors)
         return Result(
             record=record,
             user_ids=ratings.user_ids,
             item_ids=ratings.item_ids,
             titles=ratings.titles,
-            user_vectors=users,
-            item_vectors=items,
+            predictor=engine.predictor() if self.best is None else self.best.predictor,
             starts=problem.starts,
             rated_items=problem.items,
-            attributes=model.attributes if isinstance(model, FactorizationMachine) else None,
             rated_values=problem.values,
         )
 
@@ -345,20 +326,18 @@ class Run:
 def measure(task: Task, engine: Engine) -> dict[str, float]:
     """Accuracy on a task's test part as the engine stands; refused where that is no number any more."""
     with np.errstate(over="ignore", invalid="ignore"):
-        found = task.metrics(engine.problem.model, engine.user_vectors, engine.item_vectors)
+        found = task.metrics(engine.predictor())
     if not math.isfinite(found[task.headline]):
-        raise diverged(engine.problem, engine.round_number)
+        raise engine.failure(engine.round_number)
     return found
 
 
 def spent_budget(engine: Engine) -> dict[str, Any]:
-    """What the rounds so far cost; values that are no numbers any more have no bound."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        value_rho = np.nan_to_num(engine.value_rho(), nan=np.inf, posinf=np.inf)
-    return budget_statement(engine.problem, engine.round_number, value_rho)
+    """What the rounds so far cost."""
+    return engine.problem.budget(engine.round_number, engine.losses())
 
 
-def task_problem(task: Task, settings: Settings) -> Problem:
+def task_problem(task: Task, settings: Settings) -> AnyProblem:
     """The training part of a task as a problem."""
     users, items, values = task.training()
     return make_problem(
@@ -369,9 +348,6 @@ def task_problem(task: Task, settings: Settings) -> Problem:
         n_items=task.ratings.n_items,
         model=settings.make_model(task.ratings),
         protocols=[settings.make_protocol()],
-        rounds=settings.rounds,
-        step=settings.chosen_step,
-        reports_per_client=settings.reports_per_client,
-        epoch_rounds=settings.epoch_rounds,
         seed=settings.seed,
+        **settings.options,
     )

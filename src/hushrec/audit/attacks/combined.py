@@ -20,7 +20,6 @@ from hushrec.audit.attacks.existence import (
     StepsOfTheVector,
 )
 from hushrec.audit.observation import Observation
-from hushrec.protocols.gradient import Sdcf
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class NeverReported(WithPopularity):
         return "a rating that was never reported is known by guessing alone"
 
     def applies_to(self, observation: Observation) -> bool:
-        return isinstance(observation.protocol, Sdcf) and self.base.applies_to(observation)
+        return observation.protocol.selection is not None and self.base.applies_to(observation)
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.where(observation.selection_counts > 0, np.nan, observation.guessed_by(self.base))

@@ -12,7 +12,6 @@ from hushrec.audit.own_steps import evidence_of_steps
 from hushrec.audit.partners import evidence_of_partners
 from hushrec.audit.rank_one import without_prior
 from hushrec.audit.selection import likeliest_count, log_ratio, probabilities_for
-from hushrec.protocols.gradient import Sdcf
 
 UNEXPLAINED = 1.0  # nats by which an average must exceed its noise to count for "rated"
 SURE = 5.0  # nats that one report of an item may count: directions are sometimes wrong
@@ -45,13 +44,13 @@ class SelectionAverage:
         return True
 
     def guess(self, observation: Observation) -> FloatArray:
-        counts, protocol = observation.selection_counts, observation.protocol
-        if not isinstance(protocol, Sdcf):
+        counts, selection = observation.selection_counts, observation.protocol.selection
+        if selection is None:
             return counts.astype(np.float64)
         rows = []
         for row in counts:
-            h = likeliest_count(row, observation.n_rounds, protocol, observation.terms)
-            found = probabilities_for(h, protocol, observation.terms)
+            h = likeliest_count(row, observation.n_rounds, selection, observation.terms)
+            found = probabilities_for(h, selection, observation.terms)
             assert found is not None
             chances = found.prob_randomize, found.prob_send_zero, found.prob_send_one
             rows.append(log_ratio(row, observation.n_rounds, *chances))
@@ -67,7 +66,7 @@ class ErrorSize:
     claim: str = "Theorem 3: fakes pass for real errors"
 
     def applies_to(self, observation: Observation) -> bool:
-        return isinstance(observation.protocol, Sdcf) and observation.terms.model == "mf"
+        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         sizes = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -87,7 +86,7 @@ class ErrorLikelihood:
     claim: str = "Theorem 3: fakes pass for real errors"
 
     def applies_to(self, observation: Observation) -> bool:
-        return isinstance(observation.protocol, Sdcf) and observation.terms.model == "mf"
+        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         scores = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -109,7 +108,7 @@ class AveragedErrors:
     claim: str = "Theorem 3: fakes pass for real errors, over all rounds"
 
     def applies_to(self, observation: Observation) -> bool:
-        return isinstance(observation.protocol, Sdcf) and observation.terms.model == "mf"
+        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         total = np.zeros((observation.n_victims, observation.terms.n_items))
@@ -135,7 +134,7 @@ class ConsistentRatings:
     claim: str = "Theorem 3: fakes pass for real errors, over all rounds"
 
     def applies_to(self, observation: Observation) -> bool:
-        return isinstance(observation.protocol, Sdcf) and observation.terms.model == "mf"
+        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.array([one.log_odds for one in observation.recovered])
@@ -190,7 +189,7 @@ class PartnersOfPairs:
     claim: str = "a rating that is not reported leaves no trace"
 
     def applies_to(self, observation: Observation) -> bool:
-        return isinstance(observation.protocol, Sdcf) and observation.terms.model == "bpr"
+        return observation.protocol.selection is not None and observation.terms.model == "bpr"
 
     def guess(self, observation: Observation) -> FloatArray:
         signs, reported = observation.guessed_by(OppositeDirections()), observation.selection_counts > 0

@@ -8,7 +8,6 @@ from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.observation import Observation
 from hushrec.audit.selection import likeliest_count
-from hushrec.protocols.gradient import Sdcf
 
 
 @dataclass(frozen=True)
@@ -23,10 +22,10 @@ class CountFromSelections:
         return True
 
     def guess(self, observation: Observation) -> FloatArray:
-        counts, protocol = observation.selection_counts, observation.protocol
-        if not isinstance(protocol, Sdcf):
+        counts, selection = observation.selection_counts, observation.protocol.selection
+        if selection is None:
             return np.asarray((counts == observation.n_rounds).sum(axis=1), dtype=np.float64)
-        found = [likeliest_count(row, observation.n_rounds, protocol, observation.terms) for row in counts]
+        found = [likeliest_count(row, observation.n_rounds, selection, observation.terms) for row in counts]
         return np.array(found, dtype=np.float64)
 
 
@@ -39,7 +38,7 @@ class CountFromValues:
     claim: str = "none: gradient values are not covered"
 
     def applies_to(self, observation: Observation) -> bool:
-        return isinstance(observation.protocol, Sdcf) and observation.terms.model == "mf"
+        return observation.protocol.selection is not None and observation.terms.model == "mf"
 
     def guess(self, observation: Observation) -> FloatArray:
         return np.array([float(np.count_nonzero(one.log_odds > 3)) for one in observation.recovered])
@@ -67,7 +66,7 @@ class FinishTiming:
         length_turns = lengths - lengths.mean(axis=1, keepdims=True)
         turns = seconds - np.median(seconds, axis=1, keepdims=True)
         per_item = float((length_turns * turns).sum() / max(float((length_turns**2).sum()), 1.0))
-        by_chance = isinstance(observation.protocol, Sdcf)  # else the length tells what is asked, as the time does
+        by_chance = observation.protocol.selection is not None  # else the length tells what is asked, as the time does
         return np.asarray(np.quantile(seconds - by_chance * max(per_item, 0.0) * lengths, 0.25, axis=1))
 
 

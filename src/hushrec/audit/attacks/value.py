@@ -10,7 +10,7 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, stacked_direction
 from hushrec.audit.rating_grid import GRID, RATING_SHARES, ratings_of_upload, recover_ratings
 from hushrec.messages import Terms
-from hushrec.protocols.gradient import HIGHEST, LOWEST, DeviceProtocol, Isgld, Sdcf
+from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, GradientProtocol
 
 
 @dataclass(frozen=True)
@@ -42,12 +42,12 @@ class AllUploads:
     claim: str = "a rating's value stays on the device"
 
     def applies_to(self, observation: Observation) -> bool:
-        return observation.terms.model == "mf" and not isinstance(observation.protocol, Sdcf)
+        return observation.terms.model == "mf" and observation.protocol.selection is None
 
     def guess(self, observation: Observation) -> FloatArray:
         ratings = np.array([one.ratings for one in observation.recovered])
-        protocol = observation.protocol
-        return likeliest_ratings(ratings, protocol.epsilon) if isinstance(protocol, Isgld) else ratings
+        noise = observation.protocol.rating_noise
+        return ratings if noise is None else likeliest_ratings(ratings, noise.epsilon)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class GridRatings(AllUploads):
     name: str = "consistent ratings"
 
     def applies_to(self, observation: Observation) -> bool:
-        return observation.terms.model == "mf" and isinstance(observation.protocol, Sdcf)
+        return observation.terms.model == "mf" and observation.protocol.selection is not None
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ def likeliest_ratings(noisy: FloatArray, epsilon: float) -> FloatArray:
 VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings(), GuessedByTaste())
 
 
-def read_last_upload(trace: Trace, protocol: DeviceProtocol, terms: Terms) -> FloatArray:
+def read_last_upload(trace: Trace, protocol: GradientProtocol, terms: Terms) -> FloatArray:
     """A rating per item from the last upload alone, NaN of items not in it; from all of them where there are fakes."""
-    if isinstance(protocol, Sdcf):
+    if protocol.selection is not None:
         return recover_ratings(trace, protocol, terms).ratings
     part, ratings = trace.parts[-1], np.full(terms.n_items, np.nan)
-    if isinstance(protocol, Isgld):
-        noisy = ratings_of_upload(part, (HIGHEST - LOWEST) / protocol.epsilon)
-        ratings[part.items] = likeliest_ratings(noisy, protocol.epsilon)
-    else:
+    if protocol.rating_noise is None:
         ratings[part.items] = ratings_of_upload(part)
+    else:
+        epsilon = protocol.rating_noise.epsilon
+        ratings[part.items] = likeliest_ratings(ratings_of_upload(part, (HIGHEST - LOWEST) / epsilon), epsilon)
     return ratings

@@ -25,22 +25,23 @@ from hushrec.engines.cpu.kernels import Choices, Given, Outcome, Profiles, Rows,
 from hushrec.engines.cpu.layout import (
     block_borders,
     even_borders,
+    fake_ranges,
     given_draws,
-    sdcf_of,
+    profile_caps,
     selection_probabilities,
     thresholds,
 )
 from hushrec.engines.cpu.pairs import Pairing
 from hushrec.engines.cpu.philox import Stream, make_stream
 from hushrec.engines.cpu.responses import fill_permanent
+from hushrec.engines.gradient import GradientEngine, GradientProblem, initial_item_vectors, initial_user_vectors
 from hushrec.engines.limits import check_finite, check_gradients, check_item_vectors
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import GradientReport
 from hushrec.models.fm import FactorizationMachine
-from hushrec.protocols.gradient import Draws
+from hushrec.protocols.gradient.protocols import Draws
 from hushrec.randomness import Purpose, SeededRandomness
-from hushrec.simulation.problem import Problem
 
 REGISTER_BYTES = 64
 
@@ -65,7 +66,7 @@ class _Known(NamedTuple):
     reports: dict[int, GradientReport]
 
 
-class CpuEngine:
+class CpuEngine(GradientEngine):
     """Numba kernels over blocks of users.
 
     `record_users` keeps what the server would see of these users, one `GradientReport` each, in
@@ -76,20 +77,20 @@ class CpuEngine:
 
     def __init__(
         self,
-        problem: Problem,
+        problem: GradientProblem,
         *,
         record_users: Sequence[int] = (),
         dtype: npt.DTypeLike = np.float32,
         remark: Remark | None = None,
     ) -> None:
-        self.problem = problem
+        super().__init__(problem)
         self.recorded: list[dict[int, GradientReport]] = []
         self._record_users = _checked_users(problem, record_users)
         self._dtype = np.dtype(dtype)
         self._compilation = Announcement(remark)
         start = Vectors(
-            self._with_constant(self._padded(problem.initial_user_vectors())),
-            self._padded(problem.initial_item_vectors()),
+            self._with_constant(self._padded(initial_user_vectors(problem))),
+            self._padded(initial_item_vectors(problem)),
         )
         self._state = _State(0, start, np.zeros(problem.n_users), 0)
         takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
@@ -187,7 +188,7 @@ class CpuEngine:
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
         common: tuple[Any, ...] = (self._profiles, self._choices, given, streams, step, vectors, outcome)
         kernel: Any = kernels.answer_block
-        if self.problem.model.one_class:
+        if self.problem.model.learns_from_pairs:
             common, kernel = (*common[:3], pairing, *common[3:]), pairs.answer_block
 
         def answer(block: int, first: int, stop: int) -> float:
@@ -247,7 +248,7 @@ class CpuEngine:
         own = [draws[user].user_partners for user in sorted(draws)] if draws else []
         selected = [draws[user].selected_partners for user in sorted(draws)] if draws else []
         of_ratings = np.zeros(len(self.problem.items) if draws else 0, np.uint32)
-        if draws and self.problem.model.one_class:
+        if draws and self.problem.model.learns_from_pairs:
             takes_part = np.isin(np.arange(self.problem.n_users), list(draws))
             of_ratings[np.repeat(takes_part, self.problem.rated_counts)] = np.concatenate(own)
         return Pairing(
@@ -304,9 +305,7 @@ class CpuEngine:
             nothing, nowhere = np.zeros(0), np.zeros(0, np.uint64)
             return Choices(bits, nothing, nothing, nowhere, nowhere, nothing)
         zero, one = self._probabilities.prob_send_zero, self._probabilities.prob_send_one
-        bounds = [sdcf_of(problem, user).epsilon_g for user in range(n_users)]
-        epsilon_g = np.array([np.inf if bound is None else bound for bound in bounds])  # no fakes: nothing to bound
-        return Choices(bits, zero, one, thresholds(zero), thresholds(one), epsilon_g)
+        return Choices(bits, zero, one, thresholds(zero), thresholds(one), fake_ranges(problem))
 
     def _renew_permanent_bits(self, round_number: int) -> None:
         """Draws B' anew where a permanent epoch begins; a resumed run draws what the epoch began with."""
@@ -315,7 +314,7 @@ class CpuEngine:
         if self._probabilities is None or epoch == self._epoch:
             return
         first_round = 1 if problem.terms.epoch_rounds is None else epoch * problem.terms.epoch_rounds + 1
-        caps = np.array([sdcf_of(problem, user).profile_cap or problem.n_items for user in range(problem.n_users)])
+        caps = profile_caps(problem)
         flip = thresholds(self._probabilities.prob_randomize / 2)
         stream = self._stream(Purpose.PERMANENT_BITS, first_round)
         starts, items, bits = self._profiles.starts, self._profiles.items, self._choices.bits
@@ -376,7 +375,7 @@ class CpuEngine:
         begin, end = self._profiles.starts[user], self._profiles.starts[user + 1]
         rated, values = self._profiles.items[begin:end], self._profiles.values[begin:end]
         own = (vectors.users[user], vectors.items)
-        if self.problem.model.one_class:
+        if self.problem.model.learns_from_pairs:
             found = pairs.answer_one(user, begin, rated, self._choices, given, pairing, streams, *own)
         else:
             found = kernels.answer_one(user, rated, values, self._choices, given, streams, *own)
@@ -394,7 +393,7 @@ class CpuEngine:
         return langevin_noise((count, step.n_factors), step.size, rng=rng)
 
 
-def _checked_users(problem: Problem, users: Sequence[int]) -> list[int]:
+def _checked_users(problem: GradientProblem, users: Sequence[int]) -> list[int]:
     active = set(problem.active_users.tolist())
     if not active.issuperset(users):
         raise ParameterError("record_users must be users with training ratings.")

@@ -6,44 +6,40 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
+from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.engines.cpu.kernels import Given
 from hushrec.engines.cpu.responses import threshold
+from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient import Draws, Sdcf
-from hushrec.simulation.problem import Problem
+from hushrec.protocols.gradient.protocols import Draws, selections_of
+from hushrec.protocols.gradient.selection import calibrate_devices
 
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
 REPORTS_PER_SUM = 32  # of an item in a block, so that clearing and adding up blocks costs little beside them
 
 
-def sdcf_of(problem: Problem, user: int) -> Sdcf:
-    """This user's own `sdcf`, with all that the model needs of it."""
-    protocol = problem.protocol(user)
-    if not isinstance(protocol, Sdcf):
-        raise ParameterError(f"engine cpu needs one protocol for all users, got sdcf and {protocol.name}.")
-    if protocol.epsilon_g is None and not problem.model.one_class:
-        raise ParameterError("epsilon_g must be given: this model needs fake errors.")
-    return protocol
+def fake_ranges(problem: GradientProblem) -> FloatArray:
+    """ε_g per user, `(n_users,)`: infinite for a model that learns from pairs, which draws no fakes to bound."""
+    if problem.model.learns_from_pairs:
+        return np.full(problem.n_users, np.inf)
+    return np.array([problem.protocol(user).checked_fake_range() for user in range(problem.n_users)])
 
 
-def selection_probabilities(problem: Problem) -> SelectionProbabilities[FloatArray] | None:
+def profile_caps(problem: GradientProblem) -> IntArray:
+    """How many rated items count towards the permanent bits per user, `(n_users,)`; all of them where no cap is."""
+    selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
+    return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
+
+
+def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
     """f, p, q per user, all 0 for those who take no part; None where rated items are sent as they are."""
-    if not problem.protocol(0).selects:
+    if problem.protocol(0).selection is None:
         return None
     z = problem.terms.reports_per_client
     assert z is not None
-    active, counts = problem.active_users, problem.rated_counts
-    protocols = [sdcf_of(problem, int(user)) for user in active]
-    protected = np.array(
-        [
-            counts[user] if own.profile_cap is None else own.profile_cap
-            for user, own in zip(active, protocols, strict=True)
-        ]
-    )
-    epsilon_i = np.array([own.epsilon_i for own in protocols])
-    epsilon_p = np.array([own.epsilon_p for own in protocols])
-    solved = calibrate_selection(protected, problem.n_items, z, epsilon_i, epsilon_p)
+    active = problem.active_users
+    own = selections_of([problem.protocol(int(user)) for user in active])
+    solved = calibrate_devices(own, problem.rated_counts[active], problem.n_items, z)
     everybody = {}
     for name, values in vars(solved).items():
         everybody[name] = np.zeros(problem.n_users)
@@ -56,7 +52,7 @@ def thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
     return np.array([threshold(float(probability)) for probability in probabilities], dtype=np.uint64)
 
 
-def block_borders(problem: Problem) -> IntArray:
+def block_borders(problem: GradientProblem) -> IntArray:
     """Cuts the users into blocks of about equal work; their number depends on the problem, never on the machine.
 
     It is a power of two, which most numbers of cores share evenly.
@@ -71,7 +67,7 @@ def block_borders(problem: Problem) -> IntArray:
     return np.concatenate([[0], cuts, [problem.n_users]]).astype(np.int64)
 
 
-def given_draws(problem: Problem, draws: Mapping[int, Draws] | None) -> Given:
+def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> Given:
     """The draws side by side as the kernel takes them; fakes at the places of unrated items."""
     width = problem.model.user_width
     if draws is None:
@@ -85,7 +81,7 @@ def given_draws(problem: Problem, draws: Mapping[int, Draws] | None) -> Given:
         own = draws[user]
         rated = problem.items[problem.starts[user] : problem.starts[user + 1]]
         fakes = np.zeros(len(own.selected))
-        if not problem.model.one_class:
+        if not problem.model.learns_from_pairs:
             fakes[~np.isin(own.selected, rated)] = own.fake_errors
         counts[user], user_noise[user] = len(own.selected), own.user_noise
         items.append(own.selected)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.engines import State
+from hushrec.engines import Remark, State
 from hushrec.engines.gpu import dense, pairs
 from hushrec.engines.gpu.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
 from hushrec.engines.gpu.placement import (
@@ -24,10 +24,10 @@ from hushrec.engines.gpu.placement import (
     training_key,
     training_values,
 )
+from hushrec.engines.gradient import GradientEngine, GradientProblem, initial_item_vectors, initial_user_vectors
 from hushrec.engines.limits import check_finite, check_item_vectors
 from hushrec.errors import ParameterError
 from hushrec.randomness import Purpose, SeededRandomness
-from hushrec.simulation.problem import Problem
 
 
 class GpuBatch:
@@ -38,7 +38,7 @@ class GpuBatch:
 
     def __init__(
         self,
-        problems: Sequence[Problem],
+        problems: Sequence[GradientProblem],
         *,
         device: str | None = None,
         kernels: str | None = None,
@@ -49,10 +49,10 @@ class GpuBatch:
             check_supported(problem, problems[0])
         self.problems = list(problems)
         self.device = torch.device(device or default_device())
-        self.one_class = problems[0].model.one_class
-        fusable = self.device.type == "cuda" and not self.one_class
+        self.from_pairs = problems[0].model.learns_from_pairs
+        fusable = self.device.type == "cuda" and not self.from_pairs
         self.kernels = kernels or ("fused" if fusable else "dense")
-        if self.one_class and self.kernels == "fused":
+        if self.from_pairs and self.kernels == "fused":
             raise ParameterError("kernels of model bpr must be dense, got fused.")
         self.round_number = 0
         self._dtype = dtype
@@ -77,7 +77,7 @@ class GpuBatch:
         """One round of every run: users and items both move from where they stood at its start."""
         self.round_number += 1
         self._redraw_bits()
-        if self.one_class:
+        if self.from_pairs:
             user_gradients, items = self._pair_sums()
         else:
             users, items = self._fused_sums() if self.kernels == "fused" else self._dense_sums()
@@ -183,7 +183,7 @@ class GpuBatch:
         profiles, vectors = self._profiles[self._set_numbers[run]], self._vectors(run)
         partners = profiles.unrated_items(profiles.users, self._pair_draws(run, Purpose.USER_PAIRS, profiles.users))
         errors, pull = pairs.own_pairs(profiles, partners, *vectors)
-        if self.problems[run].protocols[0].selects:
+        if self.problems[run].protocols[0].selection is not None:
             reports = self._selected_reports(run, profiles)
         else:
             reports = pairs.both_ends(profiles, partners, errors)
@@ -306,7 +306,7 @@ class GpuBatch:
             (len(distinct), self.n_users, self.n_items), torch.nan, dtype=self._dtype, device=self.device
         )
         firsts = [self.problems[keys.index(key)] for key in distinct]
-        self._profiles = [pairs.place_profiles(problem, self.device) for problem in firsts] if self.one_class else []
+        self._profiles = [pairs.place_profiles(problem, self.device) for problem in firsts] if self.from_pairs else []
         for number, problem in enumerate(firsts):
             users = torch.as_tensor(np.repeat(np.arange(problem.n_users), problem.rated_counts), device=self.device)
             items = torch.as_tensor(problem.items, device=self.device)
@@ -317,8 +317,8 @@ class GpuBatch:
         seeds = {problem.seed: problem for problem in self.problems}
         number = {seed: place for place, seed in enumerate(seeds)}
         chosen = torch.tensor([number[problem.seed] for problem in self.problems], device=self.device)
-        self.user_vectors = self._tensor([p.initial_user_vectors() for p in seeds.values()])[chosen]  # (b, n, k)
-        self.item_vectors = self._tensor([p.initial_item_vectors() for p in seeds.values()])[chosen]  # (b, m, k)
+        self.user_vectors = self._tensor([initial_user_vectors(p) for p in seeds.values()])[chosen]  # (b, n, k)
+        self.item_vectors = self._tensor([initial_item_vectors(p) for p in seeds.values()])[chosen]  # (b, m, k)
 
     def _place_terms(self) -> None:
         terms = [problem.terms for problem in self.problems]
@@ -330,13 +330,20 @@ class GpuBatch:
         self._flip, self._zero, self._one, self._epsilon_g = (self._tensor(rows) for rows in zip(*choices, strict=True))
 
 
-class GpuEngine:
+class GpuEngine(GradientEngine):
     """One problem as a batch of one: what `train --engine gpu` uses."""
 
     name: ClassVar[str] = "gpu"
 
-    def __init__(self, problem: Problem, *, device: str | None = None, kernels: str | None = None) -> None:
-        self.problem = problem
+    def __init__(
+        self,
+        problem: GradientProblem,
+        *,
+        device: str | None = None,
+        kernels: str | None = None,
+        remark: Remark | None = None,
+    ) -> None:
+        super().__init__(problem)
         self._batch = GpuBatch([problem], device=device, kernels=kernels)
 
     @property

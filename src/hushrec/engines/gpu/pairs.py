@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hushrec.engines.gpu.dense import ItemSums
-from hushrec.simulation.problem import Problem
+from hushrec.engines.gradient import GradientProblem
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +39,7 @@ class Profiles:
         return self.items[self.starts[users] + (uniform * self.counts[users]).long()]
 
 
-def place_profiles(problem: Problem, device: torch.device) -> Profiles:
+def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
     """The profiles of a problem on the device, without those of people who have no pairs."""
     takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
     users = np.repeat(np.arange(problem.n_users), problem.rated_counts)

@@ -3,51 +3,49 @@
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.budget.calibrate import calibrate_selection
+from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient import DeviceProtocol, Isgld, Sdcf
+from hushrec.protocols.gradient.protocols import GradientProtocol
+from hushrec.protocols.gradient.selection import calibrate_devices
 from hushrec.randomness import Purpose, SeededRandomness
-from hushrec.simulation.problem import Problem
 
 RESERVE = 0.8  # share of the free memory that a batch may plan with
 
 
-def selection_choices(problem: Problem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """f/2, p, q and ε_g of every user, `(n_users,)` each; who sends just the rated items has f = 0, p = 0, q = 1."""
     n = problem.n_users
     flip, zero, one, epsilon_g = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     for protocol, users in users_by_protocol(problem).items():
-        if not isinstance(protocol, Sdcf):
+        if protocol.selection is None:
             one[users] = 1.0
             continue
-        assert problem.terms.reports_per_client is not None
-        h = problem.rated_counts[users] if protocol.profile_cap is None else np.full(len(users), protocol.profile_cap)
-        found = calibrate_selection(
-            h, problem.n_items, problem.terms.reports_per_client, protocol.epsilon_i, protocol.epsilon_p
-        )
+        z = problem.terms.reports_per_client
+        assert z is not None
+        found = calibrate_devices([protocol.selection], problem.rated_counts[users], problem.n_items, z)
         flip[users], zero[users], one[users] = found.prob_randomize / 2, found.prob_send_zero, found.prob_send_one
-        epsilon_g[users] = protocol.epsilon_g or 0.0  # `bpr` has no fakes
+        epsilon_g[users] = protocol.fake_range or 0.0  # `bpr` has no fakes
     return flip, zero, one, epsilon_g
 
 
-def users_by_protocol(problem: Problem) -> dict[DeviceProtocol, IntArray]:
+def users_by_protocol(problem: GradientProblem) -> dict[GradientProtocol, IntArray]:
     """Active users of each distinct protocol."""
     active = problem.active_users
     if len(problem.protocols) == 1:
         return {problem.protocols[0]: active}
-    groups: dict[DeviceProtocol, list[int]] = {}
+    groups: dict[GradientProtocol, list[int]] = {}
     for user in active.tolist():
         groups.setdefault(problem.protocol(user), []).append(user)
     return {protocol: np.array(users, dtype=np.int64) for protocol, users in groups.items()}
 
 
-def training_key(problem: Problem) -> tuple[object, ...]:
+def training_key(problem: GradientProblem) -> tuple[object, ...]:
     """Equal for problems that train on the same values: the same arrays, and no noise or the same noise on them."""
-    noisy = tuple(protocol for protocol in problem.protocols if isinstance(protocol, Isgld))
+    noisy = tuple(protocol for protocol in problem.protocols if protocol.rating_noise is not None)
     return id(problem.items), id(problem.values), noisy, problem.seed if noisy else None
 
 
-def training_values(problem: Problem) -> FloatArray:
+def training_values(problem: GradientProblem) -> FloatArray:
     """The values that each device trains on, in the order of `problem.items`; noise is drawn for all users at once."""
     rng = SeededRandomness(problem.seed).stream(Purpose.RATING_NOISE)
     if len(problem.protocols) == 1:
@@ -60,12 +58,12 @@ def training_values(problem: Problem) -> FloatArray:
     return values
 
 
-def kept_under_caps(problem: Problem, *, rng: np.random.Generator) -> IntArray | None:
+def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> IntArray | None:
     """Row numbers of the ratings that count towards B: at most `profile_cap` random ones each; None if no cap bites."""
     caps = np.full(problem.n_users, np.iinfo(np.int64).max)
     for protocol, users in users_by_protocol(problem).items():
-        if isinstance(protocol, Sdcf) and protocol.profile_cap is not None:
-            caps[users] = protocol.profile_cap
+        if protocol.selection is not None and protocol.selection.profile_cap is not None:
+            caps[users] = protocol.selection.profile_cap
     counts = problem.rated_counts
     if np.all(counts <= caps):
         return None
@@ -75,14 +73,14 @@ def kept_under_caps(problem: Problem, *, rng: np.random.Generator) -> IntArray |
     return np.sort(order[rank < caps[owners[order]]])
 
 
-def active_counts(problem: Problem) -> IntArray:
+def active_counts(problem: GradientProblem) -> IntArray:
     """The h of every user who takes part, 0 of the others, `(n_users,)`."""
     counts = np.zeros(problem.n_users, dtype=np.int64)
     counts[problem.active_users] = problem.rated_counts[problem.active_users]
     return counts
 
 
-def check_supported(problem: Problem, first: Problem) -> None:
+def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
     """Refuses what this engine cannot run, or cannot run in one batch."""
     if problem.model.name not in ("mf", "bpr"):
         raise ParameterError(f"engine gpu runs models mf and bpr, got {problem.model.name}. Use engine cpu.")

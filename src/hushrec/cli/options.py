@@ -1,0 +1,83 @@
+"""The options that models and protocols declare, as options of a command: whoever declares one is named in its help."""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from hushrec.models import MODELS
+from hushrec.options import Option
+from hushrec.protocols import PROTOCOLS
+
+Command = Callable[..., None]
+
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        help=f"What is learned: {', '.join(f'{name} ({model.summary})' for name, model in MODELS.items())}."
+        "  [default: the protocol's first]"
+    ),
+]
+ProtocolOption = Annotated[
+    str,
+    typer.Option(
+        help=f"What devices send: {'; '.join(f'{name} ({entry.summary})' for name, entry in PROTOCOLS.items())}."
+    ),
+]
+
+
+def with_declared_options(command: Command) -> Command:
+    """Gives a command that takes `**options` every option that a model or a protocol declares, after its `protocol`.
+
+    An option that is not given arrives as None.
+    """
+    own = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]
+    declared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(name, owners))
+        for name, owners in _owners().items()
+    ]
+    place = [one.name for one in own].index("protocol") + 1
+    keyword_only = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
+    signature = inspect.Signature([*keyword_only[:place], *declared, *keyword_only[place:]])
+    command.__signature__ = signature  # type: ignore[attr-defined]
+    return command
+
+
+def _owners() -> dict[str, dict[str, Option]]:
+    """Who declares each option: {option: {model or protocol: its declaration}}."""
+    found: dict[str, dict[str, Option]] = {}
+    declared = [(name, model.options) for name, model in MODELS.items()]
+    declared += [(name, protocol.options) for name, protocol in PROTOCOLS.items()]
+    for owner, options in declared:
+        for option in options:
+            found.setdefault(option.name, {})[owner] = option
+    return found
+
+
+def _annotation(name: str, owners: dict[str, Option]) -> Any:
+    kind = next(iter(owners.values())).kind
+    flags = (f"--{name.replace('_', '-')}",)
+    return Annotated[kind | None, typer.Option(*flags, help=help_text(owners), show_default=False)]
+
+
+def help_text(owners: dict[str, Option]) -> str:
+    """What the option means to each that declares it; who that is, is left out where all models or all protocols do."""
+    meanings: dict[str, list[str]] = {}
+    for owner, option in owners.items():
+        meanings.setdefault(option.help.rstrip("."), []).append(owner)
+    everybody = [set(MODELS), set(PROTOCOLS)]
+    sentences = [
+        text if set(names) in everybody else f"{', '.join(names)}: {text[0].lower()}{text[1:]}"
+        for text, names in meanings.items()
+    ]
+    return f"{'; '.join(sentences)}.{_default_text(owners)}"
+
+
+def _default_text(owners: dict[str, Option]) -> str:
+    defaults = {owner: option.described_default for owner, option in owners.items() if option.described_default}
+    if not defaults:
+        return ""
+    first = next(iter(defaults.values()))
+    others = [f"{owner}: {text}" for owner, text in defaults.items() if text != first]
+    return f"  [default: {'; '.join([first, *others])}]"

@@ -1,0 +1,85 @@
+"""A protocol with its options chosen: what settles the terms of a run, says what it cost and reads what it learned."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.models.predictor import Arrays, Predictor
+
+BoolArray = npt.NDArray[np.bool_]
+
+
+class RunTerms(Protocol):
+    """What every protocol's terms have: what a server asks of each device for a whole run."""
+
+    @property
+    def max_rounds(self) -> int:
+        """How many rounds the run has."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fleet:
+    """The devices of a run as far as its terms depend on them."""
+
+    n_items: int
+    n_ratings: int = field(repr=False)  # of everybody, those who take no part included
+    rated_counts: IntArray = field(repr=False)  # (n_active,)
+    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)  # one for all, or one for each active device
+    model: Any
+    seed: int
+
+
+@dataclass(frozen=True, eq=False)
+class Spending:
+    """What the devices of a run did, as far as a budget statement needs it.
+
+    `losses` holds what was measured while it ran, one array over the active devices by name, such as `value_rho`.
+    """
+
+    rounds: int
+    terms: Any
+    model: Any
+    protocols: Sequence["ConfiguredProtocol"] = field(repr=False)  # one for all, or one for each active device
+    rated_counts: IntArray = field(repr=False)  # (n_active,)
+    losses: Mapping[str, FloatArray] = field(repr=False)
+
+
+class ConfiguredProtocol(ABC):
+    """One protocol with the options of one run; devices of a run may differ in their budgets."""
+
+    name: ClassVar[str]
+
+    @classmethod
+    @abstractmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        """The protocol with these options, which its declaration lists; refused where a value is impossible."""
+
+    def chosen_options(self) -> dict[str, Any]:
+        """Its options as it holds them, computed defaults included: the fields of the dataclass that it is."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
+
+    @abstractmethod
+    def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
+        """Which devices take part, by how many items each has rated."""
+
+    @abstractmethod
+    def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Any:
+        """The terms of a run with these devices: a `RunTerms`. Refuses budgets that are impossible for one of them."""
+
+    @abstractmethod
+    def statement(self, spending: Spending) -> dict[str, Any]:
+        """Unit, epsilon, delta and rounds of a run, and what is not covered: the `budget` of a result."""
+
+    @classmethod
+    @abstractmethod
+    def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
+        """The predictor that a run folder holds: its record, and the arrays of `model.npz`."""
+
+    def divergence_advice(self) -> str:
+        """What to do when training diverges."""
+        return "Lower the step."

@@ -1,0 +1,328 @@
+"""What a device sends: `plain`, `isgld` and `sdcf`, each a small frozen object that a client holds.
+
+A protocol answers four questions for its client: on which values to train, which items to report, which error
+stands in for an unrated one, and what all that releases. The model says what is learned from it.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.accountants import gaussian_epsilon
+from hushrec.budget.calibrate import fake_error_bound
+from hushrec.budget.events import Event, RatingsPerturbed
+from hushrec.budget.meaning import TAKING_PART, selection_not_covered
+from hushrec.errors import ParameterError
+from hushrec.mechanisms.fake_errors import fake_errors
+from hushrec.mechanisms.laplace import perturb_ratings
+from hushrec.messages import Terms
+from hushrec.models import make_model
+from hushrec.models.mf import MatrixFactorization
+from hushrec.models.predictor import Arrays, VectorPredictor
+from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.gradient.selection import Selection, calibrate_devices
+from hushrec.randomness import Purpose, RandomStream, SeededRandomness
+
+NOBODY: IntArray = np.empty(0, dtype=np.int64)
+NOBODY.flags.writeable = False
+DECAY = 0.6  # γ of [SDCF], section 4.1
+VALUE_DELTA = 1e-6
+LOWEST, HIGHEST = 1.0, 5.0  # every device maps its ratings to this scale first
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """One client's random choices of one round. Private: it never leaves the device."""
+
+    selected: IntArray = field(repr=False)  # (n_selected,), rising
+    fake_errors: FloatArray = field(repr=False)  # (n_selected unrated,), in the order of `selected`
+    gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
+    user_noise: FloatArray = field(repr=False)  # (user_width,)
+    # Of a model that learns from pairs; of others, nobody.
+    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,), unrated
+    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,), the pair's other
+
+
+@dataclass(frozen=True)
+class RatingNoise:
+    """Laplace noise on rating values. `clamp` brings them back to the scale, which costs nothing and helps."""
+
+    epsilon: float
+    clamp: bool
+
+    def added(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
+        """The values with noise."""
+        return perturb_ratings(values, LOWEST, HIGHEST, self.epsilon, clamp=self.clamp, rng=rng)
+
+
+class GradientProtocol(ConfiguredProtocol):
+    """What a device asks of its protocol when it sends gradients of items."""
+
+    # A run -----------------------------------------------------------------------------------------------------
+
+    def can_take_part(self, rated_counts: IntArray, n_items: int, model: MatrixFactorization) -> BoolArray:
+        """Devices with ratings and, where pairs are learned from or there must be some to hide among, unrated items."""
+        needs_unrated = model.learns_from_pairs or self.needs_unrated
+        return np.asarray((rated_counts > 0) & (rated_counts < n_items + (not needs_unrated)))
+
+    def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
+        return make_terms(self, fleet, options)
+
+    def statement(self, spending: Spending) -> dict[str, Any]:
+        rho = spending.losses["value_rho"]
+        own: dict[str, Any] = {"unit": None, "epsilon": np.inf, "delta": 0.0, "rounds": spending.rounds}
+        own |= {"item_level": None} | self._guarantee(spending)
+        return own | {"value_rho": value_statement(float(np.median(rho)), float(rho.max()))}
+
+    @abstractmethod
+    def _guarantee(self, spending: Spending) -> dict[str, Any]:
+        """Unit, epsilon and what is not covered."""
+
+    @classmethod
+    def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> VectorPredictor:
+        model = make_model(
+            record["model"], record["factors"], order=record.get("order"), attributes=arrays.get("attributes")
+        )
+        return VectorPredictor(model, arrays["user_vectors"], arrays["item_vectors"])
+
+    # A device --------------------------------------------------------------------------------------------------
+
+    @property
+    def selection(self) -> Selection | None:
+        """The randomized response that chooses the items to report; None where just the rated ones are reported."""
+        return None
+
+    @property
+    def rating_noise(self) -> RatingNoise | None:
+        """The noise on the values that are trained on; None where those are the ratings."""
+        return None
+
+    @property
+    def fake_range(self) -> float | None:
+        """ε_g, from which the range of the fake errors of unrated items follows; None where there are no fakes."""
+        return None
+
+    @property
+    def needs_unrated(self) -> bool:
+        """Whether a device that rated everything must stay out: it has nothing to hide among."""
+        return self.selection is not None and self.selection.profile_cap is None
+
+    @property
+    def selection_limit(self) -> float:
+        """What the ledger allows for selections unless the person raises it: one draw of the permanent bits."""
+        return 0.0 if self.selection is None else self.selection.epsilon_p
+
+    def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
+        """The values to train on, drawn once when a rating is stored."""
+        return values if self.rating_noise is None else self.rating_noise.added(values, rng=rng)
+
+    def perturbation_events(self) -> list[Event]:
+        """What drawing training values releases, once they are used."""
+        return [] if self.rating_noise is None else [RatingsPerturbed(self.rating_noise.epsilon)]
+
+    def fake_errors(self, count: int, rated_errors: FloatArray, *, rng: RandomStream) -> FloatArray:
+        """Errors for selected items that are not rated, from the normal law of this round's real errors, within ±α.
+
+        [SDCF], section 3.3.
+        """
+        if self.selection is None:
+            return np.empty(0)
+        bound_from = self.checked_fake_range()
+        mean, deviation = float(rated_errors.mean()), float(rated_errors.std())
+        bound = float(fake_error_bound(mean, deviation, bound_from))
+        return fake_errors(count, mean, deviation, bound, rng=rng)
+
+    def checked_fake_range(self) -> float:
+        """ε_g, refused where there is none: a model that does not learn from pairs needs fakes."""
+        if self.fake_range is None:
+            raise ParameterError("epsilon_g must be given: this model needs fake errors.")
+        return self.fake_range
+
+
+@dataclass(frozen=True)
+class Plain(GradientProtocol):
+    """The non-private baseline: gradients of the rated items, nothing hidden ("MF with SGLD")."""
+
+    name: ClassVar[str] = "plain"
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        return cls()
+
+    def _guarantee(self, spending: Spending) -> dict[str, Any]:
+        return {
+            "unit": "none: gradients of the rated items are sent as they are",
+            "not_covered": ["anything a person rated"],
+        }
+
+
+@dataclass(frozen=True)
+class Isgld(GradientProtocol):
+    """The naive baseline of [SDCF], section 4.1: Laplace noise on each rating once, then `plain`.
+
+    Covers one rating's value, not that it exists.
+    """
+
+    name: ClassVar[str] = "isgld"
+
+    epsilon: float
+    clamp: bool = False
+
+    def __post_init__(self) -> None:
+        if not 0 < self.epsilon < math.inf:
+            raise ParameterError(f"epsilon must be positive and finite, got {self.epsilon}.")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        return cls(options["epsilon"], options["clamp"])
+
+    def divergence_advice(self) -> str:
+        return "Lower the step, or raise epsilon."
+
+    def _guarantee(self, spending: Spending) -> dict[str, Any]:
+        return {
+            "unit": "the value of one rating, over the whole training",
+            "epsilon": self.epsilon,
+            "item_level": self.epsilon,
+            "clamp": self.clamp,
+            "not_covered": ["which items are rated, and how many", "the user vector", TAKING_PART],
+        }
+
+    @property
+    def rating_noise(self) -> RatingNoise:
+        return RatingNoise(self.epsilon, self.clamp)
+
+
+@dataclass(frozen=True)
+class Sdcf(GradientProtocol):
+    """The paper's protocol: two-stage randomized response, fake errors for unrated items.
+
+    `epsilon_p` is 2 · `epsilon_i` unless given. `epsilon_g` is None for a model that learns from pairs: its unrated
+    items have errors of their own, and no fakes are drawn. `profile_cap` calibrates from a public number of ratings,
+    so that the selections no longer depend on how many there are.
+    """
+
+    name: ClassVar[str] = "sdcf"
+
+    epsilon_i: float
+    epsilon_g: float | None
+    epsilon_p: float | None = None
+    profile_cap: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon_p", self.selection.epsilon_p)
+        if self.epsilon_g is not None and not self.epsilon_g >= 0:
+            raise ParameterError(f"epsilon_g must be 0 or more (0 is α = ∞), got {self.epsilon_g}.")
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Self:
+        return cls(options["epsilon_i"], options.get("epsilon_g"), options["epsilon_p"], options["profile_cap"])
+
+    @cached_property
+    def selection(self) -> Selection:
+        return Selection.checked(self.epsilon_i, self.epsilon_p, self.profile_cap)
+
+    @property
+    def fake_range(self) -> float | None:
+        return self.epsilon_g
+
+    def _guarantee(self, spending: Spending) -> dict[str, Any]:
+        """The largest that anybody spent; what is not covered for somebody is not covered."""
+        selections, terms = selections_of(spending.protocols), spending.terms
+        spent = max(own.spent(terms, spending.rounds) for own in selections)
+        caps = [own.profile_cap for own in selections]
+        cap = None if None in caps else max(own for own in caps if own is not None)
+        typical = int(np.median(spending.rated_counts)) if cap is None else cap
+        profiles = (
+            "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {cap} ratings"
+        )
+        epsilons_g = [own.fake_range for own in gradient_protocols(spending.protocols) if own.fake_range is not None]
+        return {
+            "unit": f"profile-level: which items are reported, over all rounds, for {profiles}",
+            "epsilon": spent,
+            "item_level": spent / typical,
+            "item_level_unit": f"one rating replaced by another, for a person with {typical} ratings",
+            "epsilon_i": max(own.epsilon_i for own in selections),
+            "epsilon_p": max(own.epsilon_p for own in selections),
+            "epsilon_g": max(epsilons_g, default=None),
+            "profile_cap": cap,
+            "permanent_draws": terms.epoch(max(spending.rounds, 1)) + 1,
+            "reports_per_client": terms.reports_per_client,
+            "not_covered": selection_not_covered(cap, from_pairs=spending.model.learns_from_pairs),
+        }
+
+
+def selections_of(protocols: Sequence[ConfiguredProtocol]) -> list[Selection]:
+    """The selections of devices that all select; refused where one speaks another protocol."""
+    found = [own.selection for own in gradient_protocols(protocols) if own.selection is not None]
+    if len(found) != len(protocols):
+        raise ParameterError("all users of a run must speak the same protocol; budgets may differ.")
+    return found
+
+
+def gradient_protocols(protocols: Sequence[ConfiguredProtocol]) -> list["GradientProtocol"]:
+    """Those of them that are of this family."""
+    return [own for own in protocols if isinstance(own, GradientProtocol)]
+
+
+def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
+    """The terms of a run: options `rounds`, `step`, `reports_per_client` and `epoch_rounds`.
+
+    z is |R| / n unless given, both counting those who take part alone: who rated everything has nothing to hide among,
+    and would bring z to the number of items. With selection, N = n z stands for |R|, which the server must not know;
+    without, N = |R|.
+    """
+    model, step, rounds = fleet.model, options["step"], options["rounds"]
+    if rounds < 1:
+        raise ParameterError(f"rounds must be at least 1, got {rounds}.")
+    if not 0 < step < np.inf:
+        raise ParameterError(f"step must be positive and finite, got {step}.")
+    reports_per_client, epoch_rounds = options.get("reports_per_client"), options.get("epoch_rounds")
+    if epoch_rounds is not None and epoch_rounds < 1:
+        raise ParameterError(f"epoch_rounds must be at least 1, got {epoch_rounds}.")
+    data_weight = float(fleet.n_ratings)
+    if protocol.selection is not None:
+        n_active = len(fleet.rated_counts)
+        mean_count = float(fleet.rated_counts.sum() / n_active)
+        reports_per_client = mean_count if reports_per_client is None else reports_per_client
+        if not 0 < reports_per_client < fleet.n_items:
+            raise ParameterError(
+                f"reports_per_client must be above 0 and below the number of items, {fleet.n_items},"
+                f" got {reports_per_client:g}."
+            )
+        data_weight = n_active * reports_per_client
+        calibrate_devices(selections_of(fleet.protocols), fleet.rated_counts, fleet.n_items, reports_per_client)
+    elif reports_per_client is not None:
+        raise ParameterError(f"protocol {protocol.name} sends its rated items; reports_per_client is not for it.")
+    rng = SeededRandomness(fleet.seed).stream(Purpose.REGULARIZATION)
+    return Terms(
+        model=model.name,
+        n_factors=model.n_factors,
+        n_items=fleet.n_items,
+        n_side_rows=model.n_side_rows,
+        reports_per_client=reports_per_client,
+        data_weight=data_weight,
+        step=step,
+        decay=DECAY,
+        max_rounds=rounds,
+        epoch_rounds=epoch_rounds,
+        user_regularization=model.draw_regularization(rng=rng),
+        item_regularization=model.draw_regularization(rng=rng),
+    )
+
+
+def value_statement(median: float, largest: float) -> dict[str, Any]:
+    """The realized loss of the values: of a person in the middle, and of the worst off. Without a bound: infinity."""
+    return {
+        "median": median,
+        "max": largest,
+        "unit": "zCDP, realized, per person",
+        "median_epsilon": np.inf if median == np.inf else gaussian_epsilon(median, VALUE_DELTA),
+        "delta": VALUE_DELTA,
+    }

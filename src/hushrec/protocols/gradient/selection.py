@@ -1,0 +1,114 @@
+"""Which items a device reports: the two-stage randomized response of [SDCF], with its budgets.
+
+Letters: h = number of rated items, H = public cap on it, m = n_items, z = reports_per_client, T = rounds.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
+from hushrec.budget.events import Event, PermanentDraw
+from hushrec.errors import ParameterError
+from hushrec.mechanisms.randomized_response import instantaneous_items, permanent_bits
+from hushrec.messages import Terms
+from hushrec.randomness import RandomStream
+
+EPSILON_P_FACTOR = 2  # ε_P = 2 ε_I unless given: the smallest that works for every profile
+
+
+@dataclass(frozen=True, eq=False)
+class PermanentChoice:
+    """B', with the probabilities that go with it, until the next permanent epoch. Private."""
+
+    bits: npt.NDArray[np.bool_] = field(repr=False)  # (n_items,)
+    probabilities: SelectionProbabilities[float] = field(repr=False)
+
+    def select_items(self, *, rng: RandomStream) -> IntArray:
+        """The items to report in one round, rising."""
+        chances = self.probabilities
+        return instantaneous_items(self.bits, chances.prob_send_zero, chances.prob_send_one, rng=rng)
+
+    def extended(self, n_items: int, *, rng: RandomStream) -> "PermanentChoice":
+        """Items that joined the catalogue get their bit once; the bits that stand are kept."""
+        nothing: IntArray = np.empty(0, dtype=np.int64)
+        more = permanent_bits(nothing, n_items - len(self.bits), self.probabilities.prob_randomize, rng=rng)
+        return PermanentChoice(np.concatenate([self.bits, more]), self.probabilities)
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The budgets of one device's selections; `epsilon_p` None stands for 2 · `epsilon_i`.
+
+    `profile_cap` calibrates from a public number of ratings, so that the selections no longer depend on how many
+    there are.
+    """
+
+    epsilon_i: float
+    epsilon_p: float
+    profile_cap: int | None = None
+
+    @classmethod
+    def checked(cls, epsilon_i: float, epsilon_p: float | None, profile_cap: int | None = None) -> "Selection":
+        """These budgets, ε_P at its default where it is None; refused where one is impossible for every profile."""
+        made = cls(epsilon_i, EPSILON_P_FACTOR * epsilon_i if epsilon_p is None else epsilon_p, profile_cap)
+        for name in ("epsilon_i", "epsilon_p"):
+            if not 0 < getattr(made, name) < math.inf:
+                raise ParameterError(f"{name} must be positive and finite, got {getattr(made, name)}.")
+        if profile_cap is not None and profile_cap < 1:
+            raise ParameterError(f"profile_cap must be at least 1, got {profile_cap}.")
+        return made
+
+    def n_protected(self, n_rated: int) -> int:
+        """What f, p and q are calibrated from: the device's own number of ratings, or the public cap."""
+        return n_rated if self.profile_cap is None else self.profile_cap
+
+    def spent(self, terms: Terms, rounds: int) -> float:
+        """What the selections of that many rounds cost one person: per permanent epoch, min(T ε_I, ε_P)."""
+        length = terms.epoch_rounds or max(rounds, 1)
+        full, last = divmod(rounds, length)
+        whole = min(length * self.epsilon_i, self.epsilon_p)
+        return full * whole + min(last * self.epsilon_i, self.epsilon_p)
+
+    def draw_permanent(
+        self, rated: IntArray, terms: Terms, *, rng: RandomStream
+    ) -> tuple[PermanentChoice, list[Event]]:
+        """B' for a new permanent epoch, and the event that drawing it is.
+
+        Theorems 1 and 2 give f, p, q; with a cap, at most `profile_cap` of the rated items count.
+        """
+        assert terms.reports_per_client is not None
+        n_protected = self.n_protected(len(rated))
+        if len(rated) > n_protected:
+            order = np.argsort(rng.random(len(rated)))
+            rated = np.sort(rated[order[:n_protected]])
+        probabilities = calibrate_selection(
+            n_protected, terms.n_items, terms.reports_per_client, self.epsilon_i, self.epsilon_p
+        )
+        bits = permanent_bits(rated, terms.n_items, probabilities.prob_randomize, rng=rng)
+        event = PermanentDraw(self.epsilon_p, n_protected, capped=self.profile_cap is not None)
+        return PermanentChoice(bits, probabilities), [event]
+
+
+def calibrate_devices(
+    selections: Sequence[Selection], rated_counts: IntArray, n_items: int, reports_per_client: float
+) -> SelectionProbabilities[FloatArray]:
+    """f, p*, q*, p and q of every device, `(n_devices,)` each; refused where a budget is impossible for one of them.
+
+    `selections` has one entry for all devices, or one each.
+    """
+    for cap in {own.profile_cap for own in selections}:
+        if cap is not None and cap >= n_items:
+            raise ParameterError(f"profile_cap must be below the number of items, {n_items}, got {cap}.")
+    each = list(selections) * len(rated_counts) if len(selections) == 1 else selections
+    return calibrate_selection(
+        np.array([own.n_protected(int(count)) for own, count in zip(each, rated_counts, strict=True)]),
+        n_items,
+        reports_per_client,
+        np.array([own.epsilon_i for own in selections]),
+        np.array([own.epsilon_p for own in selections]),
+    )
