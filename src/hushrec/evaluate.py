@@ -66,6 +66,91 @@ def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int =
     }
 
 
+def list_metrics(
+    score: Callable[[IntArray], FloatArray],
+    liked_starts: IntArray,
+    liked_items: IntArray,
+    starts: IntArray,
+    rated_items: IntArray,
+    k: int = 10,
+) -> dict[str, float]:
+    """Quality of lists of k items: how many of a person's held-out likes are in them, and how high.
+
+    `score(users)` gives `(len(users), n_items)` scores. User i likes the held-out `liked_items[liked_starts[i]:…]` and
+    trained on `rated_items[starts[i]:…]`, which no list contains. With L_i liked items, of which H are in the list, and
+    the discount d(rank) = 1 / log₂(rank + 2), the means over all users with L_i > 0 are
+
+        precision@k = H / k      recall@k = H / L_i      NDCG@k = Σ d(rank) / Σ_{r < min(k, L_i)} d(r)
+
+    Ties are broken at random and the expectation is taken. Empty where nobody likes a held-out item.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}.")
+    n_liked = np.diff(liked_starts)
+    users = np.flatnonzero(n_liked)
+    if len(users) == 0:
+        return {}
+    discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
+    hits, gains = np.zeros(len(users)), np.zeros(len(users))
+    size, start = 1, 0
+    while start < len(users):
+        rows = slice(start, start + size)
+        scores = _unrated_scores(score, users[rows], starts, rated_items)
+        who, cells = _cells_of(users[rows], liked_starts)
+        above, tied = _ranks(scores, who, liked_items[cells], k)
+        first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
+        in_list, gain = (last - first) / (tied + 1), (discounts[last] - discounts[first]) / (tied + 1)
+        hits[rows] = np.bincount(who, in_list, minlength=len(scores))
+        gains[rows] = np.bincount(who, gain, minlength=len(scores))
+        start, size = rows.stop, max(1, CELLS_PER_BLOCK // scores.shape[1])
+    most = n_liked[users]
+    return {
+        f"precision_at_{k}": float((hits / k).mean()),
+        f"recall_at_{k}": float((hits / most).mean()),
+        f"ndcg_at_{k}": float((gains / discounts[np.minimum(most, k)]).mean()),
+    }
+
+
+def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength: float) -> FloatArray:
+    """Predictions drawn toward a center where few ratings support them: c + (s − c) n / (n + strength).
+
+    The mean of a Gaussian posterior whose prior at c weighs as much as `strength` ratings. `scores` is
+    `(n_users, n_items)`, `center` has one number per user and `support` the number of ratings per item.
+    """
+    share = support / (support + strength)
+    return np.asarray(center[:, None] + (scores - center[:, None]) * share)
+
+
+def _unrated_scores(
+    score: Callable[[IntArray], FloatArray], users: IntArray, starts: IntArray, rated_items: IntArray
+) -> FloatArray:
+    """Scores of some users, -inf where an item was rated in training: below every other."""
+    scores = np.array(score(users), dtype=np.float64)
+    who, cells = _cells_of(users, starts)
+    scores[who, rated_items[cells]] = -np.inf
+    return scores
+
+
+def _cells_of(users: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
+    """Of every entry of some users: whose it is (their place in `users`), and where it stands."""
+    lengths = starts[users + 1] - starts[users]
+    cells = np.repeat(starts[users] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+    return np.repeat(np.arange(len(users)), lengths), cells
+
+
+def _ranks(scores: FloatArray, who: IntArray, items: IntArray, k: int) -> tuple[IntArray, IntArray]:
+    """How many items of the same row are above each (who, item), at least k where it can be in no list; and tied."""
+    own = scores[who, items]
+    place = max(scores.shape[1] - k, 0)
+    threshold = np.partition(scores, place, axis=1)[:, place]
+    above, tied = np.full(len(who), k, dtype=np.int64), np.zeros(len(who), dtype=np.int64)
+    for entry in np.flatnonzero(own >= threshold[who]):
+        row = scores[who[entry]]
+        above[entry] = np.count_nonzero(row > own[entry])
+        tied[entry] = np.count_nonzero(row == own[entry]) - 1
+    return above, tied
+
+
 def _held_out_ranks(
     score: Callable[[IntArray], FloatArray],
     users: IntArray,
@@ -79,11 +164,9 @@ def _held_out_ranks(
     while start < len(users):
         rows = slice(start, start + size)
         block = users[rows]
-        scores = score(block)
+        scores = _unrated_scores(score, block, starts, rated_items)
         own = scores[np.arange(len(block)), held_out[rows]][:, None]
         lengths = starts[block + 1] - starts[block]
-        cells = np.repeat(starts[block] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-        scores[np.repeat(np.arange(len(block)), lengths), rated_items[cells]] = -np.inf  # below every other
         above[rows] = np.count_nonzero(scores > own, axis=1)
         tied[rows] = np.count_nonzero(scores == own, axis=1) - 1
         others[rows] = scores.shape[1] - lengths - 1
