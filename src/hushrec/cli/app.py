@@ -3,6 +3,8 @@
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,7 +27,6 @@ app = typer.Typer(
     name="hushrec",
     cls=Commands,
     epilog="Example: hushrec demo",
-    help="Recommendations learned from ratings that never leave the device.",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -38,8 +39,25 @@ DataDir = Annotated[
 ]
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"hushrec {version('hushrec')}")
+        raise typer.Exit
+
+
+@app.callback()
+def every_command(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Recommendations learned from ratings that never leave the device."""
+
+
 def main() -> None:
-    """Runs a command; our own errors become one sentence and exit code 1. (Ctrl-C is typer's: exit code 130.)"""
+    """Run a command; our own errors become one sentence and exit code 1. (Ctrl-C is typer's: exit code 130.)"""
     try:
         _check_threads(os.environ.get("NUMBA_NUM_THREADS"))
         app(standalone_mode=True)
@@ -68,9 +86,25 @@ def say(text: str) -> None:
     print(text, file=sys.stderr)
 
 
+@contextmanager
+def saying_what_was_kept(in_words: Callable[[], str]) -> Iterator[None]:
+    """Say after Ctrl-C what is left of the work, and how to go on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say(f"\ninterrupted. {in_words()}")
+        raise
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
     """The number with its noun: 1 round, 2 rounds."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
+
+
+def as_percentage(share: float) -> str:
+    """A share in per cent: two decimals, and two digits of what is smaller than those show."""
+    percent = 100 * share
+    return f"{percent:.2f} %" if percent >= 0.1 or percent == 0 else f"{percent:.2g} %"
 
 
 def harmless(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushrec.cli.app import DataDir, JsonFlag, app, harmless, print_json, say
+from hushrec.cli.app import DataDir, JsonFlag, app, as_percentage, harmless, print_json, say
 from hushrec.cli.reading import Data, Reading, reads_ratings
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def _print_summary(summary: dict[str, Any]) -> None:
     )
     table.add_row("users", f"{summary['users']:,}")
     table.add_row("items", f"{summary['items']:,}" + (", with titles" if summary["titles"] else ""))
-    table.add_row("ratings", f"{summary['ratings']:,} ({summary['density']:.2%} of all pairs)")
+    table.add_row("ratings", f"{summary['ratings']:,} ({as_percentage(summary['density'])} of all pairs)")
     table.add_row("scale", scale)
     for value, count in summary.get("values", {}).items():
         table.add_row("", f"{value:>4} {'█' * round(40 * count / max(summary['values'].values()))} {count:,}")

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hushrec.cli.app import JsonFlag, app, counted, print_json, say
+from hushrec.cli.app import JsonFlag, app, counted, print_json, say, saying_what_was_kept
 from hushrec.cli.reading import Reading, announce, reads_ratings
 
 
@@ -39,11 +39,13 @@ def experiment(
         runs = counted(len(prepared.plans), "run")
         say(f"{runs}: {export}. Run it with: python -m hushrec.experiments.grid OUT {export}")
         return
+    name = prepared.experiment.name
     if collect is not None:
-        folder = out / prepared.experiment.name
+        folder = out / name
         collect_grid(prepared, GridResult.load(collect), folder)
     else:
-        with _bar(prepared.experiment.name) as progress:
+        done = [len(list((out / name / "parts").glob("*.json")))]  # of an earlier call
+        with saying_what_was_kept(lambda: _kept_runs(done[0], len(prepared.plans))), _bar(name, done) as progress:
             folder = run_experiment(prepared, out, jobs=jobs, resume=resume, progress=progress)
     diverged = sum(bool(record.get("diverged")) for record in read_records(folder))
     if as_json:
@@ -55,9 +57,15 @@ def experiment(
         say(f"{kept}. Look at them with: hushrec report {folder}")
 
 
+def _kept_runs(done: int, total: int) -> str:
+    if not done:
+        return "No run was finished; nothing was kept."
+    return f"{done} of {counted(total, 'run')} kept. The same command with --resume goes on from there."
+
+
 @contextmanager
-def _bar(name: str) -> Iterator[Any]:
-    """A progress bar on stderr; silent where that is no terminal."""
+def _bar(name: str, done: list[int]) -> Iterator[Any]:
+    """A progress bar on stderr, silent where that is no terminal; `done` holds how many runs are finished."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -65,4 +73,9 @@ def _bar(name: str) -> Iterator[Any]:
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+        def advance(finished: int, total: int) -> None:
+            done[0] = finished
+            bar.update(task, completed=finished, total=total)
+
+        yield advance

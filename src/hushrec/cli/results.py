@@ -1,5 +1,6 @@
 """A training run as a person reads it: one table with the baselines in it, then the budget in words."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushrec.cli.app import counted, harmless
@@ -17,6 +18,23 @@ COLUMNS = {
     "ndcg_at_10": "NDCG@10",
     "recall_at_10": "Recall@10",
 }
+
+
+def kept_run(out: Path | None) -> str:
+    """What an interrupted `train` left in its folder."""
+    from hushrec.errors import RunError
+    from hushrec.simulation.results import read_record
+
+    if out is None:
+        return "Nothing was kept. With --out, a run keeps checkpoints and can go on."
+    try:
+        rounds = read_record(out)["rounds"]
+    except RunError:
+        return f"Nothing was kept in {out}: no round was finished."
+    return (
+        f"Kept in {out}: the model after {counted(rounds, 'round')}, and a checkpoint. The same command with --resume"
+        " goes on from there."
+    )
 
 
 def print_result(record: dict[str, Any]) -> None:

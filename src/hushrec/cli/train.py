@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
-from hushrec.cli.app import JsonFlag, app, print_json, say
+from hushrec.cli.app import JsonFlag, app, print_json, say, saying_what_was_kept
 from hushrec.cli.options import ModelOption, ProtocolOption, with_declared_options
 from hushrec.cli.reading import Data, Reading, reads_ratings
-from hushrec.cli.results import print_result
+from hushrec.cli.results import kept_run, print_result
 from hushrec.models import find_model
 from hushrec.protocols import DEFAULT_PROTOCOL, find_protocol
 
@@ -56,7 +56,7 @@ def train(
 
     ratings = reading.load(data)
     ranks = find_model(model or find_protocol(protocol).models[0]).predicts == "ranking"
-    with _training_bar("auc" if ranks else "rmse") as progress:
+    with saying_what_was_kept(lambda: kept_run(out)), _training_bar("auc" if ranks else "rmse") as progress:
         result = run_training(
             ratings,
             compare=compare,
