@@ -35,6 +35,7 @@ from hushrec.audit.run import Bench, audit, settings_for
 from hushrec.audit.selection_rounds import ROUNDS, selection_curve
 from hushrec.cli.audit import side_by_side
 from hushrec.data.people import load_people
+from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import Diverged, ParameterError, RunError
@@ -42,6 +43,7 @@ from hushrec.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 from hushrec.protocols.gradient.selection import Selection
 from hushrec.report import audits
+from hushrec.simulation.problem import make_problem
 
 AUDIT = Path(hushrec.audit.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -579,3 +581,46 @@ def test_the_report_takes_audits_in(tmp_path):
     outcome = run("report", tmp_path / "run", "--out", tmp_path / "page.html", "--audit", tmp_path / "audit")
     assert outcome.code == 0, outcome.err
     assert "telling rated from unrated items" in (tmp_path / "page.html").read_text("utf-8")
+
+
+# Where new users stumbled ------------------------------------------------------------------------------------------
+
+
+def dense(n_users: int, n_items: int, missing: int) -> Ratings:
+    """Everybody rated all items but so many."""
+    rows = [(user, item) for user in range(n_users) for item in range(n_items) if (item - user) % n_items >= missing]
+    users, items = np.array(rows).T
+    values = np.random.default_rng(0).integers(1, 6, len(rows)).astype(float)
+    ids = [[str(number) for number in range(count)] for count in (n_users, n_items)]
+    return Ratings("dense", *ids, users, items, values, Scale(1, 5))
+
+
+@pytest.mark.parametrize("protocol", ["plain", "sdcf"])
+@pytest.mark.parametrize("missing", [0, 1])
+def test_people_who_rated_nearly_everything_can_be_audited(protocol: str, missing: int) -> None:
+    """Canaries are planted where there is room, and who has nothing left to rate rates nothing halfway."""
+    found = audit(dense(20, 14, missing), settings_for([protocol], model="mf", rounds=3, factors=4))
+    assert {one.target for one in found.findings} >= {"existence", "value", "epsilon"}
+
+
+def test_no_more_ratings_are_moved_than_there_are_unrated_items() -> None:
+    """A quarter of 14 ratings is three; with two items unrated, two are moved, to different ones."""
+    settings = settings_for(["plain"], model="mf", rounds=2, factors=2)[0]
+    data = dense(10, 16, 2)
+    problem = make_problem(
+        data.users, data.items, data.values, n_users=10, n_items=16, model=settings.make_model(data),
+        protocols=[settings.make_protocol()], rounds=2, step=0.4,
+    )  # fmt: skip
+    planted, coins = canaries.plant(problem, problem.active_users, rng=np.random.default_rng(0))
+    assert np.bincount(coins.rows).tolist() == [2] * 10
+    for row, user in enumerate(coins.users):
+        assert len(set(coins.tails[coins.rows == row])) == 2
+        assert len(set(rated_by(planted, int(user)))) == 14
+
+
+def test_a_folder_for_plots_that_cannot_be_written_is_refused_before_any_work(tmp_path: Path) -> None:
+    """Before the data is even looked for."""
+    (tmp_path / "file").write_text("")
+    outcome = run("audit", "no-such-data", "--plots", tmp_path / "file" / "plots")
+    assert outcome.code == 1
+    assert "the folder for plots must be writable" in outcome.err

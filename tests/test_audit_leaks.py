@@ -486,7 +486,7 @@ def test_crafted_tables_read_no_ratings_that_were_not_there(protocol, rng):
 def test_a_rating_added_halfway_stands_out(protocol, rng):
     """It is the one item that changed."""
     problem, observation, _, _ = watched("mf", protocol)
-    found = difference.attack_difference(problem, observation, victims_of(problem)[:4], rng=rng)
+    (found,) = difference.attack_difference(problem, observation, victims_of(problem)[:4], rng=rng)
     assert (found.value, found.auc) == (1, 1)
 
 

@@ -37,15 +37,20 @@ class Canaries:
 def plant(
     problem: GradientProblem, candidates: IntArray, *, rng: np.random.Generator
 ) -> tuple[GradientProblem, Canaries]:
-    """Moves a quarter of the ratings of a few people, each by its own coin, to an item nobody else gave them."""
-    enough = candidates[problem.rated_counts[candidates] >= FEWEST_RATINGS]
+    """Move a quarter of the ratings of a few people, each by its own coin, to an item that the person did not rate.
+
+    Of somebody who rated nearly everything, as many ratings as there are such items.
+    """
+    counts = problem.rated_counts[candidates]
+    enough = candidates[(counts >= FEWEST_RATINGS) & (counts < problem.n_items)]
     users = np.sort(rng.choice(enough, min(PEOPLE, len(enough)), replace=False))
     items = problem.items.copy()
     rows, heads, tails, coins = [], [], [], []
     for row, user in enumerate(users):
         place = np.arange(problem.starts[user], problem.starts[user + 1])
-        chosen = rng.choice(place, max(1, int(SHARE_PLANTED * len(place))), replace=False)
         unrated = np.setdiff1d(np.arange(problem.n_items), problem.items[place])
+        n_planted = min(max(1, int(SHARE_PLANTED * len(place))), len(unrated))
+        chosen = rng.choice(place, n_planted, replace=False)
         others = rng.choice(unrated, len(chosen), replace=False)
         coin = rng.random(len(chosen)) < 0.5
         rows += [row] * len(chosen)

@@ -28,8 +28,14 @@ def difference_scores(observation: Observation) -> FloatArray:
 
 def attack_difference(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
-) -> Finding:
-    """Each victim rates a random item halfway; how often is it the one that changed most?"""
+) -> list[Finding]:
+    """Each victim rates a random item halfway; how often is it the one that changed most?
+
+    People who rated all items but one, or all, are left out: they have no such item, or none left to hide among.
+    """
+    victims = victims[problem.rated_counts[victims] < problem.n_items - 1]
+    if len(victims) == 0:
+        return []
     new = {int(user): _new_rating(problem, int(user), rng) for user in victims}
     half = observation.n_rounds // 2
     watched = replay(
@@ -48,17 +54,19 @@ def attack_difference(
     tied = (scores == own[:, None]).sum(axis=1)
     found = int(((ahead == 0) & (tied == 1)).sum())
     area = float(np.mean(1 - (ahead + (tied - 1) / 2) / (scores.shape[1] - 1)))
-    return Finding(
-        protocol=observation.protocol.name,
-        name="difference: the one item rated halfway",
-        target="value",
-        metric="share_found_first",
-        value=found / len(victims),
-        auc=area,
-        interval=share_interval(found, len(victims)),
-        chance=1 / scores.shape[1],
-        claim="permanent bits stay as they are when a rating is added, so selections do not show it",
-    )
+    return [
+        Finding(
+            protocol=observation.protocol.name,
+            name="difference: the one item rated halfway",
+            target="value",
+            metric="share_found_first",
+            value=found / len(victims),
+            auc=area,
+            interval=share_interval(found, len(victims)),
+            chance=1 / scores.shape[1],
+            claim="permanent bits stay as they are when a rating is added, so selections do not show it",
+        )
+    ]
 
 
 def _new_rating(problem: GradientProblem, user: int, rng: np.random.Generator) -> tuple[int, float]:

@@ -273,7 +273,7 @@ class Bench:
         findings += attack_devices(self.problem, observation, few, rounds=rounds, rng=self._draws(6))
         if observation.n_rounds < 2:  # nothing before to compare with
             return findings
-        return [*findings, attack_difference(self.problem, observation, few, rng=self._draws(8))]
+        return findings + attack_difference(self.problem, observation, few, rng=self._draws(8))
 
     def _canaries(self, observation: Observation) -> list[Finding]:
         return [one for attack in TOLD_BY for one in judge_canaries(attack, observation, self.canaries, self.problem)]

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Column, Table
 
-from hushrec.cli.app import JsonFlag, app, print_json, say
+from hushrec.cli.app import JsonFlag, app, print_json, say, saying_what_was_kept
 from hushrec.cli.reading import Data, Reading, reads_ratings
 
 
@@ -54,6 +54,7 @@ def audit(
     from hushrec.audit.run import settings_for
     from hushrec.audit.sweeps import check_sweeps, swept
     from hushrec.data.people import load_people
+    from hushrec.report.audits import check_writable, write_audit
 
     started = time.perf_counter()
     settings = settings_for(
@@ -69,9 +70,11 @@ def audit(
         profile_cap=profile_cap,
     )
     check_sweeps(settings, sweep or [])
+    if plots is not None:
+        check_writable(plots)
     ratings = reading.load(data)
     people = load_people(data, ratings.user_ids, reading.data_dir)
-    with _audit_bar() as progress:
+    with saying_what_was_kept(lambda: "Nothing was kept: an audit is whole or nothing."), _audit_bar() as progress:
         found = run_audit(
             ratings,
             settings,
@@ -84,7 +87,6 @@ def audit(
         found = swept(found, ratings, settings, sweep or [])
     record = {**found.record(), "seconds": round(time.perf_counter() - started, 1)}
     if plots is not None:
-        from hushrec.report.audits import write_audit
         from hushrec.simulation.results import to_json
 
         say(f"page, plots and record: {write_audit(to_json(record), plots)}")

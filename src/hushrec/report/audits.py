@@ -159,6 +159,18 @@ def audit_figures(record: Record) -> Figures:
     return figures
 
 
+def check_writable(folder: str | Path) -> None:
+    """Make the folder of an audit, and try to write into it: before an hour of attacks, not after."""
+    place = Path(folder)
+    probe = place / f"{FILE}.part"
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise RunError(f"the folder for plots must be writable, got {place} ({error.strerror or error}).") from None
+
+
 def write_audit(record: Record, folder: str | Path) -> Path:
     """Record, plots and one page in a folder; returns the page."""
     place = Path(folder)
