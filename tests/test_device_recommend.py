@@ -13,7 +13,7 @@ from service_kit import new_device
 from hushrec import Device
 from hushrec.device import fit
 from hushrec.device.fit import fit_user_vector
-from hushrec.errors import LocalProtocolError
+from hushrec.errors import LocalProtocolError, RemoteProtocolError
 
 ROOT = Path(__file__).parents[1]
 
@@ -105,9 +105,23 @@ def test_many_ratings_are_reproduced(rng: np.random.Generator) -> None:
 
 
 def test_vectors_without_a_mean_are_fitted_too() -> None:
-    """Item vectors whose mean is zero have no common direction; the system stays solvable."""
+    """Item vectors whose mean is zero, or nearly, have no common direction; the system stays solvable."""
     items = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    assert np.all(np.isfinite(fit_user_vector(np.array([5.0]), items[:1], items)))
+    for shift in (0.0, 1e-170, 1e-12):
+        assert np.all(np.abs(fit_user_vector(np.array([5.0]), items[:1], items + shift)) < 10)
+
+
+def test_item_vectors_that_no_honest_run_has_are_not_taken(tmp_path: Path, rng: np.random.Generator) -> None:
+    """A server that answers a newcomer with huge or vanishing vectors is refused, and nothing is stored."""
+    for factor in (1e6, 1e-6):
+        server = trained_server(rng)
+        server.item_vectors *= factor
+        with Device.create(tmp_path / f"{factor:g}") as device:
+            device.add_rating("item-1", 4)
+            server.run(device._session.join())
+            with pytest.raises(RemoteProtocolError, match="item vectors"):
+                server.run(device._session.step())
+            assert device._store.get("item_vectors") is None
 
 
 def test_the_constants_are_those_that_validation_people_chose(monkeypatch: pytest.MonkeyPatch) -> None:

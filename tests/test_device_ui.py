@@ -28,7 +28,7 @@ from service_kit import (
 from hushrec import Device, pages
 from hushrec.audit.own_uploads import read_uploads
 from hushrec.cli.device import ui
-from hushrec.device import session
+from hushrec.device import kept
 from hushrec.device import ui as device_ui
 from hushrec.device.inference import compare
 from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
@@ -139,7 +139,7 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         assert (
             "cannot change after the first round" in client.post("/api/level", json={"epsilon_i": 4}).json()["detail"]
         )
-        report = device._session.uploads()[-1].report
+        report = device._session.kept.uploads()[-1].report
         assert [row["title"] for row in last["rows"]] == [f"Item-{item}" for item in report.items]
         assert np.allclose([row["numbers"] for row in last["rows"]], report.gradients)
         found = client.get("/api/recommendations").json()["items"]
@@ -232,7 +232,7 @@ def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.Mon
 
     About 30 of 60 items are reported in each round: that none is has a probability below 1e-6.
     """
-    monkeypatch.setattr(session, "KEPT_UPLOADS", 3)
+    monkeypatch.setattr(kept, "KEPT_UPLOADS", 3)
     with (
         live_server(tmp_path, small_settings(terms={"reports_per_client": 30}, rounds={"min_devices": 1})) as live,
         new_device(tmp_path / "device") as device,
@@ -240,16 +240,16 @@ def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.Mon
         device.join(live.url)
         vectors = {}
         while device.step(wait=ROUND_WAIT) == "reported":
-            kept = device._session.uploads()
-            vectors[kept[-1].report.round_number] = device._session.item_vectors()
+            found = device._session.kept.uploads()
+            vectors[found[-1].report.round_number] = device._session.item_vectors()
         assert device._session.is_over
-        kept = device._session.uploads()
-        assert len(kept) == 3
-        for upload in kept:
+        found = device._session.kept.uploads()
+        assert len(found) == 3
+        for upload in found:
             announced = vectors[upload.report.round_number]
             assert np.array_equal(upload.item_vectors, announced[upload.report.items])
         device.leave()
-        assert device._session.uploads() == []
+        assert device._session.kept.uploads() == []
         assert not device._session.is_over
 
 

@@ -13,6 +13,7 @@ from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST
 # Chosen on validation people of ML-100K and of the synthetic data: benchmarks/newcomers.py.
 TASTE_WEIGHT = 0.6  # λ, per factor
 LEVEL_RATINGS = 2.0  # κ
+NO_DIRECTION = 1e-6  # a mean item vector that is shorter points nowhere: λ then holds u as a whole
 
 
 def fit_user_vector(values: FloatArray, rated_vectors: FloatArray, item_vectors: FloatArray) -> FloatArray:
@@ -28,7 +29,7 @@ def fit_user_vector(values: FloatArray, rated_vectors: FloatArray, item_vectors:
     n_factors = item_vectors.shape[1]
     mean = item_vectors.mean(axis=0)
     norm = float(np.linalg.norm(mean))
-    direction = mean / norm if norm else mean
+    direction = mean / norm if norm > NO_DIRECTION else np.zeros(n_factors)
     precision = rated_vectors.T @ rated_vectors + LEVEL_RATINGS * np.outer(mean, mean)
     precision += TASTE_WEIGHT * n_factors * (np.eye(n_factors) - np.outer(direction, direction))
     middle = (LOWEST + HIGHEST) / 2

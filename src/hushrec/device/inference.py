@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.device.session import Upload
+from hushrec.device.kept import Upload
 from hushrec.messages import Terms
 from hushrec.protocols.gradient.protocols import Sdcf
 

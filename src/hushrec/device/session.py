@@ -11,16 +11,15 @@ A job holds no client while it waits for a reply: a person may rate meanwhile, a
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import msgspec
 import numpy as np
 
 from hushrec import wire
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.events import Event, PermanentDraw
 from hushrec.budget.ledger import Ledger
-from hushrec.client import Client
+from hushrec.client import Client, plausible_norms
 from hushrec.device.budgets import Budgets
 from hushrec.device.calls import (
     LARGEST_PAGE,
@@ -33,7 +32,8 @@ from hushrec.device.calls import (
     expect,
 )
 from hushrec.device.fit import fit_user_vector
-from hushrec.device.store import Store, pack_state, unpack_state
+from hushrec.device.kept import Kept
+from hushrec.device.store import Store
 from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import (
     LARGEST_TABLE,
@@ -52,19 +52,9 @@ from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import DeviceKey, Request, device_id_of
 
-KEPT_UPLOADS = 50  # what the person's page shows of them needs no more
 LONGEST_WAIT = 45.0  # seconds that one request asks a server to wait for a round
 _NONE: IntArray = np.empty(0, dtype=np.int64)
 STEPPED, NO_ROUND, RUN_OVER = "reported", "no round", "run over"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Upload:
-    """A report that was made, beside what the server knew: the vectors of its items."""
-
-    report: GradientReport
-    item_vectors: FloatArray  # (n_selected, item_width)
-    n_bytes: int
 
 
 class Session:
@@ -72,6 +62,7 @@ class Session:
 
     def __init__(self, store: Store, *, keep_vectors: bool = True) -> None:
         self.store = store
+        self.kept = Kept(store)
         self._keep_vectors = keep_vectors
         self._nonce = 0
         self._client: Client | None = None
@@ -80,19 +71,10 @@ class Session:
         self._load()
 
     def _load(self) -> None:
-        self.budgets = Budgets(**msgspec.json.decode(self._required("budgets")))
-        offer = self.store.get("offer")
-        self.offer: Offer | None = None if offer is None else wire.decode(offer, Offer)
-        key = self.store.get("key")
-        self._key = None if key is None else DeviceKey.from_bytes(key)
-        name = self.store.get("device")
-        self._device = None if name is None else name.decode()
-
-    def _required(self, name: str) -> bytes:
-        value = self.store.get(name)
-        if value is None:
-            raise LocalProtocolError(f"this store holds no {name}. Join a server first.")
-        return value
+        self.budgets = self.kept.budgets()
+        self.offer = self.kept.offer()
+        self._key = self.kept.key()
+        self._device = self.kept.device()
 
     @staticmethod
     def start(store: Store, budgets: Budgets) -> None:
@@ -106,7 +88,7 @@ class Session:
         return self.store.get("enrolled") is not None
 
     def ledger(self) -> Ledger:
-        return Ledger.from_record(msgspec.json.decode(self._required("ledger")))
+        return self.kept.ledger()
 
     def change_budgets(self, budgets: Budgets) -> None:
         """Other budgets, as long as no permanent bits were drawn: bits drawn twice would be paid twice."""
@@ -123,24 +105,6 @@ class Session:
     def is_over(self) -> bool:
         """Whether the server said that all rounds are over."""
         return self.store.get("over") is not None
-
-    def uploads(self) -> list[Upload]:
-        """The last reports of this run, each with its items' vectors as they were announced; the latest last."""
-        found = []
-        for body, packed in msgspec.msgpack.decode(self.store.get("uploads") or b"\x90"):
-            report: GradientReport = wire.decode(body, Envelope).message
-            rows = np.frombuffer(packed, dtype="<f4").astype(np.float64).reshape(len(report.items), -1)
-            found.append(Upload(report, rows, len(body)))
-        return found
-
-    def last_user_vector(self) -> FloatArray:
-        """The one that the last upload was made with. Must never leave the device."""
-        return np.frombuffer(self._required("last_user_vector"))
-
-    def _keep_upload(self, body: bytes, rows: FloatArray) -> None:
-        kept = msgspec.msgpack.decode(self.store.get("uploads") or b"\x90")
-        kept.append((body, rows.astype("<f4").tobytes()))
-        self.store.put("uploads", msgspec.msgpack.encode(kept[-KEPT_UPLOADS:]))
 
     def forget_client(self) -> None:
         """The next use reads the store again: after a change of ratings, or a write that failed."""
@@ -182,11 +146,11 @@ class Session:
         with self.store.change():
             self.store.put("enrolled", b"1")
             if self.store.get("private_state") is None:
-                self.store.put("private_state", pack_state(client.private_state()))
+                self.kept.put_private_state(client.private_state())
 
     def _check_offer(self, offer: Offer) -> None:
-        accepted = self.store.get("offer")
-        if accepted is not None and not offer.keeps(wire.decode(accepted, Offer)):
+        accepted = self.kept.offer()
+        if accepted is not None and not offer.keeps(accepted):
             raise RemoteProtocolError("this server offers another run than the one that this device accepted.")
         check_size(offer.terms)
 
@@ -199,7 +163,7 @@ class Session:
         offer, answered = self.offer, self.store.get_json("copied") or 0
         if offer is None:
             raise LocalProtocolError("this device has not joined a server.")
-        state = unpack_state(self._required("private_state"))
+        state = self.kept.private_state()
         lost = offer.terms.epoch(answered) - int(state["permanent_epoch"]) if answered else 0
         draw = PermanentDraw(self.budgets.epsilon_p, offer.profile_cap, capped=True)
         ledger = self.ledger()
@@ -211,7 +175,7 @@ class Session:
         fresh["last_round"] = np.array(max(int(state["last_round"]), answered))
         with self.store.change():
             self.store.put_json("ledger", ledger.to_record())
-            self.store.put("private_state", pack_state(fresh))
+            self.kept.put_private_state(fresh)
             self.store.drop("key", "device", "enrolled", "outbox", "copied")
         self._key = self._device = None
         self.forget_client()
@@ -233,8 +197,7 @@ class Session:
 
     def rotate_key(self) -> Job:
         """Changes the key. Both are stored until one of them is known to be the server's."""
-        stored = self.store.get("next_key")
-        new = DeviceKey.generate() if stored is None else DeviceKey.from_bytes(stored)
+        new = self.kept.key("next_key") or DeviceKey.generate()
         with self.store.change():
             self.store.put("next_key", new.to_bytes())
         body = wire.encode(Enrolment(new.public_key))
@@ -282,6 +245,8 @@ class Session:
         call = Call(Request("GET", "/v1/vectors"), signed=False, largest=LARGEST_TABLE + SMALL_REPLY)
         body = expect((yield call), 200)
         announcement = self._opened(body)
+        if not plausible_norms(np.linalg.norm(announcement.item_vectors, axis=1)):
+            raise RemoteProtocolError("the server's item vectors have lengths that no honest run has. Not taken.")
         if announcement.terms.n_items > self._n_items:
             yield from self._refresh_catalogue(announcement.terms.n_items)
         with self.store.change(durable=False):
@@ -292,7 +257,7 @@ class Session:
         """The last round that this device answered, as the store says."""
         if self.offer is None:
             raise LocalProtocolError("this device has not joined a server.")
-        return int(unpack_state(self._required("private_state"))["last_round"])
+        return int(self.kept.private_state()["last_round"])
 
     @property
     def _n_items(self) -> int:
@@ -355,14 +320,13 @@ class Session:
             body = wire.encode(Envelope(offer.run_id, announcement.round_number, 1, REPORT, sent))
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
-                self.store.put("private_state", pack_state(client.private_state()))
+                self.kept.put_private_state(client.private_state())
                 self.store.put("outbox", body)
                 self.store.put("offer", wire.encode(offer))
                 if self._keep_vectors:
                     self._put_vectors(announcement.item_vectors)
                     if report is not None:
-                        self._keep_upload(body, announcement.item_vectors[report.items])
-                        self.store.put("last_user_vector", user_vector.tobytes())
+                        self.kept.put_upload(body, announcement.item_vectors[report.items], user_vector)
         except BaseException:
             self.forget_client()  # what is in the store counts, and the store has not changed
             raise
@@ -370,7 +334,7 @@ class Session:
 
     def _send_outbox(self) -> Job:
         """Sends the stored answer until the server has it, or its round is over."""
-        body = self._required("outbox")
+        body = self.kept.required("outbox")
         reply = yield Call(Request("POST", "/v1/reports", body))
         if reply.code == "reported":
             self._found_copy(wire.decode(body, Envelope).round_number)
@@ -396,16 +360,14 @@ class Session:
 
     def item_vectors(self) -> FloatArray:
         """The item vectors that the last round brought."""
+        if self._vectors is None and self.offer is not None:
+            self._vectors = self.kept.item_vectors(self.offer)
         if self._vectors is None:
-            packed = self.store.get("item_vectors")
-            if packed is None or self.offer is None:
-                raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
-            width = make_model(self.offer.terms.model, self.offer.terms.n_factors).item_width
-            self._vectors = np.frombuffer(packed, dtype="<f4").astype(np.float64).reshape(-1, width)
+            raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
         return self._vectors
 
     def _put_vectors(self, vectors: FloatArray) -> None:
-        self.store.put("item_vectors", vectors.astype("<f4").tobytes())
+        self.kept.put_item_vectors(vectors)
         self._vectors = self._fitted = None  # read again from the store, so that a write that fails is not believed
 
     def fit(self, item_vectors: FloatArray) -> FloatArray | None:
@@ -437,8 +399,9 @@ class Session:
     def client(self) -> Client:
         """The client of `client.py`, as the store says it stands; one that missed an answer is made anew."""
         if self._client is None or self._client.last_round != self._last_round:
-            client = self._make_client()
-            client.restore_private_state(unpack_state(self._required("private_state")))
+            client, state = self._make_client(), self.kept.private_state()
+            with self.store.intact("the private state"):
+                client.restore_private_state(state)
             self._client = client
         return self._client
 

@@ -7,19 +7,18 @@ One SQLite file in a folder of its own. A change that belongs together is one tr
 import contextlib
 import fcntl
 import os
-import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
-from hushrec.client import PrivateState
-from hushrec.errors import StorageError
+from hushrec.errors import HushrecError, StorageError
 
 SCHEMA_VERSION = 1
+DATABASE = "device.sqlite"
+FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "lock")  # all that a store is made of
 _TABLES = (
     "CREATE TABLE ratings (item TEXT PRIMARY KEY, value REAL NOT NULL)",
     "CREATE TABLE catalogue (position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL)",
@@ -37,11 +36,12 @@ class Store:
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder = folder
-        self._path = folder / "device.sqlite"
-        if create:
-            self._make()
-        self._check()
-        self._lock = (folder / "lock").open("w")
+        self._path = folder / DATABASE
+        with self._reachable():
+            if create:
+                self._make()
+            self._check()
+            self._lock = (folder / "lock").open("w")
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -56,10 +56,21 @@ class Store:
     def __repr__(self) -> str:
         return "Store()"
 
+    @contextlib.contextmanager
+    def _reachable(self) -> Iterator[None]:
+        """Turn what the file system refuses into one sentence."""
+        try:
+            yield
+        except OSError as error:
+            reason = error.strerror or type(error).__name__
+            raise StorageError(f"{self.folder} cannot hold a store ({reason}). Choose another --store.") from None
+
     def _make(self) -> None:
         if self._path.exists():
             raise StorageError(f"{self.folder} holds a store already. Use it, or `hushrec device forget` it first.")
         self.folder.mkdir(parents=True, exist_ok=True)
+        if any(self.folder.iterdir()):
+            raise StorageError(f"{self.folder} must be a new or empty folder: a store shares its folder with nothing.")
         self.folder.chmod(0o700)
         os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, 0o600))
 
@@ -73,126 +84,155 @@ class Store:
         self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             for pragma in ("journal_mode = WAL", "synchronous = FULL", "secure_delete = ON"):
-                self._database.execute(f"PRAGMA {pragma}")
+                self._rows(f"PRAGMA {pragma}")
             if new:
                 with self.change():
                     for table in _TABLES:
-                        self._database.execute(table)
-                    self._database.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            (version,) = self._database.execute("PRAGMA user_version").fetchone()
-        except sqlite3.Error as error:
+                        self._rows(table)
+                    self._rows(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            ((version,),) = self._rows("PRAGMA user_version")
+            if version == 0:
+                raise StorageError(
+                    f"the store in {self.folder} was never finished. Remove the folder, and make it anew."
+                )
+            if version != SCHEMA_VERSION:
+                raise StorageError(f"the store has version {version}, this hushrec knows {SCHEMA_VERSION}.")
+        except BaseException:
             self._database.close()
-            state = "is damaged" if type(error) is sqlite3.DatabaseError else "cannot be opened now"
-            raise StorageError(f"the store in {self.folder} {state} ({type(error).__name__}).") from None
-        if version == 0:
-            self._database.close()
-            raise StorageError(f"the store in {self.folder} was never finished. Remove the folder, and make it anew.")
-        if version != SCHEMA_VERSION:
-            self._database.close()
-            raise StorageError(f"the store has version {version}, this hushrec knows {SCHEMA_VERSION}.")
+            raise
 
     def close(self) -> None:
         self._database.close()
         self._lock.close()
 
+    def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
+        """Return all rows of a query; whatever the database says instead becomes one sentence."""
+        try:
+            return self._database.execute(query, values).fetchall()
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the second: in the words of the first
+            raise self._failure(error) from None
+
+    def _failure(self, error: Exception) -> StorageError:
+        if type(error) in (sqlite3.DatabaseError, UnicodeDecodeError):
+            return self.damaged("its file")
+        return StorageError(f"the store in {self.folder} cannot be used now ({error}).")
+
+    def damaged(self, what: str) -> StorageError:
+        """Return the sentence for a store that does not hold what it was given."""
+        return StorageError(
+            f"the store in {self.folder} is damaged: {what} cannot be read. Nothing was overwritten. Restore it from a "
+            "backup, or move it away and begin anew with `hushrec device init`."
+        )
+
+    @contextlib.contextmanager
+    def intact(self, what: str) -> Iterator[None]:
+        """Turn every failure to understand a stored value into the sentence for a damaged store."""
+        try:
+            yield
+        except StorageError:
+            raise
+        except (HushrecError, msgspec.MsgspecError, ValueError, TypeError, KeyError, AttributeError):
+            raise self.damaged(what) from None
+
     @contextlib.contextmanager
     def change(self, *, durable: bool = True) -> Iterator[None]:
         """All that is written inside happens, or nothing. `durable=False`: a crash may undo it, whole."""
         try:
-            self._database.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._database.execute("BEGIN IMMEDIATE")
+            self._rows(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._rows("BEGIN IMMEDIATE")
             yield
-            self._database.execute("COMMIT")
-        except BaseException as error:
+            self._rows("COMMIT")
+        except BaseException:
             with contextlib.suppress(sqlite3.Error):
                 if self._database.in_transaction:
                     self._database.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
-                raise StorageError(f"the store cannot be written now ({type(error).__name__}).") from None
             raise
+
+    def _write(self, query: str, rows: Sequence[Sequence[Any]]) -> int:
+        """Run a query for every row, inside `change` only; return how many rows changed."""
+        assert self._database.in_transaction
+        try:
+            return self._database.executemany(query, rows).rowcount
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the second: in the words of the first
+            raise self._failure(error) from None
 
     # Named values ----------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> bytes | None:
-        row = self._database.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchone()
-        return None if row is None else bytes(row[0])
+        rows = self._rows("SELECT value FROM kept WHERE name = ?", (name,))
+        with self.intact(name):
+            return bytes(rows[0][0]) if rows else None
 
     def get_json(self, name: str) -> Any:
         value = self.get(name)
-        return None if value is None else msgspec.json.decode(value)
+        with self.intact(name):
+            return None if value is None else msgspec.json.decode(value)
 
     def put(self, name: str, value: bytes) -> None:
         """Inside `change` only."""
-        assert self._database.in_transaction
-        self._database.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, value))
+        self._write("INSERT OR REPLACE INTO kept VALUES (?, ?)", [(name, value)])
 
     def put_json(self, name: str, value: Any) -> None:
         self.put(name, msgspec.json.encode(value))
 
     def drop(self, *names: str) -> None:
-        assert self._database.in_transaction
-        self._database.executemany("DELETE FROM kept WHERE name = ?", [(name,) for name in names])
+        self._write("DELETE FROM kept WHERE name = ?", [(name,) for name in names])
 
     # Ratings and items -----------------------------------------------------------------------------------------
 
     def ratings(self) -> dict[str, float]:
-        return dict(self._database.execute("SELECT item, value FROM ratings ORDER BY item").fetchall())
+        rows = self._rows("SELECT item, value FROM ratings ORDER BY item")
+        with self.intact("a rating"):
+            return {str(item): float(value) for item, value in rows}
 
     def put_ratings(self, values: dict[str, float]) -> None:
-        assert self._database.in_transaction
-        self._database.executemany("INSERT OR REPLACE INTO ratings VALUES (?, ?)", list(values.items()))
+        self._write("INSERT OR REPLACE INTO ratings VALUES (?, ?)", list(values.items()))
 
     def drop_rating(self, item: str) -> bool:
         """Whether there was one."""
-        assert self._database.in_transaction
-        return self._database.execute("DELETE FROM ratings WHERE item = ?", (item,)).rowcount == 1
+        return self._write("DELETE FROM ratings WHERE item = ?", [(item,)]) == 1
 
     def rated_positions(self, n_items: int) -> dict[int, float]:
         """Ratings by position, of the first `n_items` of the catalogue."""
         query = "SELECT position, value FROM ratings JOIN catalogue ON id = item WHERE position < ? ORDER BY position"
-        return dict(self._database.execute(query, (n_items,)).fetchall())
+        rows = self._rows(query, (n_items,))
+        with self.intact("a rating"):
+            return {int(position): float(value) for position, value in rows}
 
     def count_items(self) -> int:
-        return int(self._database.execute("SELECT count(*) FROM catalogue").fetchone()[0])
+        return int(self._rows("SELECT count(*) FROM catalogue")[0][0])
 
     def item_at(self, position: int) -> tuple[str, str]:
         """(id, title)."""
-        found: tuple[str, str] = self._database.execute(
-            "SELECT id, title FROM catalogue WHERE position = ?", (position,)
-        ).fetchone()
+        rows = self._rows("SELECT id, title FROM catalogue WHERE position = ?", (position,))
+        if not rows:
+            raise self.damaged("the catalogue")
+        found: tuple[str, str] = rows[0]
         return found
 
     def catalogue(self) -> list[tuple[str, str]]:
         """(id, title) by position."""
-        return self._database.execute("SELECT id, title FROM catalogue ORDER BY position").fetchall()
+        return self._rows("SELECT id, title FROM catalogue ORDER BY position")
 
     def append_items(self, first: int, ids: list[str], titles: list[str]) -> None:
-        assert self._database.in_transaction
         rows = [(first + n, name, title) for n, (name, title) in enumerate(zip(ids, titles, strict=True))]
-        self._database.executemany("INSERT INTO catalogue VALUES (?, ?, ?)", rows)
+        self._write("INSERT INTO catalogue VALUES (?, ?, ?)", rows)
 
     def drop_catalogue(self) -> None:
-        assert self._database.in_transaction
-        self._database.execute("DELETE FROM catalogue")
-
-
-def pack_state(state: PrivateState) -> bytes:
-    """A client's private state as bytes, for the store and nothing else."""
-    return msgspec.msgpack.encode({name: (a.dtype.str, a.shape, a.tobytes()) for name, a in state.items()})
-
-
-def unpack_state(packed: bytes) -> PrivateState:
-    """The inverse of `pack_state`."""
-    entries: dict[str, tuple[str, list[int], bytes]] = msgspec.msgpack.decode(packed)
-    return {name: np.frombuffer(data, dtype=dtype).reshape(shape) for name, (dtype, shape, data) in entries.items()}
+        self._write("DELETE FROM catalogue", [()])
 
 
 def erase(folder: Path) -> None:
-    """Overwrites every file of a store, then removes the folder. Copies and old disk blocks are out of reach."""
+    """Overwrite a store's files and remove them, and the folder with them unless it holds something else.
+
+    Copies and old disk blocks are out of reach.
+    """
     Store(folder).close()  # refuses a folder that is no store, or is in use
-    for path in sorted(folder.iterdir()):
+    for path in (folder / name for name in FILES):
         if path.is_file() and not path.is_symlink():
             with path.open("r+b") as file:
                 file.write(os.urandom(path.stat().st_size))
                 os.fsync(file.fileno())
-    shutil.rmtree(folder)
+            path.unlink()
+    with contextlib.suppress(OSError):  # somebody put something else into it
+        folder.rmdir()

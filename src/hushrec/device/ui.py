@@ -144,10 +144,10 @@ class Page:
         """What left, and the attacks on it: they take a moment, so the store is not held meanwhile."""
         with self.use():
             session = self.device._session
-            uploads, offer, budgets = session.uploads(), session.offer, session.budgets
+            uploads, offer, budgets = session.kept.uploads(), session.offer, session.budgets
             if not uploads or offer is None:
                 return {"last": None}
-            user_vector = session.last_user_vector()
+            user_vector = session.kept.last_user_vector()
         last = uploads[-1].report.round_number
         with self._attacking:
             if self._read is None or self._read[0] != last:

@@ -10,7 +10,7 @@ import numpy as np
 from hushrec.arrays import FloatArray
 from hushrec.device.device import Device
 from hushrec.device.inference import BELIEVED, SHOWN, Reading, compare
-from hushrec.device.session import Upload
+from hushrec.device.kept import Upload
 
 MOST_FOUND = 12
 MOST_REASONS = 2

@@ -1,0 +1,124 @@
+"""What a store keeps by name, as values. One that cannot be understood is damage, and says so in one sentence."""
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from hushrec import wire
+from hushrec.arrays import FloatArray
+from hushrec.budget.ledger import Ledger
+from hushrec.client import LARGEST_ITEM_NORM, PrivateState
+from hushrec.device.budgets import Budgets
+from hushrec.device.store import Store
+from hushrec.errors import LocalProtocolError
+from hushrec.messages import Envelope, GradientReport, Offer
+from hushrec.models import make_model
+from hushrec.signing import DeviceKey
+
+KEPT_UPLOADS = 50  # what the person's page shows of them needs no more
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Upload:
+    """A report that was made, beside what the server knew: the vectors of its items."""
+
+    report: GradientReport
+    item_vectors: FloatArray  # (n_selected, item_width)
+    n_bytes: int
+
+
+class Kept:
+    """Reads and writes the named values of one store; writing is for inside `Store.change` only."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def required(self, name: str) -> bytes:
+        """Return the bytes of a value that must be there."""
+        value = self.store.get(name)
+        if value is None:
+            raise LocalProtocolError(f"this store holds no {name}. Join a server first.")
+        return value
+
+    def budgets(self) -> Budgets:
+        value = self.required("budgets")
+        with self.store.intact("budgets"):
+            return Budgets(**msgspec.json.decode(value))
+
+    def ledger(self) -> Ledger:
+        value = self.required("ledger")
+        with self.store.intact("the ledger"):
+            record = msgspec.json.decode(value)
+        return Ledger.from_record(record)
+
+    def offer(self) -> Offer | None:
+        value = self.store.get("offer")
+        with self.store.intact("the offer"):
+            return None if value is None else wire.decode(value, Offer)
+
+    def key(self, name: str = "key") -> DeviceKey | None:
+        value = self.store.get(name)
+        with self.store.intact("the key"):
+            return None if value is None else DeviceKey.from_bytes(value)
+
+    def device(self) -> str | None:
+        """Return the name under which the server knows this device."""
+        value = self.store.get("device")
+        with self.store.intact("the device's name"):
+            return None if value is None else value.decode()
+
+    def private_state(self) -> PrivateState:
+        """Must never leave the device."""
+        packed = self.required("private_state")
+        with self.store.intact("the private state"):
+            entries: dict[str, tuple[str, list[int], bytes]] = msgspec.msgpack.decode(packed)
+            return {
+                name: np.frombuffer(data, dtype=dtype).reshape(shape) for name, (dtype, shape, data) in entries.items()
+            }
+
+    def put_private_state(self, state: PrivateState) -> None:
+        packed = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in state.items()}
+        self.store.put("private_state", msgspec.msgpack.encode(packed))
+
+    def item_vectors(self, offer: Offer) -> FloatArray | None:
+        """Return the item vectors that the last round brought, `(n_items, item_width)`."""
+        packed = self.store.get("item_vectors")
+        if packed is None:
+            return None
+        with self.store.intact("item vectors"):
+            width = make_model(offer.terms.model, offer.terms.n_factors).item_width
+            return _unpack_vectors(packed).reshape(-1, width)
+
+    def put_item_vectors(self, vectors: FloatArray) -> None:
+        self.store.put("item_vectors", vectors.astype("<f4").tobytes())
+
+    def uploads(self) -> list[Upload]:
+        """Return the last reports of this run, each with its items' vectors as they were announced; the latest last."""
+        found, packed = [], self.store.get("uploads") or b"\x90"
+        with self.store.intact("the last reports"):
+            for body, rows in msgspec.msgpack.decode(packed):
+                report: GradientReport = wire.decode(body, Envelope).message
+                found.append(Upload(report, _unpack_vectors(rows).reshape(len(report.items), -1), len(body)))
+        return found
+
+    def put_upload(self, body: bytes, rows: FloatArray, user_vector: FloatArray) -> None:
+        """Keep a report, with the vectors of its items and the user vector that it was made with."""
+        with self.store.intact("the last reports"):
+            kept = msgspec.msgpack.decode(self.store.get("uploads") or b"\x90")
+            kept.append((body, rows.astype("<f4").tobytes()))
+        self.store.put("uploads", msgspec.msgpack.encode(kept[-KEPT_UPLOADS:]))
+        self.store.put("last_user_vector", user_vector.tobytes())
+
+    def last_user_vector(self) -> FloatArray:
+        """Return the vector that the last upload was made with. Must never leave the device."""
+        packed = self.required("last_user_vector")
+        with self.store.intact("the last user vector"):
+            return np.frombuffer(packed)
+
+
+def _unpack_vectors(packed: bytes) -> FloatArray:
+    numbers = np.frombuffer(packed, dtype="<f4")
+    if not np.all(np.abs(numbers) <= LARGEST_ITEM_NORM):  # a device takes no vector with such a number
+        raise ValueError
+    return numbers.astype(np.float64)
