@@ -4,7 +4,8 @@
 
 What the file holds already is kept, and results are added one by one, so that slow ones can be left for another time.
 Needs the extra `bench`: Surprise (SVD, SVD++), myFM, implicit (BPR, ALS). None of them is private: all see all ratings
-in one place. Default settings throughout, but for the factors of myFM (10, as in its documentation).
+in one place. Default settings, but for the factors of myFM (10, as in its documentation) and for those called *tuned*:
+their settings are the best of a few on a validation part, and stand in the file under `chosen`.
 """
 
 import argparse
@@ -67,28 +68,64 @@ def rating_peers(task: RatingTask) -> dict[str, Callable[[], Metrics]]:
     }
 
 
-def ranking_peers(task: RankingTask) -> dict[str, Callable[[], Metrics]]:
-    """Ranking of the held-out item by implicit's BPR and ALS."""
-    from implicit.als import AlternatingLeastSquares
-    from implicit.bpr import BayesianPersonalizedRanking
-
+def ranking_peers(task: RankingTask) -> dict[str, Callable[[], dict[str, Any]]]:
+    """Ranking of the held-out item by implicit's BPR and ALS as they ship, and by both and EASE tuned on validation."""
     return {
-        "implicit BPR": lambda: implicit_ranking(BayesianPersonalizedRanking(random_state=0), task),
-        "implicit ALS": lambda: implicit_ranking(AlternatingLeastSquares(random_state=0), task),
+        "implicit BPR": lambda: measured(task, implicit_scores(task, "bpr")),
+        "implicit ALS": lambda: measured(task, implicit_scores(task, "als")),
+        "EASE, tuned": lambda: tuned(task, ease_scores, [{"regularization": r} for r in (100.0, 300.0, 1000.0)]),
+        "implicit BPR, tuned": lambda: tuned(
+            task,
+            lambda part, **chosen: implicit_scores(part, "bpr", **chosen),
+            [{"factors": f, "regularization": r} for f in (16, 64) for r in (0.01, 0.03)],
+        ),
+        "implicit ALS, tuned": lambda: tuned(
+            task,
+            lambda part, **chosen: implicit_scores(part, "als", **chosen),
+            [{"factors": f, "regularization": r} for f in (8, 16, 32) for r in (0.1, 10.0)],
+        ),
     }
 
 
-def implicit_ranking(model: Any, task: RankingTask) -> Metrics:
-    """Trains one of implicit's models and ranks all unrated items by its scores."""
+def tuned(task: RankingTask, scores: Callable[..., np.ndarray], choices: list[dict[str, Any]]) -> dict[str, Any]:
+    """Metrics with the best choice on one more held-out item of everybody; the choice itself stands under `chosen`."""
+    inner = task.validation(seed=1)
+    best = max(choices, key=lambda chosen: measured(inner, scores(inner, **chosen))["auc"])
+    return measured(task, scores(task, **best)) | {"chosen": best}
+
+
+def measured(task: RankingTask, scores: np.ndarray) -> Metrics:
+    """Ranking metrics of `(n_users, n_items)` scores on the held-out items."""
+    held_out = task.ratings.users[task.split.test], task.ratings.items[task.split.test]
+    return ranking_metrics(lambda who: scores[who], *held_out, task.starts, task.items)
+
+
+def actions(task: RankingTask) -> sparse.csr_matrix:
+    """Who met what in the training part, `(n_users, n_items)`."""
     ratings, rows = task.ratings, task.split.train
-    met = sparse.csr_matrix(
+    return sparse.csr_matrix(
         (np.ones(len(rows), np.float32), (ratings.users[rows], ratings.items[rows])),
         shape=(ratings.n_users, ratings.n_items),
     )
-    model.fit(met, show_progress=False)
-    users, items = np.asarray(model.user_factors, np.float64), np.asarray(model.item_factors, np.float64)
-    held_out = ratings.users[task.split.test], ratings.items[task.split.test]
-    return ranking_metrics(lambda who: users[who] @ items.T, *held_out, task.starts, task.items)
+
+
+def implicit_scores(task: RankingTask, kind: str, **options: Any) -> np.ndarray:
+    """Scores of one of implicit's models."""
+    from implicit.als import AlternatingLeastSquares
+    from implicit.bpr import BayesianPersonalizedRanking
+
+    model = {"als": AlternatingLeastSquares, "bpr": BayesianPersonalizedRanking}[kind](random_state=0, **options)
+    model.fit(actions(task), show_progress=False)
+    return np.asarray(model.user_factors, np.float64) @ np.asarray(model.item_factors, np.float64).T
+
+
+def ease_scores(task: RankingTask, regularization: float) -> np.ndarray:
+    """Scores X B of EASE (Steck 2019): B = I − P diag(P)⁻¹ with P = (XᵀX + λ I)⁻¹, so that its diagonal is 0."""
+    met = actions(task)
+    gram = (met.T @ met).toarray().astype(np.float64)
+    inverse = np.linalg.inv(gram + regularization * np.eye(len(gram)))
+    weights = np.eye(len(gram)) - inverse / np.diag(inverse)
+    return np.asarray(met @ weights)
 
 
 def main() -> None:
@@ -113,7 +150,10 @@ def main() -> None:
             if name in found or (chosen.only and name not in chosen.only):
                 continue
             started = time.perf_counter()
-            found[name] = run()
+            found[name] = dict(run())
+            chosen_settings = found[name].pop("chosen", None)
+            if chosen_settings is not None:
+                content.setdefault("chosen", {}).setdefault(str(seed), {})[name] = chosen_settings
             seconds = time.perf_counter() - started
             content.setdefault("seconds", {}).setdefault(str(seed), {})[name] = round(seconds, 1)
             path.write_text(json.dumps(content, indent=1) + "\n")
