@@ -1,0 +1,104 @@
+"""The maths of one person's Gaussian process, against NumPy's formulas."""
+
+import numpy as np
+import pytest
+
+from hushrec.models import gp
+from hushrec.models.titles import TitleRows, title_rows
+
+TITLES = ["Star Wars", "Star Trek", "Star Trek II", "Police Academy", "Police Academy 2", "Academy", "Heat"]
+KERNEL = (0.12, 0.7)
+
+
+@pytest.fixture
+def person(rng: np.random.Generator) -> dict[str, np.ndarray]:
+    """Seven items with rows of five numbers, of which a person rated six."""
+    rows = rng.standard_normal((len(TITLES), 5))
+    items = np.array([0, 1, 2, 3, 5, 6])
+    return {"rows": rows, "items": items, "residuals": rng.standard_normal(6), "variances": rng.random(7) + 0.5}
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    """Draws of this file."""
+    return np.random.default_rng(5)
+
+
+def arrays_of(rows: TitleRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The three arrays that the compiled functions take."""
+    return rows.starts, rows.columns, rows.weights
+
+
+def covariance(rows: np.ndarray, titles: TitleRows) -> np.ndarray:
+    """K of all items by its definition."""
+    squared = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+    words = titles.matrix.toarray()
+    return rows @ rows.T + KERNEL[0] * np.exp(-0.5 * squared / KERNEL[1]) + words @ words.T
+
+
+@pytest.mark.parametrize("n_ratings", [0, 1, 3, 4, 11])
+def test_the_posterior_is_that_of_bayesian_regression(rng: np.random.Generator, n_ratings: int) -> None:
+    """V = (I + XᵀWX)⁻¹ and d = V XᵀWy."""
+    rows, residuals = rng.standard_normal((n_ratings, 6)), rng.standard_normal(n_ratings)
+    precisions = rng.random(n_ratings) + 0.5
+    mean, covariance = gp.taste_posterior(rows, residuals, precisions)
+    expected = np.linalg.inv(np.eye(6) + rows.T @ np.diag(precisions) @ rows)
+    np.testing.assert_allclose(covariance, expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(mean, expected @ rows.T @ (precisions * residuals), rtol=1e-11, atol=1e-13)
+
+
+def test_without_ratings_the_posterior_is_exactly_the_prior() -> None:
+    """Zero and I, bit for bit: an empty profile sends exact zeros."""
+    mean, covariance = gp.taste_posterior(np.empty((0, 3)), np.empty(0), np.empty(0))
+    assert np.array_equal(mean, np.zeros(3))
+    assert np.array_equal(covariance, np.eye(3))
+
+
+def test_held_out_residuals_are_those_of_leaving_one_out_where_all_leverages_are_alike() -> None:
+    """With orthogonal rows of one length, the mean leverage is everybody's."""
+    rows, residuals, precisions = 2 * np.eye(4), np.array([1.0, -2.0, 0.5, 3.0]), np.full(4, 0.7)
+    found = gp.held_out_residuals(rows, residuals, *gp.taste_posterior(rows, residuals, precisions))
+    for left_out in range(4):
+        kept = np.arange(4) != left_out
+        mean, _ = gp.taste_posterior(rows[kept], residuals[kept], precisions[kept])
+        assert found[left_out] == pytest.approx(residuals[left_out] - rows[left_out] @ mean)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 5, 8, 30])
+def test_a_factor_solves_its_system(rng: np.random.Generator, size: int) -> None:
+    """U of A = UᵀU, A⁻¹b and A⁻¹ agree with LAPACK's."""
+    half = rng.standard_normal((size, size + 2))
+    matrix, right = half @ half.T + np.eye(size), rng.standard_normal(size)
+    factor = matrix.copy()
+    gp.factorize(factor)
+    np.testing.assert_allclose(np.triu(factor), np.linalg.cholesky(matrix).T, rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(gp.solve_factor(factor, right), np.linalg.solve(matrix, right), rtol=1e-9)
+    np.testing.assert_allclose(gp.inverse_of_factor(factor), np.linalg.inv(matrix), rtol=1e-8, atol=1e-12)
+
+
+def test_the_process_predicts_mean_and_deviation(person: dict[str, np.ndarray]) -> None:
+    """k_jᵀα and √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), for rated and unrated items, with words and series in common."""
+    titles = title_rows(TITLES)
+    rows, items, residuals, variances = (person[name] for name in ("rows", "items", "residuals", "variances"))
+    words, wanted = np.zeros(int(titles.columns.max()) + 1), np.arange(len(TITLES))
+    factor, alpha = gp.fit_process(items, residuals, variances, rows, KERNEL, arrays_of(titles), words)
+    found = gp.predict_process(items, factor, alpha, wanted, rows, KERNEL, arrays_of(titles), words, True)
+
+    k = covariance(rows, titles)
+    inverse = np.linalg.inv(k[np.ix_(items, items)] + np.diag(variances[items]))
+    np.testing.assert_allclose(found[:, 0], k[:, items] @ inverse @ residuals, rtol=1e-10)
+    expected = np.sqrt(np.diag(k - k[:, items] @ inverse @ k[:, items].T))
+    np.testing.assert_allclose(found[:, 1], expected, rtol=1e-9)
+    assert not words.any()
+
+
+def test_the_linear_part_predicts_what_the_posterior_predicts(person: dict[str, np.ndarray]) -> None:
+    """Two routes to one number: regression on rows, and the process with the kernel of their products."""
+    rows, items, residuals, variances = (person[name] for name in ("rows", "items", "residuals", "variances"))
+    no_titles = (np.zeros(8, np.int64), np.empty(0, np.int64), np.empty(0))
+    wanted, words, kernel = np.arange(7), np.zeros(0), (0.0, 1.0)
+    factor, alpha = gp.fit_process(items, residuals, variances, rows, kernel, no_titles, words)
+    found = gp.predict_process(items, factor, alpha, wanted, rows, kernel, no_titles, words, True)
+    mean, covariance = gp.taste_posterior(rows[items], residuals, 1 / variances[items])
+    np.testing.assert_allclose(found[:, 0], rows @ mean, rtol=1e-9)
+    np.testing.assert_allclose(found[:, 1], np.sqrt(np.einsum("jk,kl,jl->j", rows, covariance, rows)), rtol=1e-7)
