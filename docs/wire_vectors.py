@@ -29,9 +29,21 @@ from hushrec.messages import (
     Terms,
 )
 from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols.masked.messages import (
+    Announcement,
+    Consent,
+    MaskedTable,
+    Partners,
+    Quorum,
+    SealedShares,
+    Survivors,
+    Unmasking,
+)
+from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster
 from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
 FILE = Path(__file__).parent / "wire-vectors.json"
+SECAGG = Path(__file__).parent / "vectors" / "secagg.json"
 RUN_ID = "00112233445566778899aabbccddeeff"
 SECRET = bytes(range(32))
 TERMS = Terms(
@@ -54,7 +66,45 @@ def messages() -> dict[str, Any]:
         "report": Envelope(RUN_ID, 7, 1, REPORT, report),
         "empty report": Envelope(RUN_ID, 7, 1, REPORT, none),
         "receipt": Receipt(7, 1, REPORT, repeated=False),
+        **masked_messages(),
     }
+
+
+def masked_messages() -> dict[str, Any]:
+    """One message of every phase of a masked round, from and for device 0 of `docs/vectors/secagg.json`."""
+    found = json.loads(SECAGG.read_text("utf-8"))
+    raw = bytes.fromhex
+    announced = {
+        name: raw(value) if name[-6:] in ("digest", "nature") else value
+        for name, value in found["announcement"].items()
+    }
+    names = ("device", "identity", "mask_key", "channel_key", "seed_hash", "keys_signature")
+    keys = [PublicKeys(*(raw(entry[name]) for name in names)) for entry in found["devices"]]
+    sent = [one for one in found["sealed"] if one["sender"] == 0]
+    received = [one for one in found["sealed"] if one["recipient"] == 0]
+    revealed = [one for one in found["revealed"] if one["helper"] == 0]
+    signatures = tuple(raw(signature) for signature in found["survivors_signatures"])
+    of_round = {
+        "masked announcement": Announcement(**announced),
+        "masked keys": keys[0],
+        "masked roster": Roster(raw(found["announcement_digest"]), tuple(keys)),
+        "masked shares": SealedShares(_positions(sent, "recipient"), tuple(raw(one["sealed"]) for one in sent)),
+        "masked partners": Partners(
+            b"\xf0", _positions(received, "sender"), tuple(raw(one["sealed"]) for one in received)
+        ),
+        "masked table": MaskedTable(np.array(found["devices"][0]["table"], dtype=np.uint32)),
+        "masked survivors": Survivors(b"\xe0"),
+        "masked consent": Consent(signatures[0]),
+        "masked quorum": Quorum(np.array(found["survivors"]), signatures),
+        "masked unmasking": Unmasking(_positions(revealed, "owner"), tuple(raw(one["share"]) for one in revealed)),
+    }
+    phases = [phase for phase in ("keys", "shares", "table", "consent", "unmask") for _ in range(2)]
+    envelopes = zip(of_round.items(), phases, strict=True)
+    return {name: Envelope(RUN_ID, 1, 1, phase, message) for (name, message), phase in envelopes}
+
+
+def _positions(entries: list[dict[str, Any]], name: str) -> Any:
+    return np.array([entry[name] for entry in entries], dtype=np.int64)
 
 
 def as_json(value: Any) -> Any:
@@ -67,6 +117,9 @@ def as_json(value: Any) -> Any:
         name = "uint32" if np.issubdtype(value.dtype, np.integer) else "float32"
         width = {} if value.ndim == 1 else {"width": value.shape[1]}
         return width | {name: value.ravel().tolist()}
+    if isinstance(value, tuple):  # the place of an entry tells its type
+        entries = [as_json(entry) for entry in value]
+        return [{name: entry[name] for name in entry if name != "type"} for entry in entries]
     return {"hex": value.hex()} if isinstance(value, bytes) else value
 
 

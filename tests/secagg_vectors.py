@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from hushrec.protocols.masked.messages import announce
 from hushrec.protocols.masked.secagg import device as steps
 from hushrec.protocols.masked.secagg.primitives import PAIR_LABEL, SELF_LABEL, SHARE_LABEL, agree, derive
 from hushrec.protocols.masked.secagg.roster import Rules, make_roster, survivors_text
@@ -27,6 +28,10 @@ RULES = Rules(smallest=3, most_corrupt=0, neighbours=3, threshold=2)
 def word(text: str) -> bytes:
     """32 bytes that anybody can compute."""
     return hashlib.sha256(text.encode()).digest()
+
+
+RUN_ID = "00112233445566778899aabbccddeeff"
+SERVER = Ed25519PrivateKey.from_private_bytes(word("server"))
 
 
 class Coefficients:
@@ -47,7 +52,8 @@ class Coefficients:
 
 def attempt() -> dict[str, Any]:
     """All values of the attempt: device 3 drops out after its shares, so that both kinds of share are revealed."""
-    announcement = word("announcement")
+    announced = announce(SERVER, RUN_ID, 1, 1, word("terms"), word("table"))
+    announcement = announced.digest
     identities = [Ed25519PrivateKey.from_private_bytes(word(f"identity {n}")) for n in range(DEVICES)]
     secrets = [steps.Secrets(word(f"mask {n}"), word(f"channel {n}"), word(f"seed {n}")) for n in range(DEVICES)]
     uploads = [np.array([n + 1, 2**32 - 1 - n, 1000 * n], dtype=np.uint32) for n in range(DEVICES)]
@@ -65,7 +71,17 @@ def attempt() -> dict[str, Any]:
     total = tables[0] + tables[1] + tables[2]
     context = pairings[0].context
     return {
-        "announcement": announcement.hex(),
+        "server_private": word("server").hex(),
+        "server_key": SERVER.public_key().public_bytes_raw().hex(),
+        "announcement": {
+            "run_id": RUN_ID,
+            "round_number": 1,
+            "attempt": 1,
+            "terms_digest": word("terms").hex(),
+            "table_digest": word("table").hex(),
+            "signature": announced.signature.hex(),
+        },
+        "announcement_digest": announcement.hex(),
         "rules": vars(RULES),
         "devices": [
             {

@@ -11,6 +11,7 @@ from scipy import stats
 
 from hushrec.budget.gaussian import Cohort, own_norm_squared, run_mu
 from hushrec.errors import ParameterError
+from hushrec.protocols.masked import rounding
 from hushrec.protocols.masked.encoding import (
     BETA,
     BlockCode,
@@ -224,6 +225,22 @@ def test_the_same_draws_give_the_same_integers_in_a_loop_and_on_a_device() -> No
             return uniforms[:size]
 
     assert np.array_equal(out, encode_block(block, values, rounding=Replay()))
+
+
+@pytest.mark.parametrize("limit", [10**9, 150, 90, 1])
+def test_the_compiled_loop_is_the_written_one(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled or interpreted, rounded, truncated or too long for both: the same integers."""
+    rng = np.random.default_rng(6)
+    values, uniforms = rng.normal(size=30), rng.random(30)
+    found, plain = np.empty(30, dtype=np.int64), np.empty(30, dtype=np.int64)
+    for bad in (1.0, math.nan):
+        round_block(values * bad, uniforms, 3.0, 10.0, limit, found)
+        with monkeypatch.context() as patch:
+            for name in ("_rounded", "_truncated"):
+                patch.setattr(rounding, name, getattr(rounding, name).py_func)
+            round_block.py_func(values * bad, uniforms, 3.0, 10.0, limit, plain)
+        assert np.array_equal(found, plain)
+        assert exact_norm_squared(found) <= limit
 
 
 def test_wrong_lengths_are_refused() -> None:

@@ -256,6 +256,8 @@ def test_forged_keys_are_refused(finished: Cohort) -> None:
     roster = Roster(ANNOUNCEMENT, entries)
     with pytest.raises(RemoteProtocolError, match="signed"):
         seal_shares(party.secrets, roster, party.own, party.drawn, COMPLETE, rng=SystemStream())
+    with pytest.raises(RemoteProtocolError, match="at least 5 neighbours"):
+        seal_shares(party.secrets, finished.roster, party.own, party.drawn[:4], COMPLETE, rng=SystemStream())
     sparse = tuple(one for one in range(10) if one not in (party.own, other.own))
     with pytest.raises(RemoteProtocolError, match="signed"):
         accept_partners(roster, party.own, sparse, range(10), [other.own], COMPLETE)

@@ -86,7 +86,9 @@ def test_the_written_attempt_follows_from_its_secrets() -> None:
     devices, numbers = VECTORS["devices"], [n.to_bytes(4, "big") for n in range(5)]
     fields = ("device", "identity", "mask_key", "channel_key", "seed_hash", "keys_signature")
     entries = b"".join(bytes.fromhex(entry[name]) for entry in devices for name in fields)
-    announcement = word("announcement")
+    text = b"hushrec masked 1 announcement" + VECTORS["announcement"]["run_id"].encode() + numbers[1] * 2
+    announcement = hashlib.sha256(text + word("terms") + word("table")).digest()
+    assert announcement.hex() == VECTORS["announcement_digest"]
     roster = hashlib.sha256(b"hushrec masked 1 roster" + announcement + numbers[4] + entries).digest()
     context = hashlib.sha256(b"hushrec masked 1 partners" + roster + b"\xf0").digest()
     assert (roster.hex(), context.hex()) == (VECTORS["roster_digest"], VECTORS["partners_digest"])

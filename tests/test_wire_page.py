@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from service_kit import OPEN_SOCKETS, PATIENCE, RawDevice, live_server, make_body, wait_for
 
 import hushrec
+import hushrec.protocols.masked.messages  # declares its messages
 from hushrec import wire
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import KINDS, PROTOCOL_VERSION, Envelope, Terms

@@ -26,6 +26,8 @@ HASH_BYTES = 32
 SIGNATURE_BYTES = 64
 
 # What a hash or signature is about, first in its input.
+TERMS_LABEL = b"hushrec masked 1 terms"
+ANNOUNCEMENT_LABEL = b"hushrec masked 1 announcement"
 KEYS_LABEL = b"hushrec masked 1 keys"
 SEED_LABEL = b"hushrec masked 1 seed"
 ROSTER_LABEL = b"hushrec masked 1 roster"

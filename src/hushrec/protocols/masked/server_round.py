@@ -1,0 +1,233 @@
+"""The server's side of one attempt of a masked round as a state machine. No I/O, no clock: `close` is the deadline.
+
+    KEYS     PublicKeys of members     → roster        at least n_min
+    SHARES   SealedShares              → partners      at least n_min
+    TABLE    MaskedTable               → survivors     at least n_min; tables are added as they come
+    CONSENT  Consent                   → quorum        more than (roster + c_max)/2
+    UNMASK   Unmasking                 → the sum       t shares of every secret
+    SUMMED, or FAILED: nothing is revealed, and the next attempt starts anew
+
+`question` is what a device is sent in the current phase. Everything that arrives is checked, and counts once.
+"""
+
+import enum
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+
+from hushrec.arrays import IntArray
+from hushrec.errors import AttemptFailed, LocalProtocolError, RemoteProtocolError
+from hushrec.protocols.masked.messages import (
+    Announcement,
+    Consent,
+    MaskedTable,
+    Partners,
+    Quorum,
+    SealedShares,
+    Survivors,
+    Unmasking,
+)
+from hushrec.protocols.masked.secagg.primitives import Table, is_signed
+from hushrec.protocols.masked.secagg.roster import (
+    PublicKeys,
+    Roster,
+    bitmap,
+    make_roster,
+    partners_digest,
+    survivors_text,
+)
+from hushrec.protocols.masked.secagg.server import recover_sum
+from hushrec.protocols.masked.terms import MaskedTerms
+
+
+class Phase(enum.Enum):
+    """Where an attempt stands; the values are the phases of envelopes."""
+
+    KEYS = "keys"
+    SHARES = "shares"
+    TABLE = "table"
+    CONSENT = "consent"
+    UNMASK = "unmask"
+    SUMMED = "summed"
+    FAILED = "failed"
+
+
+# What is received in which phase, and the phase after its deadline.
+EXPECTED: dict[Phase, tuple[type, Phase]] = {
+    Phase.KEYS: (PublicKeys, Phase.SHARES),
+    Phase.SHARES: (SealedShares, Phase.TABLE),
+    Phase.TABLE: (MaskedTable, Phase.CONSENT),
+    Phase.CONSENT: (Consent, Phase.UNMASK),
+    Phase.UNMASK: (Unmasking, Phase.SUMMED),
+}
+
+
+class ServerRound:
+    """One attempt. `members` are the devices that are asked: their names and Ed25519 keys as enrolled."""
+
+    def __init__(self, terms: MaskedTerms, announcement: Announcement, members: Mapping[bytes, bytes]) -> None:
+        self.terms, self.announcement = terms, announcement
+        self.phase = Phase.KEYS
+        self.sum: Table | None = None  # of the survivors' uploads, once SUMMED
+        self._members = dict(members)
+        self._roster = Roster(announcement.digest, ())
+        self._positions: dict[bytes, int] = {}  # in the roster, by name
+        self._keys: dict[bytes, PublicKeys] = {}
+        self._drawn: dict[int, tuple[int, ...]] = {}  # by sender of shares
+        self._inbox: dict[int, dict[int, bytes]] = {}  # recipient → sender → sealed
+        self._total = np.zeros(terms.table_size(announcement.round_number), dtype=np.uint32)
+        self._arrived: dict[int, bool] = {}
+        self._signed_text = b""  # what survivors consent to
+        self._consents: dict[int, bytes] = {}
+        self._unmasked: dict[int, dict[int, bytes]] = {}
+
+    @property
+    def answered(self) -> frozenset[bytes]:
+        """Names of those who have answered in the current phase."""
+        return frozenset(self._keys) if self.phase is Phase.KEYS else self._names(self._received())
+
+    @property
+    def asked(self) -> frozenset[bytes]:
+        """Names of those who are asked in the current phase: members, roster, partners, survivors, who consented."""
+        return frozenset(self._members) if self.phase is Phase.KEYS else self._names(self._audience())
+
+    @property
+    def survivors(self) -> frozenset[bytes]:
+        """Names of those whose tables have arrived, and are in the sum."""
+        return self._names(self._arrived)
+
+    def question(self, device: bytes) -> Any:
+        """Return what this device is sent in the current phase."""
+        if not self._is_asked(device):
+            raise LocalProtocolError(f"this device is not asked in phase {self.phase.value}.")
+        if self.phase is Phase.KEYS:
+            return self.announcement
+        if self.phase is Phase.SHARES:
+            return self._roster
+        if self.phase is Phase.TABLE:
+            inbox = {
+                sender: sealed
+                for sender, sealed in sorted(self._inbox.get(self._positions[device], {}).items())
+                if sender in self._drawn
+            }
+            return Partners(bitmap(self._drawn, len(self._roster)), _positions(inbox), tuple(inbox.values()))
+        if self.phase is Phase.CONSENT:
+            return Survivors(bitmap(self._arrived, len(self._roster)))
+        signed = dict(sorted(self._consents.items()))
+        return Quorum(_positions(signed), tuple(signed.values()))
+
+    def receive(self, device: bytes, message: Any) -> None:
+        """Take a device's answer, or refuse it and change nothing."""
+        if not self._expects(message):
+            raise RemoteProtocolError(
+                f"{type(message).__name__} must not come in phase {self.phase.value}.", status_hint=409
+            )
+        if not self._is_asked(device) or self._has_answered(device):
+            raise RemoteProtocolError("a device must be asked, and answers once in each phase.", status_hint=409)
+        if self.phase is Phase.KEYS:
+            self._receive_keys(device, message)
+        elif self.phase is Phase.SHARES:
+            self._receive_shares(self._positions[device], message)
+        elif self.phase is Phase.TABLE:
+            self._receive_table(self._positions[device], message)
+        elif self.phase is Phase.CONSENT:
+            self._receive_consent(self._positions[device], message)
+        else:
+            self._receive_unmasking(self._positions[device], message)
+
+    def close(self) -> None:
+        """End the current phase with those who answered; too few of them end the attempt with `AttemptFailed`."""
+        if self.phase not in EXPECTED:
+            raise LocalProtocolError(f"an attempt that is {self.phase.value} has no phase to close.")
+        try:
+            self._close()
+        except AttemptFailed:
+            self.phase = Phase.FAILED
+            raise
+        self.phase = EXPECTED[self.phase][1]
+
+    def _close(self) -> None:
+        rules, answers = self.terms.rules, len(self.answered)
+        needed = {Phase.CONSENT: rules.quorum(len(self._roster)), Phase.UNMASK: rules.threshold}
+        if answers < needed.get(self.phase, rules.smallest):
+            raise AttemptFailed(f"too few devices answered in phase {self.phase.value}: {answers}.")
+        if self.phase is Phase.KEYS:
+            self._roster = make_roster(self.announcement.digest, list(self._keys.values()))
+            self._positions = {entry.device: position for position, entry in enumerate(self._roster.entries)}
+        elif self.phase is Phase.TABLE:
+            context = partners_digest(self._roster, self._drawn)
+            self._signed_text = survivors_text(context, self._arrived, len(self._roster))
+        elif self.phase is Phase.UNMASK:
+            self.sum = recover_sum(self._roster, rules, self._drawn, self._arrived, self._total, self._unmasked)
+
+    def _receive_keys(self, device: bytes, keys: PublicKeys) -> None:
+        if (keys.device, keys.identity) != (device, self._members[device]):
+            raise RemoteProtocolError("keys must be of the device that sends them.", status_hint=401)
+        if not keys.is_genuine(self.announcement.digest):
+            raise RemoteProtocolError("keys must be signed for this announcement.", status_hint=401)
+        self._keys[device] = keys
+
+    def _receive_shares(self, sender: int, shares: SealedShares) -> None:
+        others = len(self._roster) - 1
+        recipients = tuple(map(int, shares.recipients))
+        if sender in recipients or len(recipients) != min(self.terms.rules.neighbours, others):
+            raise RemoteProtocolError(f"shares must be for {self.terms.rules.neighbours} other devices, or for all.")
+        if recipients[-1] > others:
+            raise RemoteProtocolError(f"recipients must be positions from 0 to {others}.")
+        self._drawn[sender] = recipients
+        for recipient, sealed in zip(recipients, shares.sealed, strict=True):
+            self._inbox.setdefault(recipient, {})[sender] = sealed
+
+    def _receive_table(self, sender: int, table: MaskedTable) -> None:
+        if table.numbers.shape != self._total.shape:
+            raise RemoteProtocolError(f"a table must have {len(self._total)} integers, got {len(table.numbers)}.")
+        self._total += table.numbers
+        self._arrived[sender] = True
+
+    def _receive_consent(self, sender: int, consent: Consent) -> None:
+        if not is_signed(self._roster.entries[sender].identity, consent.signature, self._signed_text):
+            raise RemoteProtocolError("consent must be a signature of the survivors.", status_hint=401)
+        self._consents[sender] = consent.signature
+
+    def _receive_unmasking(self, helper: int, unmasking: Unmasking) -> None:
+        shares = dict(zip(map(int, unmasking.owners), unmasking.shares, strict=True))
+        if not shares.keys() <= self._inbox.get(helper, {}).keys():
+            raise RemoteProtocolError("owners must be devices that sealed shares for this one.")
+        self._unmasked[helper] = shares
+
+    def _audience(self) -> Collection[int]:
+        """Return the positions of those who are asked, from the second phase on."""
+        return {
+            Phase.SHARES: range(len(self._roster)),
+            Phase.TABLE: self._drawn.keys(),
+            Phase.CONSENT: self._arrived.keys(),
+            Phase.UNMASK: self._consents.keys(),
+        }.get(self.phase, ())
+
+    def _received(self) -> Collection[int]:
+        """Return the positions of those who have answered, from the second phase on."""
+        return {
+            Phase.SHARES: self._drawn.keys(),
+            Phase.TABLE: self._arrived.keys(),
+            Phase.CONSENT: self._consents.keys(),
+            Phase.UNMASK: self._unmasked.keys(),
+        }.get(self.phase, ())
+
+    def _expects(self, message: object) -> bool:
+        return self.phase in EXPECTED and type(message) is EXPECTED[self.phase][0]
+
+    def _is_asked(self, device: bytes) -> bool:
+        if self.phase is Phase.KEYS:
+            return device in self._members
+        return device in self._positions and self._positions[device] in self._audience()
+
+    def _has_answered(self, device: bytes) -> bool:
+        return device in self._keys if self.phase is Phase.KEYS else self._positions[device] in self._received()
+
+    def _names(self, positions: Collection[int]) -> frozenset[bytes]:
+        return frozenset(self._roster.entries[position].device for position in positions)
+
+
+def _positions(rising: Mapping[int, bytes]) -> IntArray:
+    return np.array(list(rising), dtype=np.int64)

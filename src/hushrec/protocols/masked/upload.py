@@ -1,0 +1,57 @@
+"""One device's upload of a round: what it can pay for, as integers with noise."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.accountants import TableAccountant
+from hushrec.budget.gaussian import own_norm_squared
+from hushrec.errors import ParameterError
+from hushrec.protocols.masked.encoding import Table, add_share, encode_block
+from hushrec.protocols.masked.price import PricedPlan
+from hushrec.randomness import Purpose, Randomness
+
+_SLACK = 1 + 1e-12  # so that the shares of a plan, added up, fit into 1
+
+
+class BlockValues(NamedTuple):
+    """What a device computed for one block: all its numbers, or those at `positions` and zeros elsewhere."""
+
+    values: FloatArray
+    positions: IntArray | None = None
+
+
+def make_upload(
+    priced: PricedPlan,
+    round_number: int,
+    blocks: Sequence[BlockValues] | None,
+    spent: TableAccountant,
+    *,
+    fraction: float = 1.0,
+    randomness: Randomness,
+) -> tuple[Table, TableAccountant]:
+    """Return the integers of a round with their noise, and the totals after they are sent.
+
+    `blocks` is None for a device without ratings. Such a device, and one that cannot pay, sends zeros with full noise,
+    which costs nothing: nobody can tell it from the others. `fraction` is k of a budget of one's own; the limit is then
+    k² μ². Attempts of one round differ in their randomness: nothing is drawn from a stream twice on a real device.
+    """
+    codes = priced.codes[round_number - 1]
+    if blocks is not None and len(blocks) != len(codes):
+        raise ParameterError(f"blocks of round {round_number} must be {len(codes)}, got {len(blocks)}.")
+    after = spent.copy()
+    after.compose(priced.table_sent(round_number - 1, fraction))
+    if blocks is None or after.spent() > fraction**2 * priced.mu_squared * _SLACK:
+        blocks, after = None, spent
+    rounding = randomness.stream(Purpose.TABLE_ROUNDING, round_number)
+    noise = randomness.stream(Purpose.NOISE_SHARES, round_number)
+    parts = []
+    for place, code in enumerate(codes):
+        integers = np.zeros(code.size, dtype=np.int64)
+        if blocks is not None:
+            limit = own_norm_squared(code.norm_squared, fraction)
+            integers = encode_block(code, *blocks[place], norm_squared=limit, rounding=rounding)
+        parts.append(add_share(code, integers, noise=noise))
+    return np.concatenate(parts), after

@@ -1,0 +1,498 @@
+"""Masked rounds as state machines: whole attempts over the wire, every wrong message, and a hostile server."""
+
+import dataclasses
+import itertools
+import math
+import random
+from functools import cache
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from test_wire import mutate
+
+from hushrec import wire
+from hushrec.budget.accountants import TableAccountant
+from hushrec.budget.gaussian import Cohort, run_mu
+from hushrec.errors import AttemptFailed, LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.protocols.masked.device_round import NEXT_STATE, Consented, DeviceRound, Idle, Keyed, Sent, Shared
+from hushrec.protocols.masked.messages import (
+    Announcement,
+    Consent,
+    MaskedTable,
+    Partners,
+    Quorum,
+    SealedShares,
+    Survivors,
+    Unmasking,
+    announce,
+    positions_in,
+)
+from hushrec.protocols.masked.plan import Block, make_plan
+from hushrec.protocols.masked.price import price_plan
+from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, bitmap
+from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
+from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.protocols.masked.upload import BlockValues, make_upload
+from hushrec.randomness import SeededRandomness, SystemRandomness, SystemStream
+
+RUN, TABLE = "ab" * 16, bytes(range(32))
+SERVER = Ed25519PrivateKey.from_private_bytes(b"s" * 32)
+SERVER_KEY = SERVER.public_key().public_bytes_raw()
+PLAN = make_plan(
+    [[Block("counts", (6,), 8.0, 0.3), Block("bias", (3, 1), 5.0, 0.2)], [Block("prior", (4,), 12.0, 0.5)]]
+)
+
+
+@cache
+def make_terms(epsilon: float = 8.0, devices: int = 10) -> MaskedTerms:
+    """A run of ten devices of which seven must survive and one may be corrupt."""
+    priced = price_plan(PLAN, epsilon=epsilon, delta=1e-6, cohort=Cohort(devices, survivors=0.7, corrupt=0.1))
+    return MaskedTerms(priced, Rules(priced.cohort.smallest, priced.cohort.most_corrupt, devices - 1, devices // 2))
+
+
+class Person:
+    """A device of the tests, with what it uploaded."""
+
+    def __init__(self, number: int, terms: MaskedTerms) -> None:
+        self.name = number.to_bytes(16, "big")
+        self.identity = Ed25519PrivateKey.from_private_bytes(bytes([number + 1]) * 32)
+        self.key = self.identity.public_key().public_bytes_raw()
+        self.upload = np.zeros(0, dtype=np.uint32)
+        self.terms = terms
+        self.round = self.restarted(Idle())
+
+    def restarted(self, state: object) -> DeviceRound:
+        """The same device after a restart with this state."""
+        return DeviceRound(
+            self.terms,
+            RUN,
+            SERVER_KEY,
+            self.name,
+            self.identity,
+            self._upload,
+            state=state,  # type: ignore[arg-type]
+        )
+
+    def _upload(self, round_number: int) -> np.ndarray:
+        blocks = [BlockValues(np.full(code.size, 0.5)) for code in self.terms.priced.codes[round_number - 1]]
+        self.upload, _ = make_upload(
+            self.terms.priced, round_number, blocks, TableAccountant(), randomness=SystemRandomness()
+        )
+        return self.upload
+
+    def answer(self, message: object) -> object:
+        """What the device says to a message that came over the wire."""
+        return self.round.answer(wire.as_sent(message), table_digest=TABLE, rng=SystemStream())
+
+
+class Attempt:
+    """A server and ten devices, up to any phase."""
+
+    def __init__(self, round_number: int = 1, attempt: int = 1, people: list[Person] | None = None) -> None:
+        self.terms = make_terms()
+        self.people = people or [Person(number, self.terms) for number in range(10)]
+        self.announcement = announce(SERVER, RUN, round_number, attempt, self.terms.digest, TABLE)
+        self.server = ServerRound(self.terms, self.announcement, {person.name: person.key for person in self.people})
+
+    def play(self, until: Phase = Phase.SUMMED, lost: dict[Phase, set[int]] | None = None) -> "Attempt":
+        """Close phases until this one is open; `lost` leave before they answer in a phase, and stay away."""
+        gone: set[int] = set()
+        while self.server.phase is not until:
+            gone |= (lost or {}).get(self.server.phase, set())
+            for number, person in enumerate(self.people):
+                if number not in gone and person.name in self.server.asked:
+                    self.server.receive(person.name, wire.as_sent(person.answer(self.server.question(person.name))))
+            self.server.close()
+        return self
+
+    def expected(self) -> np.ndarray:
+        """The sum of the survivors' uploads."""
+        uploads = [person.upload for person in self.people if person.name in self.server.survivors]
+        return np.sum(uploads, axis=0, dtype=np.uint32)
+
+
+PHASES = tuple(EXPECTED)
+
+
+@pytest.mark.parametrize("lost", [0, 1, 3])
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_round_over_the_wire_gives_the_exact_sum(phase: Phase, lost: int) -> None:
+    """0, 1 and 3 of 10 devices leave in each phase; every message is encoded and decoded."""
+    attempt = Attempt().play(lost={phase: set(range(lost))})
+    assert np.array_equal(attempt.server.sum, attempt.expected())
+    assert len(attempt.server.survivors) == (10 - lost if phase in PHASES[:3] else 10)
+
+
+def test_rounds_and_attempts_follow_each_other() -> None:
+    """The plan's two rounds with the same devices, the first of them on its second attempt."""
+    first = Attempt()
+    with pytest.raises(AttemptFailed, match="table"):
+        first.play(lost={Phase.TABLE: {0, 1, 2, 3}})
+    assert first.server.phase is Phase.FAILED
+    assert first.server.sum is None
+    again = Attempt(1, 2, first.people).play()
+    assert np.array_equal(again.server.sum, again.expected())
+    second = Attempt(2, 1, first.people).play()
+    assert np.array_equal(second.server.sum, second.expected())
+    assert {person.round.place for person in first.people} == {(2, 1)}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_too_few_answers_end_the_attempt_in_every_phase(phase: Phase) -> None:
+    """Six leave: nothing is revealed, and nothing is received any more."""
+    attempt = Attempt()
+    with pytest.raises(AttemptFailed, match=phase.value):
+        attempt.play(lost={phase: set(range(6))})
+    assert attempt.server.phase is Phase.FAILED
+    assert attempt.server.sum is None
+    with pytest.raises(RemoteProtocolError, match="failed"):
+        attempt.server.receive(attempt.people[9].name, Consent(bytes(64)))
+    with pytest.raises(LocalProtocolError, match="failed"):
+        attempt.server.close()
+    with pytest.raises(LocalProtocolError, match="not asked"):
+        attempt.server.question(attempt.people[9].name)
+
+
+@cache
+def one_of_each() -> dict[type, object]:
+    """A real message of each type that a server or a device sends, from one attempt."""
+    found: dict[type, object] = {}
+    attempt = Attempt()
+    while attempt.server.phase is not Phase.SUMMED:
+        for person in attempt.people:
+            question = attempt.server.question(person.name)
+            reply = person.answer(question)
+            attempt.server.receive(person.name, reply)
+            found |= {type(question): question, type(reply): reply}
+        attempt.server.close()
+    return found
+
+
+STATES = {Idle: Phase.KEYS, Keyed: Phase.SHARES, Shared: Phase.TABLE, Sent: Phase.CONSENT, Consented: Phase.UNMASK}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_device_answers_in_turn_only(state: type) -> None:
+    """Each state × message that the table does not have is refused with 409, and changes nothing."""
+    person = Attempt().play(STATES[state]).people[0]
+    before = person.round.state
+    assert type(before) is state
+    for kind, message in one_of_each().items():
+        if kind not in NEXT_STATE[state]:
+            with pytest.raises(RemoteProtocolError, match="must not be sent") as refusal:
+                person.answer(message)
+            assert refusal.value.status_hint == 409
+            assert person.round.state is before
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_server_takes_what_its_phase_expects_only(phase: Phase) -> None:
+    """Each phase × message, answers of strangers, and second answers are refused, and change nothing."""
+    attempt = Attempt().play(phase)
+    server, person = attempt.server, attempt.people[0]
+    for kind, message in one_of_each().items():
+        if kind is not EXPECTED[phase][0]:
+            with pytest.raises(RemoteProtocolError, match=phase.value):
+                server.receive(person.name, message)
+    reply = person.answer(server.question(person.name))
+    with pytest.raises(RemoteProtocolError, match="asked"):
+        server.receive(b"stranger 16 byte", reply)
+    assert server.answered == frozenset()
+    server.receive(person.name, reply)
+    with pytest.raises(RemoteProtocolError, match="once"):
+        server.receive(person.name, reply)
+    assert server.answered == {person.name}
+
+
+@pytest.mark.parametrize("phase", PHASES[1:])
+def test_a_newer_announcement_ends_an_attempt_in_every_state(phase: Phase) -> None:
+    """The next attempt goes on from there; the one before cannot be answered any more."""
+    attempt = Attempt().play(phase)
+    again = Attempt(1, 2, attempt.people).play()
+    assert np.array_equal(again.server.sum, again.expected())
+    with pytest.raises(RemoteProtocolError, match=r"later than \(1, 2\)"):
+        attempt.people[0].answer(attempt.announcement)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_an_attempt_is_never_answered_twice(phase: Phase) -> None:
+    """A replayed announcement, of the same attempt or of an older round, is refused in every state."""
+    people = Attempt(2, 1).play(Phase.SHARES).people
+    attempt = Attempt(2, 2, people).play(phase)
+    person = attempt.people[0]
+    for round_number, number in ((2, 1), (1, 9)) if phase is Phase.KEYS else ((2, 2), (2, 1), (1, 9)):
+        with pytest.raises(RemoteProtocolError, match="later"):
+            person.answer(announce(SERVER, RUN, round_number, number, attempt.terms.digest, TABLE))
+
+
+def hostile_announcements() -> list[tuple[str, Announcement]]:
+    """One for each thing that a device checks before it publishes keys."""
+    terms = make_terms()
+    good = (SERVER, RUN, 1, 1, terms.digest, TABLE)
+    stranger = Ed25519PrivateKey.from_private_bytes(b"x" * 32)
+    weaker = make_terms(epsilon=16.0)
+    return [
+        ("signed", announce(stranger, *good[1:])),
+        ("run", announce(SERVER, "cd" * 16, *good[2:])),
+        ("signed", dataclasses.replace(announce(*good), attempt=2)),
+        ("terms", announce(SERVER, RUN, 1, 1, weaker.digest, TABLE)),
+        ("table", announce(SERVER, RUN, 1, 1, terms.digest, bytes(32))),
+        ("round", announce(SERVER, RUN, 3, 1, terms.digest, TABLE)),
+    ]
+
+
+@pytest.mark.parametrize(("reason", "message"), hostile_announcements())
+def test_a_hostile_announcement_is_refused(reason: str, message: Announcement) -> None:
+    """Another server, run, plan, noise, table or round: no key is published."""
+    person = Person(0, make_terms())
+    with pytest.raises(RemoteProtocolError, match=reason):
+        person.answer(message)
+    assert person.round.state == Idle()
+
+
+def test_every_term_is_in_the_digest() -> None:
+    """A changed clip, share, norm, variance, cohort, number of neighbours, ε or δ is another digest."""
+    terms = make_terms()
+    priced, code = terms.priced, terms.priced.codes[0][0]
+
+    def with_code(**changes: float) -> MaskedTerms:
+        codes = ((dataclasses.replace(code, **changes), priced.codes[0][1]), priced.codes[1])
+        return MaskedTerms(dataclasses.replace(priced, codes=codes), terms.rules)
+
+    renamed = [[Block("Counts", (6,), 8.0, 0.3), PLAN.rounds[0].blocks[1]], list(PLAN.rounds[1].blocks)]
+    others = [
+        with_code(clip=7.0),
+        with_code(clip_units=code.clip_units - 1),
+        with_code(norm_squared=code.norm_squared - 1),
+        with_code(share_variance=code.share_variance + 1),
+        MaskedTerms(dataclasses.replace(priced, delta=2e-6), terms.rules),
+        MaskedTerms(dataclasses.replace(priced, epsilon=9.0), terms.rules),
+        MaskedTerms(dataclasses.replace(priced, reserve=0.1), terms.rules),
+        MaskedTerms(priced, dataclasses.replace(terms.rules, threshold=6)),
+        MaskedTerms(priced, dataclasses.replace(terms.rules, neighbours=8)),
+        MaskedTerms(dataclasses.replace(priced, plan=make_plan(renamed)), terms.rules),
+    ]
+    assert len({terms.digest, *(other.digest for other in others)}) == 11
+
+
+def test_terms_that_cost_more_than_they_say_are_refused() -> None:
+    """A weaker noise share, other sizes than the plan's, another cohort in the rules."""
+    terms = make_terms()
+    priced = terms.priced
+    weak = dataclasses.replace(priced.codes[0][0], share_variance=priced.codes[0][0].share_variance // 2)
+    with pytest.raises(RemoteProtocolError, match="epsilon"):
+        MaskedTerms(dataclasses.replace(priced, codes=((weak, priced.codes[0][1]), priced.codes[1])), terms.rules)
+    with pytest.raises(RemoteProtocolError, match="code"):
+        MaskedTerms(dataclasses.replace(priced, codes=priced.codes[::-1]), terms.rules)
+    with pytest.raises(RemoteProtocolError, match="cohort"):
+        MaskedTerms(priced, dataclasses.replace(terms.rules, smallest=6))
+    with pytest.raises(RemoteProtocolError, match="round"):
+        terms.table_size(3)
+
+
+def test_a_cohort_below_the_devices_own_minimum_is_refused() -> None:
+    """The person's device asks for at least eight; the run promises seven."""
+    with pytest.raises(RemoteProtocolError, match="at least 8"):
+        DeviceRound(
+            make_terms(),
+            RUN,
+            SERVER_KEY,
+            bytes(16),
+            SERVER,
+            lambda _: np.zeros(0, dtype=np.uint32),
+            smallest_accepted=8,
+        )
+
+
+def test_a_device_goes_on_from_its_stored_state_in_every_phase() -> None:
+    """Each state given to a new object: the round ends with the same sum, so that a restart loses nothing."""
+    attempt = Attempt()
+    while attempt.server.phase is not Phase.SUMMED:
+        for person in attempt.people:
+            attempt.server.receive(person.name, person.answer(attempt.server.question(person.name)))
+            person.round = person.restarted(person.round.state)
+        attempt.server.close()
+    assert np.array_equal(attempt.server.sum, attempt.expected())
+
+
+def test_secrets_are_gone_when_they_are_not_needed() -> None:
+    """After the table the device's own secrets are in no state; after unmasking others' shares are not either."""
+    attempt = Attempt().play(Phase.TABLE)
+    person = attempt.people[0]
+    assert isinstance(person.round.state, Shared)
+    own = person.round.state.secrets
+    attempt.play(Phase.CONSENT)
+    reached = list(values_in(person.round.state))
+    assert not {own.mask_private, own.channel_private, own.seed} & {value for value in reached if type(value) is bytes}
+    attempt.play()
+    assert person.round.state == Idle((1, 1))
+
+
+def values_in(value: object):  # type: ignore[no-untyped-def]
+    """Everything that an object of dataclasses and containers holds."""
+    yield value
+    if dataclasses.is_dataclass(value):
+        inside = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif isinstance(value, dict):
+        inside = [*value, *value.values()]
+    elif isinstance(value, tuple | list | frozenset):
+        inside = list(value)
+    else:
+        inside = []
+    for one in inside:
+        yield from values_in(one)
+
+
+def test_a_hostile_server_gets_no_table_with_wrong_partners() -> None:
+    """Too few partners, a bitmap of another length or beyond the roster, senders that are no partners."""
+    attempt = Attempt().play(Phase.TABLE)
+    person = attempt.people[0]
+    question = attempt.server.question(person.name)
+    for partners in (bitmap(range(5), 10), question.partners + b"\0", b"\xff\xff", bitmap(range(1, 10), 10)):
+        with pytest.raises(RemoteProtocolError, match=r"partners|bitmap|this device"):
+            person.answer(dataclasses.replace(question, partners=partners))
+    assert isinstance(person.round.state, Shared)
+
+
+def test_a_device_signs_one_list_of_survivors_and_reveals_for_that_one() -> None:
+    """A second list is out of turn; consents of others to another list are no quorum."""
+    attempt = Attempt().play(Phase.CONSENT)
+    person, server = attempt.people[0], attempt.server
+    with pytest.raises(RemoteProtocolError, match="at least 7"):
+        person.answer(Survivors(bitmap(range(6), 10)))
+    person.answer(Survivors(bitmap(range(9), 10)))  # the server lies: device 9 dropped out
+    with pytest.raises(RemoteProtocolError, match="must not be sent"):
+        person.answer(server.question(person.name))
+    for other in attempt.people[1:]:
+        server.receive(other.name, other.answer(server.question(other.name)))
+    server.close()
+    quorum = server.question(attempt.people[1].name)
+    with pytest.raises(RemoteProtocolError, match="signed the same survivors"):
+        person.answer(quorum)
+    assert isinstance(person.round.state, Consented)
+
+
+def test_a_hostile_device_is_refused_by_the_server() -> None:
+    """Somebody else's keys, shares for itself or for too few, a short table, a forged consent, shares of strangers."""
+    attempt = Attempt()
+    server, (first, second) = attempt.server, attempt.people[:2]
+    keys = second.answer(server.question(second.name))
+    with pytest.raises(RemoteProtocolError, match="sends"):
+        server.receive(first.name, keys)
+    with pytest.raises(RemoteProtocolError, match="signed"):
+        server.receive(second.name, dataclasses.replace(keys, seed_hash=bytes(32)))
+    attempt = Attempt().play(Phase.SHARES)
+    server, first = attempt.server, attempt.people[0]
+    shares = first.answer(server.question(first.name))
+    for recipients in (range(9), range(1, 9), range(2, 11)):
+        with pytest.raises(RemoteProtocolError, match=r"shares|recipients"):
+            server.receive(first.name, SealedShares(np.array(recipients), shares.sealed[: len(recipients)]))
+    attempt = Attempt().play(Phase.TABLE)
+    with pytest.raises(RemoteProtocolError, match="9 integers"):
+        attempt.server.receive(first.name, MaskedTable(np.zeros(8, dtype=np.uint32)))
+    attempt.play(Phase.CONSENT)
+    with pytest.raises(RemoteProtocolError, match="signature"):
+        attempt.server.receive(first.name, Consent(bytes(64)))
+    attempt.play(Phase.UNMASK)
+    with pytest.raises(RemoteProtocolError, match="owners"):
+        attempt.server.receive(first.name, Unmasking(np.array([0]), (bytes(66),)))
+
+
+def test_malformed_messages_cannot_be_built() -> None:
+    """Wrong lengths, positions that do not rise or are negative, counts that differ."""
+    wrong = [
+        lambda: SealedShares(np.array([1, 1]), (bytes(148),) * 2),
+        lambda: SealedShares(np.array([1]), (bytes(147),)),
+        lambda: Partners(b"", np.array([-1]), (bytes(148),)),
+        lambda: Quorum(np.array([1, 2]), (bytes(64),)),
+        lambda: Quorum(np.array([1]), (bytes(63),)),
+        lambda: Unmasking(np.array([1]), (bytes(65),)),
+        lambda: Consent(bytes(63)),
+        lambda: Announcement(RUN, 1, 1, bytes(31), bytes(32), bytes(64)),
+        lambda: Announcement(RUN, 0, 1, bytes(32), bytes(32), bytes(64)),
+        lambda: positions_in(b"\x01", 7),
+    ]
+    for build in wrong:
+        with pytest.raises(RemoteProtocolError):
+            build()
+
+
+def test_every_message_comes_back_from_the_wire() -> None:
+    """All ten kinds: encoded, decoded and encoded again are the same bytes."""
+    assert set(one_of_each()) == {
+        Announcement, PublicKeys, Roster, SealedShares, Partners, MaskedTable, Survivors, Consent, Quorum, Unmasking,
+    }  # fmt: skip
+    for message in one_of_each().values():
+        body = wire.encode(message)
+        assert wire.encode(wire.decode(body, type(message))) == body
+
+
+def test_an_upload_of_the_wrong_length_is_our_mistake() -> None:
+    """It is not sent, and the state stays."""
+    attempt = Attempt().play(Phase.TABLE)
+    person = attempt.people[0]
+    person.round._make_upload = lambda _: np.zeros(3, dtype=np.uint32)
+    with pytest.raises(LocalProtocolError, match="upload"):
+        person.answer(attempt.server.question(person.name))
+    assert isinstance(person.round.state, Shared)
+
+
+def test_a_device_that_cannot_pay_sends_zeros_with_noise() -> None:
+    """Retries are paid from the reserve; after that, and without ratings, the upload is noise and costs nothing."""
+    priced = price_plan(PLAN, epsilon=math.inf, delta=1e-6, cohort=Cohort(10))
+    blocks = [BlockValues(np.full(code.size, 1.0)) for code in priced.codes[0]]
+    upload, _ = make_upload(priced, 1, blocks, TableAccountant(), randomness=SeededRandomness(1))
+    assert upload.any()
+    upload, spent = make_upload(priced, 1, None, TableAccountant(), randomness=SeededRandomness(1))
+    assert (upload.any(), spent.spent()) == (False, 0.0)
+    priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10), reserve=0.4)
+    spent = TableAccountant()
+    seen = []
+    for _ in range(4):
+        upload, after = make_upload(priced, 1, blocks, spent, randomness=SeededRandomness(1))
+        seen.append((upload.tobytes(), after.spent() > spent.spent()))
+        spent = after
+    assert [paid for _, paid in seen] == [True, True, True, False]
+    assert spent.spent() <= run_mu(8, 1e-6) ** 2
+    silent, _ = make_upload(priced, 1, None, spent, randomness=SeededRandomness(1))
+    assert seen[3][0] == silent.tobytes() != seen[2][0]
+
+
+def test_a_person_with_half_a_budget_pays_half_and_stays_within_it() -> None:
+    """With k = ½ each round costs a quarter of μ², and the sum of the plan k² μ²."""
+    priced = price_plan(PLAN, epsilon=8, delta=1e-6, cohort=Cohort(10))
+    spent = TableAccountant()
+    for number in (1, 2):
+        blocks = [BlockValues(np.full(code.size, 1.0)) for code in priced.codes[number - 1]]
+        _, spent = make_upload(priced, number, blocks, spent, fraction=0.5, randomness=SeededRandomness(1))
+    assert spent.spent() == pytest.approx(run_mu(8, 1e-6) ** 2 / 4, rel=1e-4)
+    assert spent.tables == 2
+
+
+def test_blocks_must_be_those_of_the_round() -> None:
+    """Two blocks in the first round, one in the second."""
+    priced = make_terms().priced
+    with pytest.raises(ParameterError, match="blocks"):
+        make_upload(priced, 1, [], TableAccountant(), randomness=SeededRandomness(1))
+
+
+def test_states_and_phases_are_one_circle() -> None:
+    """Every state is reached, and an announcement is heard in all of them."""
+    assert set(itertools.chain(*(after.values() for after in NEXT_STATE.values()))) == set(NEXT_STATE)
+    assert all(after[Announcement] is Keyed for after in NEXT_STATE.values())
+    assert [after for _, after in EXPECTED.values()] == [*PHASES[1:], Phase.SUMMED]
+
+
+def test_the_decoders_refuse_or_accept_and_never_crash() -> None:
+    """4,000 mutated messages of all kinds: a message or a RemoteProtocolError."""
+    rng, valid = random.Random(3), 0
+    bodies = [(wire.encode(message), kind) for kind, message in one_of_each().items()]
+    for _ in range(4000):
+        body, kind = rng.choice(bodies)
+        try:
+            wire.decode(mutate(body, rng), kind)
+            valid += 1
+        except RemoteProtocolError:
+            continue
+    assert 0 < valid < 4000
