@@ -12,19 +12,19 @@ CELLS_PER_BLOCK = 1 << 20  # scores in memory at once when ranking
 
 
 def rmse(predicted: FloatArray, actual: FloatArray) -> float:
-    """Root of the mean squared error."""
+    """Return the root of the mean squared error."""
     _check(predicted, actual)
     return float(np.sqrt(np.mean((predicted - actual) ** 2)))
 
 
 def mae(predicted: FloatArray, actual: FloatArray) -> float:
-    """Mean absolute error."""
+    """Return the mean absolute error."""
     _check(predicted, actual)
     return float(np.mean(np.abs(predicted - actual)))
 
 
 def rating_metrics(predicted: FloatArray, actual: FloatArray) -> dict[str, float]:
-    """Both of the above, by the names that results use."""
+    """Return RMSE and MAE by the names that results use."""
     return {"rmse": rmse(predicted, actual), "mae": mae(predicted, actual)}
 
 
@@ -36,7 +36,7 @@ def ranking_metrics(
     rated_items: IntArray,
     k: int = 10,
 ) -> dict[str, float]:
-    """How high one held-out item per user ranks among *all* items unrated in training, averaged over the users.
+    """Return how high one held-out item per user ranks among *all* items unrated in training, averaged over the users.
 
     `score(users)` gives `(len(users), n_items)` scores; user i trained on `rated_items[starts[i]:starts[i + 1]]`.
     With g unrated items above the held-out one, t tied with it and c others in all:
@@ -52,7 +52,7 @@ def ranking_metrics(
 
 
 def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int = 10) -> dict[str, float]:
-    """The means of `ranking_metrics` from g, t and c of every held-out item."""
+    """Return the means of `ranking_metrics` from g, t and c of every held-out item."""
     discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
     first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
     hits = (last - first) / (tied + 1)
@@ -74,7 +74,7 @@ def list_metrics(
     rated_items: IntArray,
     k: int = 10,
 ) -> dict[str, float]:
-    """Quality of lists of k items: how many of a person's held-out likes are in them, and how high.
+    """Return the quality of lists of k items: how many of a person's held-out likes are in them, and how high.
 
     `score(users)` gives `(len(users), n_items)` scores. User i likes the held-out `liked_items[liked_starts[i]:…]` and
     trained on `rated_items[starts[i]:…]`, which no list contains. With L_i liked items, of which H are in the list, and
@@ -112,7 +112,7 @@ def list_metrics(
 
 
 def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength: float) -> FloatArray:
-    """Predictions drawn toward a center where few ratings support them: c + (s − c) n / (n + strength).
+    """Return predictions drawn toward a center where few ratings support them: c + (s − c) n / (n + strength).
 
     The mean of a Gaussian posterior whose prior at c weighs as much as `strength` ratings. `scores` is
     `(n_users, n_items)`, `center` has one number per user and `support` the number of ratings per item.
@@ -124,7 +124,7 @@ def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength
 def _unrated_scores(
     score: Callable[[IntArray], FloatArray], users: IntArray, starts: IntArray, rated_items: IntArray
 ) -> FloatArray:
-    """Scores of some users, -inf where an item was rated in training: below every other."""
+    """Return the scores of some users, with -inf for items that were rated in training."""
     scores = np.array(score(users), dtype=np.float64)
     who, cells = _cells_of(users, starts)
     scores[who, rated_items[cells]] = -np.inf
@@ -132,14 +132,14 @@ def _unrated_scores(
 
 
 def _cells_of(users: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-    """Of every entry of some users: whose it is (their place in `users`), and where it stands."""
+    """Return for every entry of some users whose it is (their place in `users`) and its position."""
     lengths = starts[users + 1] - starts[users]
     cells = np.repeat(starts[users] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
     return np.repeat(np.arange(len(users)), lengths), cells
 
 
 def _ranks(scores: FloatArray, who: IntArray, items: IntArray, k: int) -> tuple[IntArray, IntArray]:
-    """How many items of the same row are above each (who, item), at least k where it can be in no list; and tied."""
+    """Return how many items of the row rank above each (who, item), and how many tie; k or more means: in no list."""
     own = scores[who, items]
     place = max(scores.shape[1] - k, 0)
     threshold = np.partition(scores, place, axis=1)[:, place]
@@ -158,7 +158,7 @@ def _held_out_ranks(
     starts: IntArray,
     rated_items: IntArray,
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """g, t and c of `ranking_metrics`, each `(len(users),)`, from a block of users at a time."""
+    """Return g, t and c of `ranking_metrics`, each `(len(users),)`, from a block of users at a time."""
     above, tied, others = (np.empty(len(users), dtype=np.int64) for _ in range(3))
     size, start = 1, 0
     while start < len(users):

@@ -10,7 +10,7 @@ from hushrec.errors import RunError
 
 
 def check_free(folder: str | Path) -> None:
-    """Makes a folder that is private to its owner; refuses one that already holds something or cannot be made."""
+    """Make a folder that is private to its owner; refuse one that is not empty or cannot be made."""
     path = Path(folder)
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -23,7 +23,7 @@ def check_free(folder: str | Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write beside `path`, which takes its place when it is whole and on the disk; else nothing changes."""
+    """Open a temporary file that replaces `path` once it is complete and on disk; on failure nothing changes."""
     temporary = path.with_suffix(".part")
     try:
         with temporary.open("wb") as file:
@@ -39,7 +39,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def reserved(folder: str | Path) -> Iterator[None]:
-    """Keeps a run folder to this process; the operating system gives it back when the process ends, however it does."""
+    """Lock a run folder for this process; the operating system releases the lock when the process ends."""
     import fcntl
 
     handle = os.open(folder, os.O_RDONLY)

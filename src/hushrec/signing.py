@@ -24,7 +24,7 @@ _FORM = re.compile(r"Hushrec ([0-9a-f]{32}):([0-9]{1,19}):([A-Za-z0-9_-]{86})")
 
 
 def device_id_of(public_key: bytes) -> str:
-    """A device is named after its first public key: 128 bits of its hash."""
+    """Return a device's name: 128 bits of the hash of its first public key."""
     return hashlib.sha256(b"hushrec device 1" + public_key).hexdigest()[:32]
 
 
@@ -62,7 +62,7 @@ class Request:
         return hashlib.sha256(self.body).digest()
 
     def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
-        """The bytes under the signature; every part is on its own line and none can hold a line break."""
+        """Return the bytes under the signature; every part is on its own line and none can hold a line break."""
         digest = self.digest.hex()
         parts = ("hushrec request 2", self.method, self.target, run_id, device, nonce, digest)
         return "\n".join(str(part) for part in parts).encode()
@@ -86,7 +86,7 @@ class DeviceKey:
         return "DeviceKey()"
 
     def to_bytes(self) -> bytes:
-        """The secret itself, for the device's own store. Must never leave the device."""
+        """Return the secret itself, for the device's own store. Must never leave the device."""
         return self._secret.private_bytes_raw()
 
     @property
@@ -99,7 +99,7 @@ class DeviceKey:
 
 
 def load_public_key(public_key: bytes) -> Ed25519PublicKey:
-    """A public key that can verify; bytes that are no key are refused."""
+    """Return a public key that can verify; refuse bytes that are not a key."""
     try:
         return Ed25519PublicKey.from_public_bytes(public_key)
     except ValueError:
@@ -107,7 +107,7 @@ def load_public_key(public_key: bytes) -> Ed25519PublicKey:
 
 
 def is_signed(request: Request, credentials: Credentials, public_key: Ed25519PublicKey, run_id: str) -> bool:
-    """Whether the holder of this key signed exactly this request."""
+    """Return whether the holder of this key signed exactly this request."""
     try:
         public_key.verify(credentials.signature, request.signed_text(run_id, credentials.device, credentials.nonce))
     except InvalidSignature:

@@ -56,7 +56,7 @@ def calibrate_selection(
 def calibrate_selection(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
 ) -> SelectionProbabilities[float] | SelectionProbabilities[FloatArray]:
-    """The probabilities that spend exactly epsilon_p on B' and epsilon_i on each S, and send z items on average.
+    """Return the probabilities that spend exactly epsilon_p on B' and epsilon_i on each S, and send z items on average.
 
     Theorem 1 of [SDCF] gives f, Theorem 2 with h q* + (m − h) p* = z gives p* and q*::
 
@@ -102,7 +102,7 @@ def smallest_epsilon_p(
 def smallest_epsilon_p(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers
 ) -> float | FloatArray:
-    """The smallest epsilon_p for which p and q exist: 2h max(ln(q*/p*), ln((1 − p*)/(1 − q*))), rounded up.
+    """Return the smallest epsilon_p for which p and q exist: 2h max(ln(q*/p*), ln((1 − p*)/(1 − q*))), rounded up.
 
     It lies between epsilon_i and 2 epsilon_i, near 2 max(s, 1 − s) epsilon_i with s = z/m.
     """
@@ -113,7 +113,7 @@ def smallest_epsilon_p(
 
 
 def _solve_selection(h: FloatArray, m: int, z: float, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """p* and L = ln((1 − p*)/(1 − q*)) from h q* + (m − h) p* = z and q* = p*(1 + A)/(1 + A p*), A = exp(x) − 1.
+    """Return p* and L = ln((1 − p*)/(1 − q*)) from h q* + (m − h) p* = z and q* = p*(1 + A)/(1 + A p*), A = exp(x) − 1.
 
     p* is the positive root of (m − h) A p*² + b p* − z = 0 with b = m + (h − z) A. Everything is divided by
     1 + A, so that a large x does not overflow, and the root is taken in the form without cancellation.
@@ -134,7 +134,7 @@ def _smallest_epsilon_p(h: FloatArray, x: FloatArray, log_unsent: FloatArray) ->
 def _checked(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """h, epsilon_i/h and epsilon_p as arrays of one shape, or a refusal."""
+    """Return h, epsilon_i/h and epsilon_p as arrays of one shape; refuse impossible ones."""
     if not 0 < reports_per_client < n_items:
         raise ParameterError(f"reports_per_client must be in (0, n_items = {n_items}), got {reports_per_client}.")
     h = np.asarray(n_rated, dtype=np.float64)
@@ -156,7 +156,7 @@ def _checked(
 
 
 def _extreme(values: FloatArray) -> float:
-    """The value to name in a refusal: the largest if all are positive, else the smallest; NaN if there is one."""
+    """Return the value that an error names: NaN if there is one, the largest if all are positive, else the smallest."""
     return float(values.max() if np.all(values > 0) else values.min())
 
 
@@ -175,7 +175,7 @@ def _refuse_impossible(epsilon_p: FloatArray, smallest: FloatArray) -> None:
 
 
 def _digits_up(value: float) -> decimal.Decimal:
-    """Six digits, rounded up, so that the number in the sentence works when it is typed in."""
+    """Return the number with six digits, rounded up, so that the value in an error works when it is typed in."""
     return decimal.Context(prec=6, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
 
 
@@ -194,7 +194,7 @@ def fake_error_bound(mean: FloatArray, deviation: Numbers, epsilon_g: Numbers) -
 
 
 def fake_error_bound(mean: Numbers, deviation: Numbers, epsilon_g: Numbers) -> float | FloatArray:
-    """α of Theorem 3 of [SDCF]: P(|X| < α) = exp(−epsilon_g) for X ~ N(mean, deviation²), rounded up.
+    """Return α of Theorem 3 of [SDCF]: P(|X| < α) = exp(−epsilon_g) for X ~ N(mean, deviation²), rounded up.
 
     epsilon_g = 0 gives ∞ (fakes like real errors), epsilon_g = ∞ gives 0 (fakes of zero error). A deviation of 0
     (one rating) gives |mean|: the fake is the mean.
@@ -225,7 +225,7 @@ _fake_error_bounds = np.frompyfunc(_fake_error_bound, 3, 1)
 
 
 def _half_width(center: float, epsilon_g: float) -> float:
-    """The s with ln F(s) = −epsilon_g, F(s) = P(|center + Z| < s) for a standard normal Z; rounded up by 1e-11.
+    """Return the s with ln F(s) = −epsilon_g, F(s) = P(|center + Z| < s) for a standard normal Z; rounded up by 1e-11.
 
     F is log-concave in s, so Newton's method on ln F climbs to the root from any s below it. Two such are known:
     F(s) ≤ 2 s φ(0), and F(s) ≤ Φ(s − center).
@@ -242,7 +242,7 @@ def _half_width(center: float, epsilon_g: float) -> float:
 
 
 def _log_mass(center: float, s: float) -> float:
-    """The ln F(s) = ln(Φ(s − c) − Φ(−s − c)); if narrow, F is the series 2 s φ(c) (1 + (c² − 1) s²/6 + …)."""
+    """Return ln F(s) = ln(Φ(s − c) − Φ(−s − c)); if narrow, F is the series 2 s φ(c) (1 + (c² − 1) s²/6 + …)."""
     if s * max(center, 1.0) < 1e-4:
         series = math.log1p((center**2 - 1) * s**2 / 6)
         return math.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + series

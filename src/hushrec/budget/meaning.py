@@ -27,7 +27,7 @@ OPPOSITE_PULLS = (
 
 
 def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
-    """What the budget of the selections says nothing about."""
+    """Return what the budget of the selections says nothing about."""
     covered_by_cap = [] if profile_cap is not None else ["how many items a person rated"]
     return [
         "the gradient values: the user vector's direction and the errors can be read off one upload",
@@ -70,13 +70,13 @@ class SelectionBudget:
         return self.n_rated if self.profile_cap is None else self.profile_cap
 
     def probabilities(self) -> SelectionProbabilities[float]:
-        """f, p*, q*, p and q (Theorems 1 and 2)."""
+        """Return f, p*, q*, p and q (Theorems 1 and 2)."""
         return calibrate_selection(
             self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i, self.epsilon_p
         )
 
     def smallest_epsilon_p(self) -> float:
-        """Below it, no p and q exist."""
+        """Return the smallest epsilon_p for which p and q exist."""
         return smallest_epsilon_p(self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i)
 
 
@@ -103,7 +103,7 @@ class Meaning:
 
 
 def explain_budget(budget: SelectionBudget) -> Meaning:
-    """Prices and probabilities of `budget` as one person meets them.
+    """Return the prices and probabilities of `budget` as one person meets them.
 
     One item's bits over T rounds, k of them ones, are as likely as (1 − f/2) a + (f/2) b if it is rated and
     (f/2) a + (1 − f/2) b if not, with a = qᵏ (1 − q)ᵀ⁻ᵏ and b the same in p. Their ratio grows with k: the belief
@@ -135,7 +135,7 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
 
 
 def belief(budget: SelectionBudget, *, rounds: int, sent: bool = True) -> float:
-    """The server's belief in one item after seeing it in each of `rounds` selections, or in none of them.
+    """Return the server's belief in one item after seeing it in each of `rounds` selections, or in none of them.
 
     Bayes' rule on the two likelihoods of `explain_budget`, in logarithms.
     """

@@ -11,13 +11,13 @@ Rows = npt.NDArray[np.floating]
 
 
 def too_short(vectors: Rows, n_items: int) -> bool:
-    """Whether a table of finite vectors is refused because too many items are near zero, and for nothing else."""
+    """Return whether a table of finite vectors is refused only because too many items are near zero."""
     norms = np.linalg.norm(vectors, axis=1)
     return bool(norms.max() <= LARGEST_ITEM_NORM) and not plausible_norms(norms[:n_items])
 
 
 def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
-    """Refuses a table that clients would not answer in this round; its first `n_items` rows are items."""
+    """Refuse a table that devices would not accept in this round; its first `n_items` rows are items."""
     norms = np.linalg.norm(vectors, axis=1)
     if not norms.max() <= LARGEST_ITEM_NORM or not plausible_norms(norms[:n_items]):
         raise RemoteProtocolError(
@@ -27,7 +27,7 @@ def check_item_vectors(round_number: int, vectors: Rows, n_items: int) -> None:
 
 
 def check_gradients(round_number: int, largest: float) -> None:
-    """Refuses gradients that the server would not add up, by the largest |e| ‖u‖ among them."""
+    """Refuse gradients that the server would not add up, by the largest |e| ‖u‖ among them."""
     if not largest <= LARGEST_GRADIENT:
         raise RemoteProtocolError(
             f"errors times user vectors must have norms up to {LARGEST_GRADIENT:g}, which those of round"
@@ -36,6 +36,6 @@ def check_gradients(round_number: int, largest: float) -> None:
 
 
 def check_finite(round_number: int, *vectors: Rows) -> None:
-    """Refuses vectors that are no numbers any more."""
+    """Refuse vectors that are not finite."""
     if not all(np.isfinite(rows).all() for rows in vectors):
         raise RemoteProtocolError(f"vectors must stay finite; those of round {round_number} did not. Lower the step.")

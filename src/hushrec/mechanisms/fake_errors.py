@@ -16,7 +16,7 @@ _NARROW = 1e-4  # in deviations: the normal density is an exponential across it,
 
 
 def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng: RandomStream) -> FloatArray:
-    """(count,) draws from N(mean, deviation²) truncated to [−bound, bound]; never outside.
+    """Return `count` draws from N(mean, deviation²) truncated to [−bound, bound]; never outside.
 
     `bound` comes from `budget.calibrate.fake_error_bound`: ∞ gives the normal itself, 0 gives zeros. A deviation
     of 0 (one rating), or lost in the rounding of the mean, gives the mean. Otherwise, by symmetry for mean ≥ 0, the
@@ -38,13 +38,13 @@ def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng:
 
 
 def _wide_errors(center: float, half_width: float, uniform: FloatArray) -> FloatArray:
-    """N(center, 1) on [−half_width, half_width], decreasing in `uniform`."""
+    """Return draws of N(center, 1) on [−half_width, half_width], decreasing in `uniform`."""
     lower, upper = log_ndtr((-half_width - center, half_width - center))
     return np.asarray(center + ndtri_exp(upper + np.log1p(uniform * np.expm1(lower - upper))))
 
 
 def _narrow_errors(center: float, half_width: float, uniform: FloatArray) -> FloatArray:
-    """The same where the density is ∝ exp(center x): x = s + ln(1 − u (1 − exp(−2 k)))/center, k = center s."""
+    """Return the same where the density is ∝ exp(center x): x = s + ln(1 − u (1 − exp(−2 k)))/center, k = center s."""
     slope = center * half_width
     if slope < 1e-9:
         return half_width * (1 - 2 * uniform)

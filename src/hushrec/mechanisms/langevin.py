@@ -8,7 +8,7 @@ from hushrec.randomness import RandomStream, Shape
 
 
 def langevin_noise(shape: Shape, step_size: float, *, rng: RandomStream) -> FloatArray:
-    """N(0, η_t) in every component, with the *variance* η_t = `step_size`: the noise of Algorithm 1 of [SDCF].
+    """Return draws of N(0, η_t), with the *variance* η_t = `step_size`: the noise of Algorithm 1 of [SDCF].
 
     Step 4 of docs/data-flow.md. Next to gradients scaled by the number of ratings it hides nothing: what it is worth
     is recorded by `budget.events.gradient_rho`.

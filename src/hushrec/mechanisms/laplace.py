@@ -12,7 +12,7 @@ from hushrec.randomness import RandomStream
 def perturb_ratings(
     ratings: FloatArray, low: float, high: float, epsilon: float, *, clamp: bool, rng: RandomStream
 ) -> FloatArray:
-    """Every rating plus Laplace noise of scale (high − low)/epsilon, by inverse CDF; `clamp` cuts to [low, high].
+    """Return the ratings plus Laplace noise of scale (high − low)/epsilon; `clamp` cuts to [low, high].
 
     The density of one noisy value changes by at most a factor exp(epsilon) when its rating changes within
     [low, high]. This covers the value of a rating, not that it exists. Clamping is post-processing.

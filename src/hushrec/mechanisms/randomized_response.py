@@ -15,7 +15,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 def permanent_bits(rated_items: IntArray, n_items: int, prob_randomize: float, *, rng: RandomStream) -> BoolArray:
-    """B' (n_items,): the bit of an item, 1 if rated, replaced by a fair coin with probability f = `prob_randomize`.
+    """Return B', `(n_items,)`: each item's bit, 1 if rated, replaced by a coin with probability f = `prob_randomize`.
 
     Drawn as a flip with probability f/2, which is the same. A uniform draw is a multiple of 2^-53, so a flip has
     probability f/2 rounded *up* to one: the cost is never above that of Theorem 1.
@@ -32,7 +32,7 @@ def permanent_bits(rated_items: IntArray, n_items: int, prob_randomize: float, *
 
 
 def instantaneous_items(bits: BoolArray, prob_send_zero: float, prob_send_one: float, *, rng: RandomStream) -> IntArray:
-    """The selected items S^t, sorted: an item with permanent bit 1 with probability q, with bit 0 with probability p.
+    """Return the selected items S^t, sorted: with probability q where the permanent bit is 1, p where it is 0.
 
     Theorem 2. Step 2 of docs/data-flow.md, every round; of the selection stage, only this leaves the device.
     """

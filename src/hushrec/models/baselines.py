@@ -16,7 +16,7 @@ BIAS_PENALTY = 4.0  # λ of the bias model
 def rating_baselines(
     users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int
 ) -> dict[str, Predictor]:
-    """Each baseline by name, fitted on the training ratings; predicts (users, items) arrays."""
+    """Return each baseline by name, fitted on the training ratings; each predicts (users, items) arrays."""
     mean = float(values.mean())
     user_means = _group_means(users, values, n_users, mean)
     item_means = _group_means(items, values, n_items, mean)
@@ -32,7 +32,7 @@ def rating_baselines(
 def fit_biases(
     users: IntArray, items: IntArray, residuals: FloatArray, n_users: int, n_items: int, penalty: float = BIAS_PENALTY
 ) -> tuple[FloatArray, FloatArray]:
-    """Minimizes Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²) exactly: one sparse, positive definite system.
+    """Minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²) exactly: one sparse, positive definite system.
 
     A user or item without training ratings gets bias 0.
     """

@@ -29,17 +29,17 @@ class PairwiseRanking(MatrixFactorization):
     learns_from_pairs: ClassVar[bool] = True
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """`(count, n_factors)` start values, uniform on (0, 0.3). Departs from [SDCF], which gives no start."""
+        """Return `(count, n_factors)` start values, uniform on (0, 0.3). Departs from [SDCF], which gives no start."""
         return 0.3 * rng.random((count, self.n_factors))
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Of each pair s = 1 / (1 + exp(x)), from x: `scores` of rows that are differences v_j − v_j'."""
+        """Return s = 1 / (1 + exp(x)) of each pair; x are the `scores` of rows that are differences v_j − v_j'."""
         return np.asarray(expit(-scores))
 
     def selected_errors(
         self, is_rated: npt.NDArray[np.bool_], user_vector: FloatArray, item_rows: FloatArray, partner_rows: FloatArray
     ) -> FloatArray:
-        """The error of each selected item in the loss of its pair: +s if it is the rated one, −s if the unrated.
+        """Return the error of each selected item in the loss of its pair: +s if it is the rated one, −s if the unrated.
 
         Lemma 2 of [SDCF], with η_t for its η_0. Departs from the sentence before it, which has the signs swapped.
         """

@@ -66,7 +66,7 @@ class FactorizationMachine(MatrixFactorization):
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], attributes: FloatArray | None = None) -> Self:
-        """The model as settings describe it, with the columns of the items' attributes."""
+        """Return the model as settings describe it, with the columns of the items' attributes."""
         return cls(options["factors"], options["order"], attributes)
 
     @property
@@ -105,24 +105,24 @@ class FactorizationMachine(MatrixFactorization):
     # The start -------------------------------------------------------------------------------------------------
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """Biases start at 0, vectors of every order as in `mf`."""
+        """Return start vectors: biases 0, vectors of every order as in `mf`."""
         rows = rng.random((count, self.item_width)) * (0.3 * math.sqrt(50 / self.n_factors))
         rows[:, 0] = 0
         return rows
 
     def initial_items(self, n_items: int, *, rng: RandomStream) -> FloatArray:
-        """Items as `initial_vectors` says; attributes and w_0 start at 0, so that they add nothing until they learn."""
+        """Return the public table before the first round: items as in `initial_vectors`, attributes and w_0 at 0."""
         self._check(n_items)
         return np.concatenate([self.initial_vectors(n_items, rng=rng), np.zeros((self.n_side_rows, self.item_width))])
 
     def draw_regularization(self, *, rng: RandomStream) -> FloatArray:
-        """As in `mf`, one draw for the biases and one per factor of each order."""
+        """Return the diagonal of Λ: one draw for the biases and one per factor of each order."""
         return MatrixFactorization(self.item_width).draw_regularization(rng=rng)
 
     # Predicting ------------------------------------------------------------------------------------------------
 
     def item_rows(self, table: FloatArray) -> FloatArray:
-        """(base_j, e_1(v²), e_2(v³)) of every item, `(n_items, item_width)`."""
+        """Return (base_j, e_1(v²), e_2(v³)) of every item, `(n_items, item_width)`."""
         items, columns = self._split(table)
         rows = items.copy()
         rows[:, 0] += table[-1, 0]
@@ -140,11 +140,11 @@ class FactorizationMachine(MatrixFactorization):
         return rows
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """(1, u², u³)."""
+        """Return (1, u², u³)."""
         return np.concatenate([[1.0], user_vector[1:]])
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Predicted ratings of the given items: w + base + u² · e_1 + u³ · e_2."""
+        """Return predicted ratings of the given items: w + base + u² · e_1 + u³ · e_2."""
         return np.asarray(user_vector[0] + item_rows[:, 0] + item_rows[:, 1:] @ user_vector[1:])
 
     def predict_pairs(
@@ -167,13 +167,13 @@ class FactorizationMachine(MatrixFactorization):
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Downhill gradient with respect to (w, u², u³): N mean(e (1, e_1, e_2)) − prior."""
+        """Return the downhill gradient with respect to (w, u², u³): N mean(e (1, e_1, e_2)) − prior."""
         features = item_rows.copy()
         features[:, 0] = 1
         return data_weight * (errors @ features) / len(errors) - user_vector * regularization
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
-        """Each public column moves by the mean over the (client, item) reports that touch it, w_0 over all reports.
+        """Move each public column by the mean over the reports that touch it, w_0 by the mean over all reports.
 
         With (s, S², S³) = Σ η N e (1, u², u³) of an item's reports, column c of it moves by the sum over its items of
 
@@ -195,7 +195,7 @@ class FactorizationMachine(MatrixFactorization):
         return np.concatenate([*moved, table[-1:] + constant])
 
     def _item_sums(self, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """What items move by: the equations of `move_items` for x = 1, where the others are the attributes."""
+        """Return the sums that move the items: the equations of `move_items` for x = 1, the others being attributes."""
         _, x, x2, _ = self._powers
         others, moves, s = _over_columns(x, columns), data.copy(), data[:, :1]  # e_1 − v of the item itself
         moves[:, self._second] += s * others[:, self._second]
@@ -206,7 +206,7 @@ class FactorizationMachine(MatrixFactorization):
         return moves
 
     def _column_sums(self, items: FloatArray, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """What attributes move by: the equations of `move_items`, summed over items with the powers of x outside."""
+        """Return the sums that move the attributes: `move_items`, summed over items with the powers of x outside."""
         _, x, x2, x3 = self._powers
         e1, s = items + _over_columns(x, columns), data[:, :1]
         moves = _over_items(x, data)
@@ -220,7 +220,7 @@ class FactorizationMachine(MatrixFactorization):
         return moves
 
     def _split(self, table: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """The rows of the items, and those of the attributes."""
+        """Return the rows of the items, and those of the attributes."""
         n_items = len(table) - self.n_side_rows
         self._check(n_items)
         return table[:n_items], table[n_items:-1]
@@ -231,21 +231,21 @@ class FactorizationMachine(MatrixFactorization):
 
 
 def _over_columns(x: Sparse, columns: FloatArray) -> FloatArray:
-    """Σ x v over the attributes of each item, `(n_items, …)`."""
+    """Return Σ x v over the attributes of each item, `(n_items, …)`."""
     return np.asarray(x @ columns)
 
 
 def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
-    """Σ x v over the items of each attribute, `(n_attributes, …)`."""
+    """Return Σ x v over the items of each attribute, `(n_attributes, …)`."""
     return np.asarray(x.T @ items)
 
 
 def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
-    """Σ x^p v^p over the public columns of each item; `x` holds the attributes to that power."""
+    """Return Σ x^p v^p over the public columns of each item; `x` holds the attributes to that power."""
     return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
 
 
 def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray, prior: FloatArray) -> FloatArray:
-    """Rows moved by the mean of their sums, less their prior; a row without reports stays."""
+    """Return the rows moved by the mean of their sums, less their prior; a row without reports stays."""
     touched = (counts > 0)[:, None]
     return np.where(touched, rows + sums / np.maximum(counts, 1)[:, None] - prior * rows, rows)

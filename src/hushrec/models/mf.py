@@ -37,7 +37,7 @@ class MatrixFactorization:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """The model as settings describe it."""
+        """Return the model as settings describe it."""
         return cls(options["factors"])
 
     @property
@@ -56,44 +56,44 @@ class MatrixFactorization:
         return 0
 
     def initial_items(self, n_items: int, *, rng: RandomStream) -> FloatArray:
-        """The public table before the first round, `(n_items + n_side_rows, item_width)`."""
+        """Return the public table before the first round, `(n_items + n_side_rows, item_width)`."""
         return self.initial_vectors(n_items, rng=rng)
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """`(count, n_factors)` start values, uniform on (0, 0.3 √(50 / n_factors)), so that a product is near 1.1.
+        """Return `(count, n_factors)` start values, uniform on (0, 0.3 √(50 / n_factors)): a product is then near 1.1.
 
         Departs from [SDCF], which gives no start: around zero it takes tens of rounds to break symmetry.
         """
         return rng.random((count, self.n_factors)) * (0.3 * math.sqrt(50 / self.n_factors))
 
     def draw_regularization(self, *, rng: RandomStream) -> FloatArray:
-        """The diagonal of Λ, one draw of Gamma(1, rate 100) per factor and run ([SDCF], section 4.1)."""
+        """Return the diagonal of Λ, one draw of Gamma(1, rate 100) per factor and run ([SDCF], section 4.1)."""
         return -MEAN_REGULARIZATION * np.log1p(-rng.random(self.n_factors))
 
     def item_rows(self, table: FloatArray) -> FloatArray:
-        """What predictions need of each item, `(n_items, item_width)`, from the public table: here, the table."""
+        """Return the rows that predictions use, `(n_items, item_width)`: here, the public table itself."""
         return table
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """What an item's gradient is a multiple of, `(item_width,)`: the user vector."""
+        """Return what an item's gradient is a multiple of, `(item_width,)`: the user vector."""
         return user_vector
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Of every rated item e = r − u vᵀ."""
+        """Return e = r − u vᵀ of every rated item."""
         return values - scores
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Predicted ratings of the given items: V u."""
+        """Return predicted ratings of the given items: V u."""
         return np.asarray(item_rows @ user_vector)
 
     def predict_pairs(
         self, user_vectors: FloatArray, item_rows: FloatArray, users: IntArray, items: IntArray
     ) -> FloatArray:
-        """Predicted ratings of (user, item) pairs, the same maths for many users at once."""
+        """Return predicted ratings of (user, item) pairs, the same maths for many users at once."""
         return np.asarray(np.einsum("nk,nk->n", user_vectors[users], item_rows[items]))
 
     def predict_all(self, user_vectors: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Predicted ratings of every item by every given user, `(n_users, n_items)`."""
+        """Return predicted ratings of every item by every given user, `(n_users, n_items)`."""
         return np.asarray(user_vectors @ item_rows.T)
 
     def item_gradients(
@@ -105,7 +105,7 @@ class MatrixFactorization:
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Downhill gradients with respect to the item vectors: N e u − v Λ_v, one row per item.
+        """Return the downhill gradients with respect to the item vectors: N e u − v Λ_v, one row per item.
 
         Departs from [SDCF], eq. (5): the sign there is that of the uphill gradient, which Algorithm 2 then
         subtracts, so that the error would grow; and the data term is multiplied by N, without which
@@ -122,11 +122,11 @@ class MatrixFactorization:
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Downhill gradient with respect to the user vector, averaged over the rated items: N mean(e v) − u Λ_u."""
+        """Return the downhill gradient with respect to the user vector: N mean(e v) − u Λ_u over the rated items."""
         return data_weight * (errors @ item_rows) / len(errors) - user_vector * regularization
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
-        """Each item moves by the mean of what was received for it; an item nobody reported stays.
+        """Move each item by the mean of its reports; an item without reports stays.
 
         `sums` `(n_items, item_width)` and `counts` are those of the reports; `prior` is η_t Λ_v, which the reports
         already hold. Departs from [SDCF], Algorithm 2, which divides by one count of all reports.

@@ -9,7 +9,7 @@ from numba.core import event
 from hushrec.engines import Remark
 
 
-class Announcement(event.Listener):
+class CompilationNotice(event.Listener):
     """Tells whoever started an engine, once, that kernels are being compiled; silent after its first whole round."""
 
     def __init__(self, remark: Remark | None) -> None:
@@ -17,7 +17,7 @@ class Announcement(event.Listener):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """While a round is played."""
+        """Report compilation while a round runs."""
         if self._remark is None:
             yield
             return
@@ -26,10 +26,10 @@ class Announcement(event.Listener):
         self._remark = None
 
     def on_start(self, event: Any) -> None:
-        """Numba has begun to compile something."""
+        """Announce once that Numba compiles."""
         if self._remark is not None:
             self._remark("compiling the cpu engine; this is cached, so that later runs start at once")
             self._remark = None
 
     def on_end(self, event: Any) -> None:
-        """Nothing to say."""
+        """Do nothing when compilation ends."""

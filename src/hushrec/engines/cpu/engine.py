@@ -20,7 +20,7 @@ import numpy.typing as npt
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark, State
 from hushrec.engines.cpu import kernels, pairs
-from hushrec.engines.cpu.compilation import Announcement
+from hushrec.engines.cpu.compilation import CompilationNotice
 from hushrec.engines.cpu.kernels import Choices, Given, Outcome, Profiles, Rows, Step, Streams, Vectors
 from hushrec.engines.cpu.layout import (
     block_borders,
@@ -87,7 +87,7 @@ class CpuEngine(GradientEngine):
         self.recorded: list[dict[int, GradientReport]] = []
         self._record_users = _checked_users(problem, record_users)
         self._dtype = np.dtype(dtype)
-        self._compilation = Announcement(remark)
+        self._compilation = CompilationNotice(remark)
         start = Vectors(
             self._with_constant(self._padded(initial_user_vectors(problem))),
             self._padded(initial_item_vectors(problem)),
@@ -118,7 +118,7 @@ class CpuEngine(GradientEngine):
         return self._state.vectors.users[:, : self.problem.model.user_width].astype(np.float64)
 
     def run_round(self, draws: Mapping[int, Draws] | None = None) -> None:
-        """One round, on own draws or on given ones (one `Draws` for each user who takes part)."""
+        """Run one round on own draws, or on given ones (one `Draws` for each user who takes part)."""
         terms = self.problem.terms
         if self.round_number >= terms.max_rounds:
             raise LocalProtocolError(f"all {terms.max_rounds} rounds of the terms are over.")
@@ -136,7 +136,7 @@ class CpuEngine(GradientEngine):
         return 4 * self._state.numbers_sent / n_answers
 
     def state(self) -> State:
-        """Vectors, and what has been counted; permanent bits follow from the seed."""
+        """Return the vectors and the totals; permanent bits follow from the seed."""
         state = self._state
         return {
             "user_vectors": state.vectors.users,
@@ -163,7 +163,7 @@ class CpuEngine(GradientEngine):
     # Inside ----------------------------------------------------------------------------------------------------
 
     def _play(self, round_number: int, given: Given, pairing: Pairing, draws: Mapping[int, Draws] | None) -> None:
-        """Computes the round beside the current state, and takes it over at once: an interruption changes nothing."""
+        """Compute the round beside the current state, then switch to it: an interruption changes nothing."""
         step, streams, state = self._step(round_number), self._streams(round_number), self._state
         vectors = Vectors(state.vectors.users, self._kernel_rows())
         known = self._known_noise(round_number, step, streams, given, pairing, vectors, draws)
@@ -184,7 +184,7 @@ class CpuEngine(GradientEngine):
     def _answer(
         self, step: Step, streams: Streams, given: Given, pairing: Pairing, vectors: Vectors
     ) -> tuple[Outcome, float]:
-        """Everybody's answer into the sums of the blocks; what became of the users, and the largest |e| ‖u‖ sent."""
+        """Add every user's report to its block's sums; return the users' new state and the largest |e| ‖u‖ sent."""
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
         common: tuple[Any, ...] = (self._profiles, self._choices, given, streams, step, vectors, outcome)
         kernel: Any = kernels.answer_block
@@ -202,7 +202,7 @@ class CpuEngine(GradientEngine):
         return outcome, largest
 
     def _move(self, step: Step, streams: Streams, known: _Known) -> tuple[Rows, int]:
-        """The new item vectors, and how many reports moved them."""
+        """Return the new item vectors, and how many reports moved them."""
         items = self._state.vectors.items
         moved = np.empty_like(items)
         common = (self._sums, self._counts, step, streams.item_noise, known.noise, known.counts, items, moved)
@@ -213,7 +213,7 @@ class CpuEngine(GradientEngine):
         return moved, sum(self._in_threads(move, even_borders(len(moved))))
 
     def _derive_moves(self, step: Step, streams: Streams, known: _Known) -> tuple[Rows, int]:
-        """The new public table of a factorization machine, from the sum of each item's reports as a server has it."""
+        """Return the new public table of a factorization machine from the sum of each item's reports."""
         problem, width = self.problem, self.problem.model.item_width
         table = self.item_vectors
         counts = self._counts.sum(axis=0)
@@ -229,7 +229,7 @@ class CpuEngine(GradientEngine):
         return self._padded(problem.model.move_items(table, sums, counts, prior)), int(counts.sum())
 
     def _kernel_rows(self) -> Rows:
-        """What predictions need of the items, as the kernels multiply it: V, or (1, e_1, e_2, base)."""
+        """Return what predictions need of the items, as the kernels multiply it: V, or (1, e_1, e_2, base)."""
         model = self.problem.model
         if not isinstance(model, FactorizationMachine):
             return self._state.vectors.items
@@ -237,13 +237,13 @@ class CpuEngine(GradientEngine):
         return self._padded(np.concatenate([np.ones((len(rows), 1)), rows[:, 1:], rows[:, :1]], axis=1))
 
     def _with_constant(self, users: Rows) -> Rows:
-        """Users of a factorization machine carry a 1 behind their numbers, which multiplies an item's base."""
+        """Return user rows with a 1 appended for a factorization machine; the 1 multiplies an item's base."""
         if isinstance(self.problem.model, FactorizationMachine):
             users[:, self.problem.model.user_width] = 1
         return users
 
     def _pairing(self, round_number: int, draws: Mapping[int, Draws] | None) -> Pairing:
-        """Where this round's partners come from."""
+        """Return the source of this round's partners: streams, or given draws."""
         nobody = np.empty(0, np.uint32)
         own = [draws[user].user_partners for user in sorted(draws)] if draws else []
         selected = [draws[user].selected_partners for user in sorted(draws)] if draws else []
@@ -276,7 +276,7 @@ class CpuEngine(GradientEngine):
         return make_stream(self.problem.seed, purpose, round_number)
 
     def _padded(self, rows: FloatArray) -> Rows:
-        """Rows of whole registers: zeros behind the numbers that count."""
+        """Return rows padded with zeros to whole registers."""
         per_register = REGISTER_BYTES // self._dtype.itemsize
         n_numbers = self.problem.model.item_width + isinstance(self.problem.model, FactorizationMachine)
         width = -(-n_numbers // per_register) * per_register
@@ -285,7 +285,7 @@ class CpuEngine(GradientEngine):
         return padded
 
     def _training_values(self) -> Rows:
-        """The ratings, or what the protocol makes of them, drawn from the clients' own streams."""
+        """Return the ratings, or what the protocol makes of them with draws from each device's own stream."""
         problem = self.problem
         values = np.zeros(len(problem.values), self._dtype)
         for user in problem.active_users:
@@ -308,7 +308,7 @@ class CpuEngine(GradientEngine):
         return Choices(bits, zero, one, thresholds(zero), thresholds(one), fake_ranges(problem))
 
     def _renew_permanent_bits(self, round_number: int) -> None:
-        """Draws B' anew where a permanent epoch begins; a resumed run draws what the epoch began with."""
+        """Draw B' anew where a permanent epoch begins; a resumed run draws what the epoch began with."""
         problem = self.problem
         epoch = problem.terms.epoch(round_number)
         if self._probabilities is None or epoch == self._epoch:
@@ -326,7 +326,7 @@ class CpuEngine(GradientEngine):
         self._epoch = epoch
 
     def _in_threads(self, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:
-        """The results of `work` on each part that the borders cut, in order.
+        """Return the results of `work` on each part that the borders cut, in order.
 
         Kernels release the interpreter, so that parts run side by side; none is left at work, even by an exception.
         """
@@ -351,7 +351,7 @@ class CpuEngine(GradientEngine):
         vectors: Vectors,
         draws: Mapping[int, Draws] | None,
     ) -> _Known:
-        """What is known of the noise, report by report: of all users where draws are given, else of recorded ones."""
+        """Return the noise that is known report by report: of all users if draws are given, else of recorded users."""
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):
             return _Known(np.empty((0, 0)), np.empty(0, np.int64), {})
@@ -371,7 +371,7 @@ class CpuEngine(GradientEngine):
     def _answer_of(
         self, user: int, streams: Streams, given: Given, pairing: Pairing, vectors: Vectors
     ) -> tuple[IntArray, FloatArray]:
-        """Items of one user in the round to come and their errors: what the kernel is going to sum."""
+        """Return one user's items in the next round and their errors: what the kernel will sum."""
         begin, end = self._profiles.starts[user], self._profiles.starts[user + 1]
         rated, values = self._profiles.items[begin:end], self._profiles.values[begin:end]
         own = (vectors.users[user], vectors.items)
@@ -382,7 +382,7 @@ class CpuEngine(GradientEngine):
         return found[0].astype(np.int64), found[1]
 
     def _gradients_of(self, user: int, items: IntArray, errors: FloatArray, step: Step) -> FloatArray:
-        """What this user sends for these items, before noise."""
+        """Return what this user sends for these items, before noise."""
         width, vectors = step.n_factors, self._state.vectors
         direction = self.problem.model.direction(vectors.users[user, :width].astype(np.float64))
         prior = step.size * vectors.items[items, :width] * step.item_regularization[:width]

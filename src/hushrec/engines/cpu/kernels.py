@@ -100,7 +100,7 @@ class Scratch(NamedTuple):
 
 @njit(cache=True)
 def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-untyped-def]
-    """Fresh scratch for one block; `like` gives the type of vectors."""
+    """Return fresh scratch for one block; `like` gives the type of vectors."""
     return Scratch(
         errors=np.empty(most_rated, like.dtype),
         error_of_item=np.full(n_items, np.nan, like.dtype),
@@ -115,7 +115,7 @@ def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-
 
 @njit(cache=True, fastmath=REORDER)
 def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
-    """The errors e = r − u vᵀ of all rated items, and Σ e v.
+    """Return the errors e = r − u vᵀ of all rated items, and Σ e v.
 
     Four rows at a time: one reading of u serves four products, and one writing of the sum takes in four rows, which
     are still near when the second loop asks for them.
@@ -154,14 +154,14 @@ def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def copy_into(source, target):  # type: ignore[no-untyped-def]
-    """Copies to the beginning of a longer row; a slice assignment takes seconds to compile."""
+    """Copy to the beginning of a longer row; a slice assignment takes seconds to compile."""
     for place in range(len(source)):
         target[place] = source[place]
 
 
 @njit(cache=True, fastmath=REORDER)
 def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
-    """μ and σ of a user's errors (σ divides by their number)."""
+    """Return μ and σ of a user's errors (σ divides by their number)."""
     wide_vectors()
     total = 0.0
     for place in range(len(errors)):
@@ -175,7 +175,7 @@ def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-def]
-    """S^t of one user into `scratch.selected`; returns how many."""
+    """Write S^t of one user into `scratch.selected`; return how many items that is."""
     n_items = len(scratch.error_of_item)
     bits = choices.bits[user]
     zero, one = choices.prob_zero[user], choices.prob_one[user]
@@ -187,7 +187,7 @@ def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-
 
 @njit(cache=True)
 def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
-    """The items that a user reports and the error of each, real or fake, into scratch; returns how many.
+    """Write the items that a user reports and the error of each, real or fake, into scratch; return how many.
 
     The selection and the fakes are given, or drawn; without permanent bits the rated items are reported.
     """
@@ -212,7 +212,7 @@ def choose(user, rated, errors, choices, given, streams, scratch):  # type: igno
 
 @njit(cache=True)
 def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  # type: ignore[no-untyped-def]
-    """Where a selected item is rated, its error is the real one. Leaves `error_of_item` all NaN, as it was."""
+    """Replace the errors of selected items that are rated by the real ones; leave `error_of_item` all NaN."""
     for place in range(len(rated)):
         error_of_item[rated[place]] = errors[place]
     for place in range(len(selected)):
@@ -225,7 +225,7 @@ def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  
 
 @njit(cache=True, fastmath=REORDER)
 def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
-    """Adds e u to the sum of each selected item; returns Σ e² and the largest |e|."""
+    """Add e u to the sum of each selected item; return Σ e² and the largest |e|."""
     wide_vectors()
     squares, largest = 0.0, 0.0
     for place in range(len(selected)):
@@ -241,7 +241,7 @@ def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no
 
 @njit(cache=True, fastmath=REORDER)
 def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
-    """The own step: u + η (N mean(e v) − u Λ_u) + N(0, η / h)."""
+    """Apply the user's own step: u + η (N mean(e v) − u Λ_u) + N(0, η / h)."""
     wide_vectors()
     width = step.user_regularization.shape[0]
     noise = scratch.noise
@@ -261,7 +261,7 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
 def answer_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
 ):
-    """Every user of one block answers; `sums` (n_items, width) and `counts` are this block's own.
+    """Add the reports of one block of users to `sums` (n_items, width) and `counts`, which are this block's own.
 
     Returns the largest |e| ‖u‖ that anybody sent.
     """
@@ -293,13 +293,13 @@ def answer_block(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def reach(peak, squares, norm):  # type: ignore[no-untyped-def]
-    """The largest |e| ‖u‖ of a user; infinite where any number is not finite, which a maximum would not show."""
+    """Return the largest |e| ‖u‖ of a user; infinite where any number is not finite, which a maximum would not show."""
     return peak * math.sqrt(norm) if math.isfinite(squares * norm) else math.inf
 
 
 @njit(cache=True, fastmath=REORDER)
 def squared_norm(vector):  # type: ignore[no-untyped-def]
-    """‖u‖², summed in float64."""
+    """Return ‖u‖², summed in float64."""
     total = 0.0
     for k in range(len(vector)):
         total += np.float64(vector[k]) ** 2
@@ -310,7 +310,7 @@ def squared_norm(vector):  # type: ignore[no-untyped-def]
 def move_items(  # type: ignore[no-untyped-def]
     first_item, stop_item, sums, counts, step, stream, known_noise, known_counts, item_vectors, moved
 ):
-    """V + mean of its c reports: η (N Σ e u / c − v Λ_v) + noise / c; an item nobody reported stays.
+    """Move each item by the mean of its c reports: η (N Σ e u / c − v Λ_v) + noise / c. An item without reports stays.
 
     Adds up the blocks in their order. The noise of c reports, N(0, η) each, is one N(0, c η) draw; of
     `known_counts` reports the noise is known, and its sum is in `known_noise`. Returns the number of reports.
@@ -343,7 +343,7 @@ def move_items(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def item_normals(stream, n_items, width):  # type: ignore[no-untyped-def]
-    """The standard normal draws that `move_items` makes for each item, `(n_items, width)`."""
+    """Return the standard normal draws that `move_items` makes for each item, `(n_items, width)`."""
     words, noise = np.empty(width + 2, np.uint64), np.empty((n_items, width))
     for item in range(n_items):
         fill_normal(stream, item, words, noise[item])
@@ -352,7 +352,7 @@ def item_normals(stream, n_items, width):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def answer_one(user, rated, values, choices, given, streams, user_vector, item_vectors):  # type: ignore[no-untyped-def]
-    """What `answer_block` sums for one user in this round: the items, and the error of each."""
+    """Return what `answer_block` sums for one user in this round: the items, and the error of each."""
     n_items, width = item_vectors.shape
     scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
     rated_errors(rated, values, user_vector, item_vectors, scratch.errors, scratch.pull)

@@ -19,20 +19,20 @@ REPORTS_PER_SUM = 32  # of an item in a block, so that clearing and adding up bl
 
 
 def fake_ranges(problem: GradientProblem) -> FloatArray:
-    """ε_g per user, `(n_users,)`: infinite for a model that learns from pairs, which draws no fakes to bound."""
+    """Return ε_g per user, `(n_users,)`: infinite for a model that learns from pairs, which draws no fakes to bound."""
     if problem.model.learns_from_pairs:
         return np.full(problem.n_users, np.inf)
     return np.array([problem.protocol(user).checked_fake_range() for user in range(problem.n_users)])
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """How many rated items count towards the permanent bits per user, `(n_users,)`; all of them where no cap is."""
+    """Return how many rated items count towards the permanent bits, `(n_users,)`; all of them without a cap."""
     selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
     return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """f, p, q per user, all 0 for those who take no part; None where rated items are sent as they are."""
+    """Return f, p, q per user, all 0 for those who take no part; None where rated items are sent as they are."""
     if problem.protocol(0).selection is None:
         return None
     z = problem.terms.reports_per_client
@@ -48,12 +48,12 @@ def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[
 
 
 def thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
-    """Probabilities as the kernels compare them with random bits."""
+    """Return probabilities as the kernels compare them with random bits."""
     return np.array([threshold(float(probability)) for probability in probabilities], dtype=np.uint64)
 
 
 def block_borders(problem: GradientProblem) -> IntArray:
-    """Cuts the users into blocks of about equal work; their number depends on the problem, never on the machine.
+    """Cut the users into blocks of about equal work; their number depends on the problem, never on the machine.
 
     It is a power of two, which most numbers of cores share evenly.
     """
@@ -68,7 +68,7 @@ def block_borders(problem: GradientProblem) -> IntArray:
 
 
 def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> Given:
-    """The draws side by side as the kernel takes them; fakes at the places of unrated items."""
+    """Return the draws side by side as the kernel takes them; fakes at the places of unrated items."""
     width = problem.model.user_width
     if draws is None:
         return Given(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty((0, width)))
@@ -91,5 +91,5 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
 
 
 def even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
-    """Cuts so many rows into equal parts."""
+    """Cut so many rows into equal parts."""
     return np.arange(n_parts + 1) * count // n_parts

@@ -7,7 +7,7 @@ from numba.extending import intrinsic
 
 
 def _wide_vectors(typing_context):  # type: ignore[no-untyped-def]
-    """Compiles the function that calls this apart from its callers, with registers of 512 bits where there are any.
+    """Compile the function that calls this apart from its callers, with registers of 512 bits where there are any.
 
     LLVM prefers 256 bits on such processors, for the sake of older ones that slowed down, and vectorizes loops
     less well once several functions have become one. A string attribute passes through llvmlite only past its list
@@ -23,7 +23,7 @@ def _wide_vectors(typing_context):  # type: ignore[no-untyped-def]
 
 
 def _lowest_bit(typing_context, word):  # type: ignore[no-untyped-def]
-    """The place of the lowest one of a `uint64`; 64 where there is none."""
+    """Return the place of the lowest one of a `uint64`; 64 where there is none."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
@@ -32,7 +32,7 @@ def _lowest_bit(typing_context, word):  # type: ignore[no-untyped-def]
 
 
 def _count_ones(typing_context, word):  # type: ignore[no-untyped-def]
-    """How many ones a `uint64` has."""
+    """Return how many ones a `uint64` has."""
 
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.ctpop(arguments[0])

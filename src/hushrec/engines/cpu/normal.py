@@ -27,7 +27,7 @@ _LAST_EDGE, _AREA = 3.6541528853610088, 4.92867323399e-3  # of 256 layers
 
 
 def ziggurat() -> tuple[FloatArray, FloatArray]:
-    """Right edges of the layers, the lowest first, and the heights exp(−x²/2) there.
+    """Return the right edges of the layers, the lowest first, and the heights exp(−x²/2) there.
 
     The lowest layer is the tail and the box below it; its edge is that of a box of the same area.
     """
@@ -43,19 +43,19 @@ _EDGES, _HEIGHTS = ziggurat()
 
 @njit(inline="always")
 def open_uniform(word):  # type: ignore[no-untyped-def]
-    """The midpoint of one of 2^52 cells of (0, 1): neither 0 nor 1 can come up."""
+    """Return the midpoint of one of 2^52 cells of (0, 1): neither 0 nor 1 can come up."""
     return (np.float64(np.int64(word >> _SHIFT)) + 0.5) * 2.0**-52
 
 
 @njit(cache=True)
 def ndtr(x):  # type: ignore[no-untyped-def]
-    """Φ(x), with relative accuracy in the left tail."""
+    """Return Φ(x), with relative accuracy in the left tail."""
     return 0.5 * math.erfc(-x * _SQRT_HALF)
 
 
 @njit(cache=True)
 def log_ndtr(x):  # type: ignore[no-untyped-def]
-    """The ln Φ(x); far left by the asymptotic series of Mills' ratio."""
+    """Return ln Φ(x); far left by the asymptotic series of Mills' ratio."""
     if x > -30.0:
         return math.log(ndtr(x))
     w = 1.0 / (x * x)
@@ -65,7 +65,7 @@ def log_ndtr(x):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def ndtri_central(q):  # type: ignore[no-untyped-def]
-    """Φ⁻¹(1/2 + q) for |q| ≤ 0.425: Wichura's AS 241 (1988), PPND16."""
+    """Return Φ⁻¹(1/2 + q) for |q| ≤ 0.425: Wichura's AS 241 (1988), PPND16."""
     r = 0.180625 - q * q
     above = (
         ((((((r * 2.5090809287301226727e3 + 3.3430575583588128105e4) * r + 6.7265770927008700853e4) * r
@@ -82,7 +82,7 @@ def ndtri_central(q):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtri_tail(p):  # type: ignore[no-untyped-def]
-    """Φ⁻¹(p) for p below 0.075, the left tail: AS 241 in √(−ln p)."""
+    """Return Φ⁻¹(p) for p below 0.075, the left tail: AS 241 in √(−ln p)."""
     r = math.sqrt(-math.log(p))
     if r <= 5.0:
         r -= 1.6
@@ -113,7 +113,7 @@ def ndtri_tail(p):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtri(p):  # type: ignore[no-untyped-def]
-    """Φ⁻¹(p) for p in (0, 1), to about 1e-15."""
+    """Return Φ⁻¹(p) for p in (0, 1), to about 1e-15."""
     q = p - 0.5
     if abs(q) <= _CENTRAL:
         return ndtri_central(q)
@@ -122,7 +122,7 @@ def ndtri(p):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtri_exp_deep(log_p):  # type: ignore[no-untyped-def]
-    """Φ⁻¹(exp(log_p)) for probabilities too small to write down: Newton's method on ln Φ."""
+    """Return Φ⁻¹(exp(log_p)) for probabilities too small to write down: Newton's method on ln Φ."""
     x = -math.sqrt(-2.0 * log_p)
     for _ in range(4):
         x -= (log_ndtr(x) - log_p) / -x  # d ln Φ(x)/dx is near −x out there
@@ -131,7 +131,7 @@ def ndtri_exp_deep(log_p):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
-    """Standard normal draws of this user's stream; `words` is scratch of at least len(out) rounded up to even.
+    """Fill `out` with standard normal draws of this user's stream; `words` is scratch, len(out) rounded up to even.
 
     The ziggurat of Marsaglia and Tsang (2000): a word chooses one of 256 layers of equal area under the density, a
     sign and a place in the layer; where that is surely under the density, in 99 of 100 draws, it is done.
@@ -148,7 +148,7 @@ def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
-    """The place in its layer that each word chooses, with its sign."""
+    """Return the place in its layer that each word chooses, with its sign."""
     wide_vectors()
     for k in range(len(out)):
         word = words[k]
@@ -158,7 +158,7 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
-    """|Z| where the first word did not settle it, from blocks that this draw alone uses."""
+    """Return |Z| where the first word did not settle it, from blocks that this draw alone uses."""
     while True:
         first, second = draw_block(stream, user, block)
         block += 1
@@ -178,7 +178,7 @@ def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def
 
 @njit(cache=True)
 def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
-    """The s with P(|center + Z| < s) = exp(−epsilon_g), Z standard normal, rounded up by 1e-11.
+    """Return the s with P(|center + Z| < s) = exp(−epsilon_g), Z standard normal, rounded up by 1e-11.
 
     Newton's method on the logarithm climbs to the root from below, as in `budget.calibrate.fake_error_bound`, from
     2 s φ(c) for c < 1, which is never below the probability, because cosh(c s) ≤ exp(s²/2). Steps shrink
@@ -198,7 +198,7 @@ def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _log_mass(center, s):  # type: ignore[no-untyped-def]
-    """The ln P(|center + Z| < s); if narrow, by the series of 2 s φ(c)."""
+    """Return ln P(|center + Z| < s); if narrow, by the series of 2 s φ(c)."""
     if s * max(center, 1.0) < 1e-4:
         return math.log(2.0 * s) - _LOG_SQRT_2PI - 0.5 * center**2 + math.log1p((center**2 - 1.0) * s**2 / 6.0)
     outside = ndtr(center - s) + ndtr(-s - center)
@@ -212,7 +212,7 @@ def _log_mass(center, s):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, fastmath=FUSED)
 def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyped-def]
-    """Fake errors, len(out) of them, one random word each: N(mean, deviation²) within ±α, α by Theorem 3 of [SDCF].
+    """Fill `out` with fake errors, one random word each: N(mean, deviation²) within ±α, α by Theorem 3 of [SDCF].
 
     epsilon_g = 0 is the normal itself, ∞ gives zeros; without spread (one rating) the fake is the mean.
     """
@@ -238,7 +238,7 @@ def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyp
 
 @njit(cache=True, fastmath=FUSED)
 def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
-    """N(center, 1) on [−s, s] by inverse CDF; center ≥ 0, so that small probabilities keep their digits."""
+    """Fill with N(center, 1) on [−s, s] by inverse CDF; center ≥ 0, so that small probabilities keep their digits."""
     wide_vectors()
     lower, upper = ndtr(-s - center), ndtr(s - center)
     if s < _NARROW:
@@ -258,7 +258,7 @@ def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _fill_narrow(center, s, words, out):  # type: ignore[no-untyped-def]
-    """The same where the density is ∝ exp(center x): x = s + ln(1 − u (1 − exp(−2 k)))/center, k = center s."""
+    """Return the same where the density is ∝ exp(center x): x = s + ln(1 − u (1 − exp(−2 k)))/center, k = center s."""
     slope = center * s
     for k in range(len(out)):
         u = open_uniform(words[k])

@@ -46,7 +46,7 @@ class PairScratch(NamedTuple):
 
 @njit(cache=True)
 def make_pair_scratch(n_items, most_rated):  # type: ignore[no-untyped-def]
-    """Fresh scratch for one block."""
+    """Return fresh scratch for one block."""
     return PairScratch(
         partners=np.empty(most_rated, np.uint32),
         is_rated=np.zeros(n_items, np.uint8),
@@ -56,7 +56,7 @@ def make_pair_scratch(n_items, most_rated):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
-    """The items without a mark, rising; returns how many."""
+    """Write the items without a mark in rising order; return how many."""
     count = 0
     for item in range(len(is_rated)):
         unrated[count] = item
@@ -66,7 +66,7 @@ def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no-untyped-def]
-    """Uniform draws from the candidates, one word each."""
+    """Fill with uniform draws from the candidates, one word each."""
     fill_words(stream, user, 0, words[: (len(partners) + 1) // 2 * 2])
     for place in range(len(partners)):
         partners[place] = candidates[int(open_uniform(words[place]) * len(candidates))]
@@ -74,7 +74,7 @@ def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no
 
 @njit(cache=True, fastmath=REORDER)
 def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-untyped-def]
-    """X = u v_jᵀ − u v_j'ᵀ."""
+    """Return x = u v_jᵀ − u v_j'ᵀ."""
     row, far = item_vectors[item], item_vectors[other]
     product = (row[0] - far[0]) * user_vector[0]
     for k in range(1, len(row)):
@@ -84,7 +84,7 @@ def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-unt
 
 @njit(cache=True, fastmath=REORDER)
 def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
-    """The s = 1 / (1 + exp(x)) of every own pair, and Σ s (v_j − v_j')."""
+    """Return s = 1 / (1 + exp(x)) of every own pair, and Σ s (v_j − v_j')."""
     pull[:] = 0
     for place in range(len(rated)):
         error = 1 / (1 + math.exp(pair_product(rated[place], partners[place], user_vector, item_vectors)))
@@ -97,7 +97,7 @@ def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
-    """Every rated item with its own error, every distinct partner with that of its first pair; returns how many."""
+    """Write rated items and distinct partners, each with the error of its first pair; return how many."""
     count = len(rated)
     copy_into(rated, selected)
     copy_into(errors, selected_errors)
@@ -117,7 +117,7 @@ def choose_both_ends(rated, partners, errors, is_rated, selected, selected_error
 def choose_selected(  # type: ignore[no-untyped-def]
     user, rated, unrated, choices, given, pairing, streams, user_vector, item_vectors, scratch, is_rated
 ):
-    """The selection, given or drawn, and the error of each item in a pair of its own; returns how many."""
+    """Write the selection, given or drawn, and the error of each item in a pair of its own; return how many."""
     selected, errors, words = scratch.selected, scratch.selected_errors, scratch.words
     is_given = len(given.starts) > 0
     start = given.starts[user] if is_given else 0
@@ -143,7 +143,7 @@ def choose_selected(  # type: ignore[no-untyped-def]
 def answer_pairs(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors, scratch, pair_scratch
 ):
-    """Own pairs, then the selection with its errors, into scratch; returns how many items are selected."""
+    """Write own pairs, then the selection with its errors, into scratch; return how many items are selected."""
     is_rated, partners = pair_scratch.is_rated, pair_scratch.partners[: len(rated)]
     for place in range(len(rated)):
         is_rated[rated[place]] = 1
@@ -169,7 +169,7 @@ def answer_pairs(  # type: ignore[no-untyped-def]
 def answer_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, pairing, streams, step, vectors, outcome, sums, counts
 ):
-    """Every user of one block answers, as in `kernels.answer_block`; who has no pairs takes no part."""
+    """Add the reports of one block of users, as `kernels.answer_block` does; a user without pairs takes no part."""
     n_items, width = vectors.items.shape
     most_rated = 0
     for user in range(first_user, stop_user):
@@ -211,7 +211,7 @@ def answer_block(  # type: ignore[no-untyped-def]
 def answer_one(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors
 ):
-    """What `answer_block` sums for one user in this round: the items, rising, and the error of each."""
+    """Return what `answer_block` sums for one user in this round: the items, rising, and the error of each."""
     n_items, width = item_vectors.shape
     scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
     pair_scratch = make_pair_scratch(n_items, len(rated))

@@ -33,7 +33,7 @@ class Stream(NamedTuple):
 
 
 def make_stream(seed: int, purpose: int, round_number: int) -> Stream:
-    """The streams of one purpose and round; the user is added where words are drawn."""
+    """Return the streams of one purpose and round; the user is added where words are drawn."""
     if not 0 <= seed < 2**64:
         raise ParameterError(f"seed must be in [0, 2^64), got {seed}.")
     parts = (seed % 2**32, seed >> 32, purpose, round_number)
@@ -42,7 +42,7 @@ def make_stream(seed: int, purpose: int, round_number: int) -> Stream:
 
 @njit(inline="always")
 def philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
-    """One block: two words of 64 bits, lower half first, from a counter of four words and a key of two.
+    """Return one block: two words of 64 bits, lower half first, from a counter of four words and a key of two.
 
     Every value is a `uint64` of which the lower half counts. Ten rounds, written out: the compiler turns a loop of
     blocks into vectors only where it finds no other loop inside.
@@ -68,7 +68,7 @@ def _round(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def draw_block(stream, user, block):  # type: ignore[no-untyped-def]
-    """Two random words: one block of the stream of this user."""
+    """Return two random words: one block of the stream of this user."""
     return philox(
         np.uint64(block), np.uint64(user), stream.round_number, stream.purpose, stream.seed_low, stream.seed_high
     )
@@ -76,7 +76,7 @@ def draw_block(stream, user, block):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def fill_words(stream, user, first_block, words):  # type: ignore[no-untyped-def]
-    """Fills `words` (an even number of `uint64`) from the stream of this user, from block `first_block` on.
+    """Fill `words` (an even number of `uint64`) from the stream of this user, from block `first_block` on.
 
     The first half gets the lower words of the blocks, the second half the upper ones.
     """

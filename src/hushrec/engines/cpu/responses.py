@@ -28,13 +28,13 @@ _REST_BLOCK, _SUBSET_BLOCK = 2**30, 2**31  # far behind the blocks that come fir
 
 
 def threshold(probability: float) -> np.uint64:
-    """The probability as a multiple of 2^-53, rounded up: a permanent bit is never flipped too rarely."""
+    """Return the probability as a multiple of 2^-53, rounded up: a permanent bit is never flipped too rarely."""
     return np.uint64(math.ceil(probability * 2.0**BITS))
 
 
 @njit(cache=True)
 def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no-untyped-def]
-    """For each item of `bits`, a one with the probability that goes with its bit; 64 items to a word.
+    """Set a bit for each item with the probability that belongs to its bit in `bits`; 64 items to a word.
 
     `if_zero`, `if_one` are multiples of 2^-53 (`threshold`), `words` is scratch (`scratch_words`).
     """
@@ -47,7 +47,7 @@ def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no
 
 @njit(cache=True)
 def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type: ignore[no-untyped-def]
-    """Compares the `_JOINT` highest bits of uniform numbers and probabilities, for all items together."""
+    """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for all items together."""
     wide_vectors()
     for place in range(len(bits)):
         ones = bits[place]
@@ -63,14 +63,14 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
 
 @njit(inline="always")
 def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
-    """The bit of this weight of each item's probability, 64 items to a word."""
+    """Return the bit of this weight of each item's probability, 64 items to a word."""
     place = np.uint64(weight)
     return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))
 
 
 @njit(cache=True)
 def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
-    """Settles the few comparisons that the highest bits left open, word by word."""
+    """Settle the few comparisons that the highest bits left open, word by word."""
     block = _REST_BLOCK
     for place in range(len(bits)):
         weight = BITS - _JOINT
@@ -87,13 +87,13 @@ def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type:
 
 @njit(cache=True)
 def scratch_words(n_words):  # type: ignore[no-untyped-def]
-    """How much scratch a choice among 64 n_words items needs."""
+    """Return how much scratch a choice among 64 n_words items needs."""
     return max((_JOINT + 1) * n_words, _CHUNK)
 
 
 @njit(cache=True)
 def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
-    """Writes the numbers of the items whose bit is set, rising; returns how many.
+    """Write the numbers of the items whose bit is set, in rising order; return how many.
 
     Of each word the first `TOGETHER` are written whether they are there or not, because most words have about as
     many, and a wrong guess of a loop's end costs more than what it saves: `items` has that much room behind the last.
@@ -117,7 +117,7 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
-    """S^t by geometric gaps at the larger probability, each hit kept with its own share of it; returns how many."""
+    """Write S^t by geometric gaps at the larger probability and thin the hits; return how many items remain."""
     rate = max(prob_zero, prob_one)
     if rate == 0.0:
         return 0
@@ -142,7 +142,7 @@ def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items
 
 @njit(cache=True, nogil=True)
 def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bits):  # type: ignore[no-untyped-def]
-    """B' of these users, where they have ratings: the bit of an item, 1 if rated, flipped with probability f/2, `flip`.
+    """Fill in B' of users with ratings: an item's bit, 1 if rated, flipped with probability f/2 = `flip`.
 
     Of more than `caps[user]` rated items, as many as that, chosen at random, count as rated.
     """
@@ -160,7 +160,7 @@ def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bit
 
 @njit(cache=True)
 def _mark_rated(rated, cap, stream, user, words, truth):  # type: ignore[no-untyped-def]
-    """Sets the bits of up to `cap` rated items, every choice of that many equally likely (selection sampling)."""
+    """Set the bits of up to `cap` rated items, every choice of that many equally likely (selection sampling)."""
     fill_words(stream, user, _SUBSET_BLOCK, words[: (len(rated) + 1) // 2 * 2])
     wanted = min(cap, len(rated))
     for place in range(len(rated)):

@@ -31,11 +31,11 @@ class FakeLaw:
     bound: torch.Tensor  # α
 
     def of_run(self, run: int) -> "FakeLaw":
-        """The law of one run's users."""
+        """Return the law of one run's users."""
         return FakeLaw(*(entry[run] for entry in vars(self).values()))
 
     def errors(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Fakes for `uniform` `(g, n, m)` in [0, 1)."""
+        """Return fake errors for `uniform` `(g, n, m)` in [0, 1)."""
         half_cell = 2.0**-25
         quantile = (uniform + half_cell) * self.mass[..., None] + self.low[..., None]
         normal = torch.special.ndtri(quantile.clamp(torch.finfo(torch.float32).tiny, _LARGEST_BELOW_ONE))
@@ -45,7 +45,7 @@ class FakeLaw:
 
 
 def fake_law(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> FakeLaw:
-    """The law of this round's fakes from mean and deviation of each user's real errors ([SDCF], Theorem 3)."""
+    """Return the law of this round's fakes from mean and deviation of each user's real errors ([SDCF], Theorem 3)."""
     mean, deviation, epsilon_g = mean.double(), deviation.double(), epsilon_g.double()
     bound = fake_error_bounds(mean, deviation, epsilon_g)
     low = torch.special.ndtr(-(bound + mean.abs()) / deviation)
@@ -56,7 +56,7 @@ def fake_law(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tenso
 
 
 def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> torch.Tensor:
-    """α for many users at once, in float64: `budget.calibrate.fake_error_bound`, by the same Newton climb."""
+    """Return α for many users at once, in float64: `budget.calibrate.fake_error_bound`, by the same Newton climb."""
     inside = (deviation > 0) & (epsilon_g > 0) & torch.isfinite(epsilon_g)
     one = torch.ones_like(mean)
     center = torch.where(inside, mean.abs() / deviation, one)
@@ -72,7 +72,7 @@ def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: to
 
 
 def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """The ln(Φ(s − c) − Φ(−s − c)), by its series 2 s φ(c) (1 + (c² − 1) s²/6) where the interval is narrow."""
+    """Return ln(Φ(s − c) − Φ(−s − c)), by its series 2 s φ(c) (1 + (c² − 1) s²/6) where the interval is narrow."""
     narrow = torch.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + torch.log1p((center**2 - 1) * s**2 / 6)
     upper = torch.special.log_ndtr(s - center)
     wide = upper + torch.log(-torch.expm1(torch.special.log_ndtr(-s - center) - upper))
@@ -100,7 +100,7 @@ class ItemSums:
 def user_sums(
     values: torch.Tensor, counts: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
 ) -> UserSums:
-    """Errors of the rated cells, and their sums by user; `counts` `(n,)` is h."""
+    """Return the errors of the rated cells and their sums by user; `counts` `(n,)` is h."""
     errors = rated_errors(values, user_vectors, item_vectors)  # (g, n, m)
     h = counts.clamp_min(1)
     mean = errors.sum(-1) / h
@@ -109,7 +109,7 @@ def user_sums(
 
 
 def rated_errors(values: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> torch.Tensor:
-    """The errors e = r − u vᵀ of every rated cell, 0 elsewhere, `(g, n, m)`."""
+    """Return the errors e = r − u vᵀ of every rated cell, 0 elsewhere, `(g, n, m)`."""
     errors = values - user_vectors @ item_vectors.transpose(-1, -2)
     return errors.nan_to_num_(nan=0.0)
 
@@ -117,7 +117,7 @@ def rated_errors(values: torch.Tensor, user_vectors: torch.Tensor, item_vectors:
 def select_cells(
     bits: torch.Tensor, prob_send_zero: torch.Tensor, prob_send_one: torch.Tensor, uniform: torch.Tensor
 ) -> torch.Tensor:
-    """S^t of every user: the cells with permanent bit 1 with probability q, the others with p. `(g, n, m)`."""
+    """Return S^t of every user: the cells with permanent bit 1 with probability q, the others with p. `(g, n, m)`."""
     return uniform < torch.where(bits, prob_send_one[..., None], prob_send_zero[..., None])
 
 
@@ -128,7 +128,7 @@ def item_sums(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> ItemSums:
-    """Adds up the reports of all users: the real error where a selected cell is rated, the fake where not."""
+    """Add up the reports of all users: the real error where a selected cell is rated, the fake where not."""
     errors = torch.where(values.isnan(), fakes, rated_errors(values, user_vectors, item_vectors))
     errors = torch.where(selected, errors, 0.0)
     return ItemSums(errors.transpose(-1, -2) @ user_vectors, selected.sum(-2), (errors**2).sum(-1))

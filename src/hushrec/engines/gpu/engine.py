@@ -74,7 +74,7 @@ class GpuBatch:
         return self.problems[0].n_items
 
     def run_round(self) -> None:
-        """One round of every run: users and items both move from where they stood at its start."""
+        """Run one round of every run; users and items both move from where they stood at its start."""
         self.round_number += 1
         self._redraw_bits()
         if self.from_pairs:
@@ -85,25 +85,25 @@ class GpuBatch:
         self._apply(user_gradients, items, *self._noises(items.counts))
 
     def is_finite(self) -> npt.NDArray[np.bool_]:
-        """Which runs have vectors that are still numbers, `(n_runs,)`."""
+        """Return which runs have vectors that are still numbers, `(n_runs,)`."""
         both = (self.user_vectors.isfinite().all((1, 2)), self.item_vectors.isfinite().all((1, 2)))
         return np.asarray((both[0] & both[1]).cpu().numpy())
 
     def value_rho(self) -> FloatArray:
-        """Realized zCDP loss of the gradient values, `(n_runs, n_users)`."""
+        """Return the realized zCDP loss of the gradient values, `(n_runs, n_users)`."""
         return np.asarray(self._value_rho.cpu().double().numpy())
 
     def mean_reports(self) -> FloatArray:
-        """Items that one client reported per round, on average, `(n_runs,)`."""
+        """Return how many items one device reported per round, on average, `(n_runs,)`."""
         rounds_of_clients = (self._counts > 0).sum(-1) * max(self.round_number, 1)
         return np.asarray((self._reports / rounds_of_clients).cpu().double().numpy())
 
     def place_held_out(self, tests: HeldOut, splits: Sequence[int]) -> PlacedHeldOut:
-        """Held-out ratings on the device; run b is measured on row `splits[b]`."""
+        """Place held-out ratings on the GPU; run b is measured on row `splits[b]`."""
         return place_held_out(tests, splits, self.device, self._dtype)
 
     def held_out_errors(self, tests: PlacedHeldOut) -> FloatArray:
-        """Root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
+        """Return the root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
         if self.kernels == "fused":
             from hushrec.engines.gpu import fused
 
@@ -114,7 +114,7 @@ class GpuBatch:
         return rating_errors(tests, self.user_vectors, self.item_vectors)
 
     def held_out_ranks(self, tests: PlacedHeldOut) -> IntArray:
-        """Of every run's held-out items: unrated ones above, tied, and besides; `(n_runs, 3, n_tests)`."""
+        """Return how many unrated items rank above, tie with and follow each held-out item, `(n_runs, 3, n_tests)`."""
         splits = tests.splits.tolist()
         return np.stack(
             [
@@ -124,7 +124,7 @@ class GpuBatch:
         )
 
     def state(self) -> State:
-        """Everything that the rounds to come depend on."""
+        """Return everything that the rounds to come depend on."""
         assert self._bits is not None
         tensors = {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors, "bits": self._bits}
         tensors |= {"value_rho": self._value_rho, "reports": self._reports}
@@ -132,7 +132,7 @@ class GpuBatch:
         return {**arrays, "round_number": np.array(self.round_number)}
 
     def restore(self, state: State) -> None:
-        """Continues from a state: the draws of a round depend on nothing else."""
+        """Continue from a state: the draws of a round depend on nothing else."""
         self.round_number = int(state["round_number"])
         self._bits = torch.as_tensor(state["bits"], device=self.device)
         self.user_vectors = self._tensor(state["user_vectors"])
@@ -155,7 +155,7 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Run by run: the cells of one alone keep a GPU busy, and those of the others need not be in memory."""
+        """Sum run by run: the cells of one run keep a GPU busy, and the others need not be in memory."""
         users = [
             dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
         ]
@@ -174,7 +174,7 @@ class GpuBatch:
         return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
 
     def _pair_sums(self) -> tuple[torch.Tensor, dense.ItemSums]:
-        """Σ s (v_j − v_j') of every user, and the sums of what the server receives; run by run."""
+        """Return Σ s (v_j − v_j') of every user, and the sums of what the server receives; run by run."""
         both = [self._pair_sums_of(run) for run in self._runs]
         columns = zip(*(vars(items).values() for _, items in both), strict=True)
         return torch.stack([pull for pull, _ in both]), dense.ItemSums(*(torch.stack(rows) for rows in columns))
@@ -206,7 +206,7 @@ class GpuBatch:
         return self.user_vectors[run], self.item_vectors[run]
 
     def _noises(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Langevin noise of the users' steps and of the items' mean: variances η/h and η/c."""
+        """Return the Langevin noise of the users' steps and of the items' means: variances η/h and η/c."""
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
         items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()
@@ -215,7 +215,7 @@ class GpuBatch:
     def _apply(
         self, user_gradients: torch.Tensor, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
     ) -> None:
-        """Moves all users and items by their sums; who takes no part and what nobody reported stays."""
+        """Move all users and items by their sums; users who take no part and items without reports stay."""
         eta, weight = self._step_sizes(), self._weights
         h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
         squared_norms = (self.user_vectors**2).sum(-1)
@@ -227,13 +227,13 @@ class GpuBatch:
         self.item_vectors = self.item_vectors + torch.where(c > 0, eta * item_step + item_noise, 0.0)
 
     def _step_sizes(self) -> torch.Tensor:
-        """η_t of every run, `(b, 1, 1)`."""
+        """Return η_t of every run, `(b, 1, 1)`."""
         return self._tensor([problem.terms.step_size(self.round_number) for problem in self.problems])[:, None, None]
 
     # Random numbers --------------------------------------------------------------------------------------------
 
     def _key(self, run: int, purpose: Purpose, round_number: int | None = None) -> int:
-        """A key of 63 bits for (seed, purpose, round)."""
+        """Return a key of 63 bits for (seed, purpose, round)."""
         number = self.round_number if round_number is None else round_number
         return _mixed_key(self.problems[run].seed, purpose, number)
 
@@ -242,7 +242,7 @@ class GpuBatch:
         return torch.rand((self.n_users, self.n_items), generator=self._generator, device=self.device)
 
     def _pair_draws(self, run: int, purpose: Purpose, like: torch.Tensor) -> torch.Tensor:
-        """A uniform number for each of a list, in float64: a partner is one of thousands, and none may be likelier."""
+        """Return one float64 uniform per entry: float32 would favour some of thousands of partners."""
         self._generator.manual_seed(self._key(run, purpose))
         return torch.rand(len(like), generator=self._generator, dtype=torch.float64, device=self.device)
 
@@ -256,7 +256,7 @@ class GpuBatch:
         return noise
 
     def _redraw_bits(self) -> None:
-        """Draws the permanent bits in the first round of every permanent epoch."""
+        """Draw the permanent bits in the first round of every permanent epoch."""
         epochs = [(p.terms.epoch(self.round_number), p.terms.epoch(self.round_number - 1)) for p in self.problems]
         if self._bits is None:
             self._bits = torch.empty(
@@ -270,7 +270,7 @@ class GpuBatch:
         return self._uniform(run, Purpose.PERMANENT_BITS) < self._flip[run][:, None]
 
     def _protected(self, run: int) -> torch.Tensor:
-        """B: the rated cells, or with a cap as many random ones of them as it allows."""
+        """Return B: the rated cells, or a random choice of as many as the cap allows."""
         problem = self.problems[run]
         kept = kept_under_caps(
             problem, rng=SeededRandomness(problem.seed).stream(Purpose.PERMANENT_BITS, self.round_number)
@@ -297,7 +297,7 @@ class GpuBatch:
         return torch.zeros(shape, dtype=self._dtype, device=self.device)
 
     def _place_values(self) -> None:
-        """Training values of each *distinct* training set; a run names its set by number."""
+        """Place the training values of each *distinct* training set; a run names its set by number."""
         keys = [training_key(problem) for problem in self.problems]
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         self._set_numbers = [distinct[key] for key in keys]
@@ -313,7 +313,7 @@ class GpuBatch:
             self._values[number, users, items] = self._tensor(training_values(problem))
 
     def _place_vectors(self) -> None:
-        """Start vectors of each distinct seed, the same as in every engine."""
+        """Place the start vectors of each distinct seed, the same as in every engine."""
         seeds = {problem.seed: problem for problem in self.problems}
         number = {seed: place for place, seed in enumerate(seeds)}
         chosen = torch.tensor([number[problem.seed] for problem in self.problems], device=self.device)
@@ -377,7 +377,7 @@ class GpuEngine(GradientEngine):
 
 
 def default_device() -> str:
-    """The GPU if there is one."""
+    """Return the GPU if there is one."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

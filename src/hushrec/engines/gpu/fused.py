@@ -59,7 +59,7 @@ def normal_quantile(p):
 
 @triton.jit
 def uniform_from(words):
-    """24 random bits to the middle of their cell in (0, 1)."""
+    """Map 24 random bits to the middle of their cell in (0, 1)."""
     return ((words >> 8).to(tl.int32).to(tl.float32) + 0.5) * 5.9604644775390625e-08
 
 
@@ -79,7 +79,7 @@ def user_kernel(
     TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One tile of users of one run: Σ e v, Σ e and Σ e² over the rated items."""
+    """Compute Σ e v, Σ e and Σ e² over the rated items for one tile of users of one run."""
     run = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
     k = tl.arange(0, WIDTH)
@@ -129,7 +129,7 @@ def item_kernel(
     TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """One tile of items of one run: Σ e u and the number of its reports; Σ e² is added to the senders'."""
+    """Compute Σ e u and the number of reports for one tile of items of one run; add Σ e² to the senders'."""
     run = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * TILE_M + tl.arange(0, TILE_M)
     k = tl.arange(0, WIDTH)
@@ -195,7 +195,7 @@ def held_out_kernel(
     WIDTH: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Adds the squared and absolute errors of a few test ratings to those of their run."""
+    """Add the squared and absolute errors of a few test ratings to those of their run."""
     run = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * TILE + tl.arange(0, TILE)
     k = tl.arange(0, WIDTH)
@@ -221,7 +221,7 @@ def user_sums(
     precision: str = "tf32",
     tile: Tile = USER_TILE,
 ) -> UserSums:
-    """As `dense.user_sums` for runs b that train on `values[sets[b]]`; `counts` `(b, n)` is h."""
+    """Return `dense.user_sums` for runs b that train on `values[sets[b]]`; `counts` `(b, n)` is h."""
     n_runs, n_users, n_factors = user_vectors.shape
     users, items = _padded(user_vectors), _padded(item_vectors)
     gradients = torch.empty_like(users)
@@ -251,7 +251,7 @@ def item_sums(
     precision: str = "tf32",
     tile: Tile = ITEM_TILE,
 ) -> ItemSums:
-    """Selection, fakes and `dense.item_sums` in one pass; `keys` `(b,)` seed the draws of this round."""
+    """Compute selection, fakes and `dense.item_sums` in one pass; `keys` `(b,)` seed the draws of this round."""
     n_runs, n_users, n_factors = user_vectors.shape
     n_items = item_vectors.shape[1]
     users, items = _padded(user_vectors), _padded(item_vectors)
@@ -275,7 +275,7 @@ def held_out_errors(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean squared and mean absolute error of every run on row `splits[b]` of the `(splits, tests)` arrays."""
+    """Return the mean squared and absolute error of every run on row `splits[b]` of the `(splits, tests)` arrays."""
     n_runs, n_users, _ = user_vectors.shape
     n_tests = test_users.shape[1]
     users, items = _padded(user_vectors), _padded(item_vectors)
@@ -288,6 +288,6 @@ def held_out_errors(
 
 
 def _padded(vectors: torch.Tensor) -> torch.Tensor:
-    """Vectors with zeros up to a power of two of factors, at least the 16 of a matrix unit."""
+    """Return vectors with zeros up to a power of two of factors, at least the 16 of a matrix unit."""
     width = max(16, triton.next_power_of_2(vectors.shape[2]))
     return torch.nn.functional.pad(vectors, (0, width - vectors.shape[2])).contiguous()

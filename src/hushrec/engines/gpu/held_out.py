@@ -29,7 +29,7 @@ class PlacedHeldOut:
 
 
 def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, dtype: torch.dtype) -> PlacedHeldOut:
-    """Copies the rows to the device once."""
+    """Copy the rows to the device once."""
     return PlacedHeldOut(
         torch.as_tensor(tests.users, device=device),
         torch.as_tensor(tests.items, device=device),
@@ -39,7 +39,7 @@ def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, 
 
 
 def rating_errors(tests: PlacedHeldOut, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> FloatArray:
-    """Root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
+    """Return the root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
     rows = []
     for run, split in enumerate(tests.splits.tolist()):
         u, v = user_vectors[run][tests.users[split]], item_vectors[run][tests.items[split]]
@@ -55,7 +55,7 @@ def held_out_ranks(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> IntArray:
-    """How one held-out item per user ranks among all that the user did not rate in training, `(3, n_tests)`.
+    """Return how one held-out item per user ranks among all that the user did not rate in training, `(3, n_tests)`.
 
     Rows: unrated items that score above it, that tie with it, and that there are besides it. One run.
     """

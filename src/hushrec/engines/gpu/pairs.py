@@ -25,7 +25,7 @@ class Profiles:
     places: torch.Tensor  # (r,), rising: user · (m + 1) + unrated items below the action
 
     def unrated_items(self, users: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """An item that each user did not rate: the ⌊(m − h) · uniform⌋-th, as `Client` counts them.
+        """Return an item that each user did not rate: the ⌊(m − h) · uniform⌋-th, as `Client` counts them.
 
         `items[i] − i` unrated items lie below the user's rated item i, so that the k-th has k plus as many rated ones
         below it as there are i with items[i] − i ≤ k.
@@ -35,12 +35,12 @@ class Profiles:
         return rank + below
 
     def rated_items(self, users: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """An item that each user rated: the ⌊h · uniform⌋-th."""
+        """Return an item that each user rated: the ⌊h · uniform⌋-th."""
         return self.items[self.starts[users] + (uniform * self.counts[users]).long()]
 
 
 def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
-    """The profiles of a problem on the device, without those of people who have no pairs."""
+    """Return the profiles of a problem on the device, without those of people who have no pairs."""
     takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
     users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     order = np.arange(len(users)) - problem.starts[users]
@@ -64,7 +64,7 @@ class Reports:
 def own_pairs(
     profiles: Profiles, partners: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The s = 1 / (1 + exp(x)) of every action's pair `(r,)`, and Σ s (v_j − v_j') of every user `(n, k)`."""
+    """Return s = 1 / (1 + exp(x)) of every action's pair `(r,)`, and Σ s (v_j − v_j') of every user `(n, k)`."""
     differences = item_vectors[profiles.items] - item_vectors[partners]
     errors = torch.sigmoid(-(user_vectors[profiles.users] * differences).sum(-1))
     pull = torch.zeros_like(user_vectors).index_add_(0, profiles.users, errors[:, None] * differences)
@@ -72,7 +72,7 @@ def own_pairs(
 
 
 def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) -> Reports:
-    """Every rated item with the error of its pair, every distinct partner with minus that of its first pair."""
+    """Return every rated item with the error of its pair, every distinct partner with minus that of its first pair."""
     cells, order = torch.sort(profiles.users * profiles.n_items + partners, stable=True)
     is_first = torch.ones_like(cells, dtype=torch.bool)
     is_first[1:] = cells[1:] != cells[:-1]
@@ -87,7 +87,7 @@ def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) 
 def selected_partners(
     profiles: Profiles, users: torch.Tensor, is_rated: torch.Tensor, uniform: torch.Tensor
 ) -> torch.Tensor:
-    """A random unrated partner for each selected item that is rated, a random rated one for each that is not."""
+    """Return a random unrated partner for each selected item that is rated, a random rated one for each that is not."""
     return torch.where(is_rated, profiles.unrated_items(users, uniform), profiles.rated_items(users, uniform))
 
 
@@ -99,14 +99,14 @@ def selected_reports(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> Reports:
-    """The selected items, each with the error in the loss of its own pair: +s if it is the rated end, else −s."""
+    """Return the selected items with the errors of their own pairs: +s for the rated end, −s for the other."""
     product = (user_vectors[users] * (item_vectors[items] - item_vectors[partners])).sum(-1)
     sign = torch.where(is_rated, 1.0, -1.0).to(product.dtype)
     return Reports(users, items, sign * torch.sigmoid(-sign * product))
 
 
 def item_sums(reports: Reports, user_vectors: torch.Tensor, n_items: int) -> ItemSums:
-    """Adds up all reports; no (user, item) is reported twice."""
+    """Add up all reports; no (user, item) is reported twice."""
     errors = user_vectors.new_zeros((len(user_vectors), n_items))
     errors[reports.users, reports.items] = reports.errors
     counts = torch.bincount(reports.items, minlength=n_items)

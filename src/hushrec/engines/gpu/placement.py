@@ -13,7 +13,7 @@ RESERVE = 0.8  # share of the free memory that a batch may plan with
 
 
 def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """f/2, p, q and ε_g of every user, `(n_users,)` each; who sends just the rated items has f = 0, p = 0, q = 1."""
+    """Return f/2, p, q and ε_g of every user, `(n_users,)` each; f = 0, p = 0, q = 1 means: send the rated items."""
     n = problem.n_users
     flip, zero, one, epsilon_g = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     for protocol, users in users_by_protocol(problem).items():
@@ -29,7 +29,7 @@ def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray,
 
 
 def users_by_protocol(problem: GradientProblem) -> dict[GradientProtocol, IntArray]:
-    """Active users of each distinct protocol."""
+    """Return the active users of each distinct protocol."""
     active = problem.active_users
     if len(problem.protocols) == 1:
         return {problem.protocols[0]: active}
@@ -40,13 +40,13 @@ def users_by_protocol(problem: GradientProblem) -> dict[GradientProtocol, IntArr
 
 
 def training_key(problem: GradientProblem) -> tuple[object, ...]:
-    """Equal for problems that train on the same values: the same arrays, and no noise or the same noise on them."""
+    """Return a key that is equal for problems with the same training values, noise included."""
     noisy = tuple(protocol for protocol in problem.protocols if protocol.rating_noise is not None)
     return id(problem.items), id(problem.values), noisy, problem.seed if noisy else None
 
 
 def training_values(problem: GradientProblem) -> FloatArray:
-    """The values that each device trains on, in the order of `problem.items`; noise is drawn for all users at once."""
+    """Return the values that devices train on, in the order of `problem.items`; all noise is drawn at once."""
     rng = SeededRandomness(problem.seed).stream(Purpose.RATING_NOISE)
     if len(problem.protocols) == 1:
         return problem.protocols[0].training_values(problem.values, rng=rng)
@@ -59,7 +59,7 @@ def training_values(problem: GradientProblem) -> FloatArray:
 
 
 def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> IntArray | None:
-    """Row numbers of the ratings that count towards B: at most `profile_cap` random ones each; None if no cap bites."""
+    """Return the rows of the ratings that count towards B: `profile_cap` random ones per user; None without caps."""
     caps = np.full(problem.n_users, np.iinfo(np.int64).max)
     for protocol, users in users_by_protocol(problem).items():
         if protocol.selection is not None and protocol.selection.profile_cap is not None:
@@ -74,14 +74,14 @@ def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> In
 
 
 def active_counts(problem: GradientProblem) -> IntArray:
-    """The h of every user who takes part, 0 of the others, `(n_users,)`."""
+    """Return h of every user who takes part and 0 of the others, `(n_users,)`."""
     counts = np.zeros(problem.n_users, dtype=np.int64)
     counts[problem.active_users] = problem.rated_counts[problem.active_users]
     return counts
 
 
 def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
-    """Refuses what this engine cannot run, or cannot run in one batch."""
+    """Refuse what this engine cannot run, or cannot run in one batch."""
     if problem.model.name not in ("mf", "bpr"):
         raise ParameterError(f"engine gpu runs models mf and bpr, got {problem.model.name}. Use engine cpu.")
     shapes = [(entry.model.name, entry.n_users, entry.n_items, entry.model.n_factors) for entry in (problem, first)]
@@ -94,7 +94,7 @@ def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
 def runs_at_once(
     n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1, n_pairs: int = 0
 ) -> int:
-    """How many runs fit: training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
+    """Return how many runs fit: training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
 
     The plain version works on one run at a time, with about eight numbers per cell, and per pair with eight vectors
     and sixteen numbers of 8 bytes.
