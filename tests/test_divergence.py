@@ -254,6 +254,7 @@ def test_a_batch_goes_on_past_a_run_that_went_astray(tmp_path, model):
     """The other runs of the batch end well; ranks of vectors that are no numbers are no result."""
     needs("gpu")
     text = FILE.replace("step = 500.0", "step = 1e30").replace("rounds = 12", f'rounds = 12\nmodel = "{model}"')
+    text = text.replace('model = "mf"', 'model = "mf"\nno_fallback = true')
     path = tmp_path / "astray.toml"
     path.write_text(text.replace("factors = 3", 'factors = 3\nengine = "gpu"'))
     records = read_records(run_experiment(prepare(path), tmp_path / "records"))

@@ -38,6 +38,7 @@ epsilon_g = 1.0
 """
 
 
+FOR_A_GRID = FILE.replace("rounds = 3", "rounds = 3\nno_fallback = true")
 BUDGETS = "epsilon_i = [4.0, 1.0]\nepsilon_g = 1.0"
 
 
@@ -216,6 +217,9 @@ def test_a_grid_file_is_written_for_another_machine(tmp_path):
     from hushrec.experiments.grid import Grid, GridResult
 
     path = write(tmp_path, FILE)
+    refused = run("experiment", str(path), "--export", str(tmp_path / "grid.npz"))
+    assert "no_fallback = true" in refused.err
+    path = write(tmp_path, FOR_A_GRID)
     exported = run("experiment", str(path), "--export", str(tmp_path / "grid.npz"))
     assert exported.code == 0, exported.err
     grid = Grid.load(tmp_path / "grid.npz")
@@ -278,7 +282,7 @@ def test_ranking_runs_as_one_batch(tmp_path):
     assert {record["engine"] for record in batch} == {"gpu"}
 
 
-@pytest.mark.parametrize("text", [FILE, RANKING], ids=["ratings", "ranking"])
+@pytest.mark.parametrize("text", [FOR_A_GRID, RANKING], ids=["ratings", "ranking"])
 def test_with_validation_nothing_of_the_test_part_is_seen(tmp_path, text):
     """Trained and measured inside the training part; so is the grid for another machine."""
     plain = prepare(write(tmp_path, text), n_splits=1)

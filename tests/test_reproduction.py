@@ -11,7 +11,7 @@ from hushrec.experiments.config import make_plans, read_experiment
 from hushrec.records import Record, read_records, read_stored
 from hushrec.report.figures import paper_figures
 from hushrec.report.records import Study, make_study
-from hushrec.simulation.settings import DEFAULT_STEP
+from hushrec.simulation.settings import Settings
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "reproduction.md").read_text("utf-8")
@@ -167,13 +167,13 @@ def test_the_table_of_steps_of_fm_is_that_of_the_records():
         cells = [f"{mean:.3f}" for mean in (*found.values(), np.mean(list(bias.values())))]
         assert f"| ML-100K, {shown} | {' | '.join(cells)} |" in STEPS_PAGE
         assert "| step | " + " | ".join(f"{step:g}" for step in found) + " | bias model |" in STEPS_PAGE
-        assert found[DEFAULT_STEP["fm"]] - min(found.values()) < 0.006
+        assert found[Settings(model="fm").options["step"]] - min(found.values()) < 0.006
 
 
 def test_the_cost_of_the_step_of_fm_is_that_of_the_records():
     """Of the default against the best step tried, with and without privacy, on the page and in the decision."""
     decision = " ".join((ROOT / "docs" / "decisions" / "0008-step-of-fm.md").read_text("utf-8").split())
-    page, step = " ".join(STEPS_PAGE.split()), DEFAULT_STEP["fm"]
+    page, step = " ".join(STEPS_PAGE.split()), Settings(model="fm").options["step"]
     plain, private = (means_by_step("tuning-fm-ml-100k", protocol, "rmse") for protocol in ("plain", "sdcf"))
     costs = [f"{found[step] - min(found.values()):.3f}" for found in (plain, private)]
     best = [f"{min(found, key=found.__getitem__):g}" for found in (plain, private)]

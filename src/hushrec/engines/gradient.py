@@ -1,17 +1,20 @@
 """What engines of gradient protocols share: vectors, the predictor made of them, and what to say when they diverge."""
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import ClassVar, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from hushrec.arrays import FloatArray
 from hushrec.client import SMALL_SHARE, SMALLEST_ITEM_NORM
 from hushrec.engines.limits import too_short
 from hushrec.errors import Diverged, ParameterError
 from hushrec.messages import Terms
+from hushrec.models.cold import ColdStart, own_means
 from hushrec.models.mf import MatrixFactorization
-from hushrec.models.predictor import Arrays, VectorPredictor
+from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.problem import Problem
@@ -47,13 +50,28 @@ class GradientEngine(ABC):
         """The zCDP loss of the gradient values that each user has sent so far, `(n_users,)`."""
 
     def predictor(self) -> VectorPredictor:
-        return VectorPredictor(self.problem.model, self.user_vectors, self.item_vectors)
+        return VectorPredictor(self.problem.model, self.user_vectors, self.item_vectors, self._cold_start())
+
+    def _cold_start(self) -> ColdStart | None:
+        if not self.problem.model.fallback:
+            return None
+        moved = self.item_vectors[: self.problem.n_items].astype(np.float32) != self._first_vectors
+        return ColdStart(self._own_means, ~moved.any(axis=1))
+
+    @cached_property
+    def _own_means(self) -> FloatArray:
+        return own_means(self.problem.starts, self.problem.values)
+
+    @cached_property
+    def _first_vectors(self) -> npt.NDArray[np.float32]:
+        """The items' vectors before the first round, as coarse as the coarsest engine keeps them."""
+        return initial_item_vectors(self.problem)[: self.problem.n_items].astype(np.float32)
 
     def predictor_from(self, arrays: Arrays) -> VectorPredictor:
         users, items = arrays["user_vectors"], arrays["item_vectors"]
         if (users.shape, items.shape) != (self.user_vectors.shape, self.item_vectors.shape):
             raise ValueError("these vectors are of another problem")
-        return VectorPredictor(self.problem.model, users, items)
+        return VectorPredictor(self.problem.model, users, items, cold_start_of(arrays))
 
     def losses(self) -> dict[str, FloatArray]:
         """Values that are no numbers any more have no bound."""

@@ -194,6 +194,8 @@ def make_grid(prepared: Prepared) -> Grid:
 def _refuse_what_no_grid_holds(plans: Sequence[Plan]) -> None:
     if any(plan.settings.model not in METRICS or plan.groups or plan.data_weight for plan in plans):
         raise ParameterError("a grid for engine gpu must hold runs of model mf or bpr without groups or data_weight.")
+    if any(plan.settings.options.get("no_fallback") is False for plan in plans):
+        raise ParameterError("a grid for engine gpu must have no_fallback = true: it measures vectors alone.")
     shared = {
         (plan.settings.model, *(plan.settings.options.get(name) for name in ("factors", "rounds", "at_least")))
         for plan in plans

@@ -50,7 +50,21 @@ AT_LEAST = Option(
 MODELS: dict[str, ModelDeclaration] = {
     model.name: model
     for model in (
-        ModelDeclaration("mf", "ratings", "rating", _vector_options(50, 0.4), "hushrec.models.mf:MatrixFactorization"),
+        ModelDeclaration(
+            "mf",
+            "ratings",
+            "rating",
+            (
+                *_vector_options(50, 0.4),
+                Option(
+                    "no_fallback",
+                    bool,
+                    "Predict from random vectors, as the paper does, where training has not seen a person or an item.",
+                    False,
+                ),
+            ),
+            "hushrec.models.mf:MatrixFactorization",
+        ),
         ModelDeclaration(
             "bpr",
             "who met what",

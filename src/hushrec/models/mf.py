@@ -10,7 +10,7 @@ Gradients point *downhill* (they are added), and the data term alone is multipli
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -30,6 +30,7 @@ class MatrixFactorization:
     learns_from_pairs: ClassVar[bool] = False  # of a rated and an unrated item; else from the errors of ratings
 
     n_factors: int
+    fallback: bool = field(default=False, kw_only=True)  # predict what `ColdStart` knows where vectors know nothing
 
     def __post_init__(self) -> None:
         if self.n_factors < 1:
@@ -38,7 +39,7 @@ class MatrixFactorization:
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """Return the model as settings describe it."""
-        return cls(options["factors"])
+        return cls(options["factors"], fallback=not options.get("no_fallback", True))
 
     @property
     def user_width(self) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.models.cold import ColdStart
 from hushrec.models.mf import MatrixFactorization
 
 PREDICTED_AT_ONCE = 4096  # pairs whose vectors fit into the cache: four times as fast as all of ML-1M's at once
@@ -41,6 +42,7 @@ class VectorPredictor:
     model: MatrixFactorization
     user_vectors: FloatArray = field(repr=False)  # (n_users, user_width)
     item_vectors: FloatArray = field(repr=False)  # (n_items + n_side_rows, item_width)
+    cold: ColdStart | None = field(default=None, repr=False)  # where the model has a fallback
 
     @cached_property
     def _rows(self) -> FloatArray:
@@ -51,10 +53,11 @@ class VectorPredictor:
         for start in range(0, len(users), PREDICTED_AT_ONCE):
             part = slice(start, start + PREDICTED_AT_ONCE)
             found[part] = self.model.predict_pairs(self.user_vectors, self._rows, users[part], items[part])
-        return found
+        return found if self.cold is None else self.cold.settle_pairs(found, self._rows, users, items)
 
     def scores(self, users: IntArray) -> FloatArray:
-        return self.model.predict_all(self.user_vectors[users], self._rows)
+        found = self.model.predict_all(self.user_vectors[users], self._rows)
+        return found if self.cold is None else self.cold.settle_table(found, self._rows, users)
 
     def likeness(self, item: int) -> FloatArray:
         return cosine_likeness(self._rows, item)
@@ -65,7 +68,13 @@ class VectorPredictor:
     def arrays(self) -> Arrays:
         attributes = getattr(self.model, "attributes", None)
         own: Arrays = {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors}
-        return own if attributes is None else own | {"attributes": attributes}
+        own |= {} if attributes is None else {"attributes": attributes}
+        return own | ({} if self.cold is None else vars(self.cold))
+
+
+def cold_start_of(arrays: Arrays) -> ColdStart | None:
+    """What `VectorPredictor.arrays` kept of a fallback."""
+    return ColdStart(arrays["own_means"], arrays["untouched"]) if "own_means" in arrays else None
 
 
 def cosine_likeness(vectors: FloatArray, item: int) -> FloatArray:

@@ -24,7 +24,7 @@ from hushrec.mechanisms.laplace import perturb_ratings
 from hushrec.messages import Terms
 from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
-from hushrec.models.predictor import Arrays, VectorPredictor
+from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.gradient.selection import Selection, calibrate_devices
 from hushrec.randomness import Purpose, RandomStream, SeededRandomness
@@ -89,7 +89,7 @@ class GradientProtocol(ConfiguredProtocol):
         model = make_model(
             record["model"], record["factors"], order=record.get("order"), attributes=arrays.get("attributes")
         )
-        return VectorPredictor(model, arrays["user_vectors"], arrays["item_vectors"])
+        return VectorPredictor(model, arrays["user_vectors"], arrays["item_vectors"], cold_start_of(arrays))
 
     # A device --------------------------------------------------------------------------------------------------
 

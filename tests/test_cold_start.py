@@ -1,0 +1,60 @@
+"""People and items that training has not seen: what is predicted, and runs that diverge on them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hushrec
+from hushrec.data.ratings import Ratings, Scale
+from hushrec.models.cold import ColdStart, own_means
+from hushrec.models.mf import MatrixFactorization
+from hushrec.models.predictor import VectorPredictor
+
+
+@pytest.fixture(scope="module")
+def cold() -> Ratings:
+    """1,200 people and as many items, most with one rating or two, on the scale 1-10."""
+    rng = np.random.default_rng(0)
+    weights = [np.minimum(rng.zipf(2.2, 2000), 200).astype(float) for _ in range(2)]
+    pairs = {tuple(int(rng.choice(2000, p=own / own.sum())) for own in weights) for _ in range(3600)}
+    users, items = (np.unique(column, return_inverse=True)[1] for column in np.array(sorted(pairs)).T)
+    biases = rng.normal(0, 1, users.max() + 1), rng.normal(0, 0.7, items.max() + 1)
+    values = 7.6 + biases[0][users] + biases[1][items] + rng.normal(0, 1.4, len(users))
+    ids = [[str(number) for number in range(column.max() + 1)] for column in (users, items)]
+    return Ratings("cold", *ids, users, items, np.clip(np.rint(values), 1, 10), Scale(1, 10))
+
+
+def test_predictions_without_knowledge_by_hand():
+    """User 1 has no ratings, item 2 never moved: own mean, the mean vector's product, and the mean of those."""
+    vectors = np.array([[2.0, 0.0], [0.0, 4.0], [9.0, 9.0]])
+    start = ColdStart(own_means(np.array([0, 2, 2]), np.array([3.0, 4.0])), np.array([False, False, True]))
+    found = VectorPredictor(MatrixFactorization(2), np.array([[1.0, 1.0], [7.0, 7.0]]), vectors, start)
+    expected = np.array([[2.0, 4.0, 3.5], [2.0, 8.0, 5.0]])  # the mean vector is (1, 2)
+    np.testing.assert_allclose(found.scores(np.array([0, 1])), expected)
+    users, items = np.repeat([0, 1], 3), np.tile([0, 1, 2], 2)
+    np.testing.assert_allclose(found.predict(users, items), expected.ravel())
+
+
+def test_matrix_factorization_with_many_cold_people_and_items_is_not_behind_the_global_mean(cold: Ratings) -> None:
+    """It was at 3.3 where the global mean was at 1.8; `no_fallback` still predicts from random vectors."""
+    settings = {"protocol": "plain", "rounds": 30, "step": 0.1, "compare": False}
+    known, random = hushrec.train(cold, **settings), hushrec.train(cold, **settings, no_fallback=True)
+    mean = known.record["baselines"]["global_mean"]["rmse"]
+    assert known.metrics["rmse"] < 1.05 * mean
+    assert random.metrics["rmse"] > 1.5 * mean
+
+
+def test_predictions_of_a_kept_run_know_what_is_cold(cold: Ratings, tmp_path: Path) -> None:
+    """Read back from its folder, a run predicts the same."""
+    result = hushrec.train(cold, protocol="plain", rounds=2, factors=4, compare=False, out=tmp_path / "run")
+    again = hushrec.load(tmp_path / "run").predictor
+    users = np.arange(len(result.user_ids))
+    np.testing.assert_array_equal(again.scores(users), result.predictor.scores(users))
+
+
+def test_where_everything_is_known_nothing_changes() -> None:
+    """Every item is reported under sdcf, and everybody has ratings: the same bits with the fallback and without."""
+    settings = {"protocol": "sdcf", "rounds": 5, "factors": 4, "compare": False}
+    known, random = (hushrec.train("synthetic", **settings, no_fallback=off) for off in (False, True))
+    assert known.record["curve"] == random.record["curve"]
