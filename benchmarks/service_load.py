@@ -122,8 +122,8 @@ class Load:
             text = await connection.get("/metrics")
             self.idle.put_nowait(connection)
             values = dict(line.split() for line in text.splitlines() if line.startswith("hushrec_round"))
-            if float(values["hushrec_round_open"]) and int(values["hushrec_round"]) > above:
-                return int(values["hushrec_round"])
+            if float(values["hushrec_round_open"]) and float(values["hushrec_round"]) > above:
+                return int(float(values["hushrec_round"]))
             await asyncio.sleep(0.02)
 
     async def send(self, request: bytes, since: float | None = None) -> int:

@@ -266,7 +266,7 @@ async def wait_for_round(http: httpx.AsyncClient, round_number: int) -> None:
         while True:
             try:
                 text = (await http.get("/metrics")).text
-                if f"hushrec_round {round_number}\n" in text and "hushrec_round_open 1.0\n" in text:
+                if f"hushrec_round {round_number}.0\n" in text and "hushrec_round_open 1.0\n" in text:
                     return
             except httpx.TransportError:
                 pass

@@ -10,12 +10,15 @@ import httpx
 import msgspec
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from service_kit import (
     OPEN_SOCKETS,
     PATIENCE,
     ROUND_WAIT,
+    RawDevice,
     get,
     live_server,
+    make_body,
     new_device,
     play,
     small_settings,
@@ -40,7 +43,7 @@ def test_two_devices_take_part_in_every_round_and_get_recommendations(tmp_path: 
         assert play(devices) == [6, 6]
         assert live.rounds.is_over
         assert not np.array_equal(live.rounds.item_vectors, start)
-        assert live.monitor.answers_stored == 12
+        assert live.monitor.count("reports", kind="stored") == 12
     for n, device in enumerate(devices):
         rated = {f"item-{item}" for item in np.random.default_rng(n).choice(60, size=12, replace=False)}
         suggestions = device.recommend(5)  # the server is gone: this is offline
@@ -215,7 +218,28 @@ def test_people_can_read_offer_and_catalogue_as_json(tmp_path: Path) -> None:
         items = get(f"{live.url}/v1/items?first=58", headers={"Accept": "application/json"}).json()
         assert items["ids"] == ["item-58", "item-59"]
         assert get(f"{live.url}/healthz").json() == {"status": "ok"}
-        assert "hushrec_devices_active 0" in get(f"{live.url}/metrics").text
+
+
+def test_metrics_are_what_the_page_lists_and_name_no_device(tmp_path: Path) -> None:
+    """In the text format of Prometheus, read with its own parser; labels are kinds and codes alone."""
+    page = (Path(__file__).parents[1] / "docs" / "service.md").read_text("utf-8")
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        wait_for(lambda: live.rounds.is_open)
+        assert one.answer(make_body()).status_code == 200
+        assert one.answer(make_body()).status_code == 200
+        assert one.answer(b"").status_code == 422
+        reply = get(f"{live.url}/metrics")
+        assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        families = {family.name: family for family in text_string_to_metric_families(reply.text)}
+        values = {(s.name, *s.labels.values()): s.value for family in families.values() for s in family.samples}
+        assert values["hushrec_reports_total", "stored"] == values["hushrec_reports_total", "repeated"] == 1
+        assert values["hushrec_refusals_total", "malformed"] == 1
+        assert (values["hushrec_devices_active",], values["hushrec_reports_in_round",]) == (2, 1)
+        assert values["hushrec_report_seconds_count",] == 2
+        for family in families.values():
+            shown = family.name.removeprefix("hushrec") + "_total" * (family.type == "counter")
+            assert f"`{shown}`" in page or f"`hushrec{shown}`" in page
+            assert {name for sample in family.samples for name in sample.labels} <= {"kind", "code", "le"}
 
 
 def test_wrong_tls_is_refused(tmp_path: Path) -> None:

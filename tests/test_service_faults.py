@@ -207,7 +207,7 @@ def test_a_full_disk_refuses_and_then_goes_on(tmp_path: Path) -> None:
         assert live.rounds.n_answers == 1
         live.storage.read(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
         assert two.answer(big).status_code == 200
-        wait_for(lambda: live.monitor.rounds_closed == 1)
+        wait_for(lambda: live.monitor.count("rounds_closed") == 1)
 
 
 def test_a_locked_database_refuses_and_then_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,7 +223,7 @@ def test_a_locked_database_refuses_and_then_goes_on(tmp_path: Path, monkeypatch:
         other.close()
         for device in (one, two):
             assert device.answer(make_body()).status_code == 200
-        wait_for(lambda: live.monitor.rounds_closed == 1)
+        wait_for(lambda: live.monitor.count("rounds_closed") == 1)
 
 
 def test_a_device_whose_disk_is_full_sends_nothing(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_a_deadline_that_passed_while_the_server_was_away_waits_for_devices(
 
 def answers_in_round(server: ServerProcess) -> int:
     """As an operator sees them."""
-    found = re.search(r"^hushrec_answers_in_round (\d+)$", get(f"{server.url}/metrics").text, re.M)
+    found = re.search(r"^hushrec_reports_in_round (\d+)\.0$", get(f"{server.url}/metrics").text, re.M)
     assert found is not None
     return int(found[1])
 
@@ -407,7 +407,7 @@ def test_a_fleet_finds_a_killed_server_again_in_the_same_round(zygote: Zygote, t
             server.start()
         asyncio.run(answer_by_hand(server, by_hand, number))
         if number < rounds:
-            wait_for(lambda opened=number + 1: f"hushrec_round {opened}\n" in get(f"{server.url}/metrics").text)  # type: ignore[misc]
+            wait_for(lambda opened=number + 1: f"hushrec_round {opened}.0\n" in get(f"{server.url}/metrics").text)  # type: ignore[misc]
     fleet.join(timeout=5 * PATIENCE)
     server.kill()
     server.close()

@@ -2,9 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
 
 from hushrec.errors import RunError
 from hushrec.report import plots
@@ -84,27 +87,31 @@ def make_page(
     sections: Sequence[Section] = (),
     figures: Figures | None = None,
 ) -> str:
-    """The whole page. Whatever came from a run is escaped."""
-    style = _style()
-    parts = [_study(study, own) for study, own in zip(studies, drawn, strict=True)]
-    parts += [_section(section) for section in sections]
-    parts += [f'<div class="figures">{_figures(figures)}</div>'] if figures else []
-    parts += [_budgets(studies)] if studies else []
-    body = "\n".join(parts)
-    return (
-        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
-        f"<style>{style}</style>\n</head>\n<body>\n<h1>{escape(title)}</h1>\n"
-        f'<p class="muted">Made from finished runs; nothing was computed anew. Every private setting carries its '
-        f"budget with its unit; what no budget covers is listed with it.</p>\n{body}\n</body>\n</html>\n"
+    """Return the whole page: `page.html` with these parts. Jinja2 escapes whatever came from a run."""
+    templates = jinja2.Environment(
+        autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
+    )
+    template = templates.from_string(_beside("page.html"))
+    return template.render(
+        title=title,
+        style=Markup(_style()),
+        studies=[_study(study, own) for study, own in zip(studies, drawn, strict=True)],
+        sections=[vars(section) | {"rows": [("setting", row) for row in section.rows]} for section in sections],
+        figures=figures,
+        budgets=_budgets(studies),
+        inline=lambda svg, caption: Markup(plots.inline(svg, caption)),
     )
 
 
+def _beside(name: str) -> str:
+    """The text of a file beside this module."""
+    return files("hushrec.report").joinpath(name).read_text("utf-8")
+
+
 def _style() -> str:
-    """The style sheet, which stands beside this module, and the colours of the plots for light and dark."""
-    sheet = files("hushrec.report").joinpath("style.css").read_text("utf-8")
+    """The style sheet, and the colours of the plots for light and dark."""
     dark = f"@media (prefers-color-scheme: dark) {{ {_series(SERIES_DARK)} }}"
-    return "\n".join([sheet, _series(plots.SERIES), dark])
+    return "\n".join([_beside("style.css"), _series(plots.SERIES), dark])
 
 
 def _series(colours: Sequence[str]) -> str:
@@ -112,65 +119,28 @@ def _series(colours: Sequence[str]) -> str:
     return f":root {{ {variables} }}"
 
 
-def _study(study: Study, figures: Figures) -> str:
-    facts = (
-        f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train, {study.n_test:,} to "
-        f"{'test' if study.part == 'test' else 'validate'}, model {study.model}."
-    )
-    return (
-        f'<section>\n<h2>{escape(study.title or study.dataset)}</h2>\n<p class="muted">{escape(facts)}</p>\n'
-        f'<p class="note">{escape(verdict(study))}</p>\n{_table(study)}\n'
-        f'<div class="figures">{_figures(figures)}</div>\n'
-        "</section>"
-    )
-
-
-def _figures(figures: Figures) -> str:
-    return "".join(
-        f"<figure><figcaption>{escape(caption)}</figcaption>{plots.inline(svg, caption)}</figure>"
-        for caption, svg in figures.values()
-    )
-
-
-def _table(study: Study) -> str:
+def _study(study: Study, figures: Figures) -> dict[str, Any]:
     header = ["", *(name.upper().replace("_", " ") for name in measures(study)), "to best baseline", "protects"]
-    rows = "".join(_row(header, row) for row in study_rows(study))
-    head = "".join(f"<th>{escape(name)}</th>" for name in header)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return {
+        "title": study.title or study.dataset,
+        "facts": f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train,"
+        f" {study.n_test:,} to {'test' if study.part == 'test' else 'validate'}, model {study.model}.",
+        "verdict": verdict(study),
+        "header": header,
+        "rows": [_row(row) for row in study_rows(study)],
+        "figures": figures,
+    }
 
 
-def _row(header: Sequence[str], row: Row) -> str:
+def _row(row: Row) -> tuple[str, list[str]]:
     kind = "baseline" if row.baseline else "better" if row.better else "setting"
-    return _cells(header, [row.name, *row.values, row.gap, row.protects], kind)
+    return kind, [row.name, *row.values, row.gap, row.protects]
 
 
-def _cells(header: Sequence[str], cells: Sequence[str], kind: str) -> str:
-    inside = "".join(
-        f'<td data-name="{escape(name)}">{escape(cell)}</td>' for name, cell in zip(header, cells, strict=True)
-    )
-    return f'<tr class="{kind}">{inside}</tr>'
-
-
-def _budgets(studies: Sequence[Study]) -> str:
-    """Each unit once, with the settings that it is for and what it leaves open."""
+def _budgets(studies: Sequence[Study]) -> list[tuple[str, tuple[str, ...], list[str]]]:
+    """Each unit once, with what it leaves open and the settings that it is for."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for setting in (setting for study in studies for setting in (*study.settings, *study.diverged)):
         labels = groups.setdefault((setting.unit, setting.not_covered), [])
         labels += [setting.label] * (setting.label not in labels)
-    shown = []
-    for (unit, not_covered), labels in groups.items():
-        items = "".join(f"<li>{escape(what)}</li>" for what in not_covered)
-        shown.append(
-            f"<h3>{escape('; '.join(labels))}</h3><p>Budget: {escape(unit)}.</p><p>Not covered:</p><ul>{items}</ul>"
-        )
-    return f"<h2>What the budgets cover, and what not</h2>{''.join(shown)}"
-
-
-def _section(section: Section) -> str:
-    paragraphs = "".join(f"<p>{escape(text)}</p>" for text in section.paragraphs)
-    table = ""
-    if section.rows:
-        head = "".join(f"<th>{escape(name)}</th>" for name in section.header)
-        rows = "".join(_cells(section.header, row, "setting") for row in section.rows)
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
-    return f"<section>\n<h2>{escape(section.heading)}</h2>{paragraphs}{table}\n</section>"
+    return [(unit, not_covered, labels) for (unit, not_covered), labels in groups.items()]

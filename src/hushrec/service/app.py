@@ -14,6 +14,7 @@ import msgspec
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 from starlette.exceptions import HTTPException
 
 from hushrec import signing, wire
@@ -54,6 +55,16 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
         lifespan=lifespan,
     )
     app.state.stop_waiting = rounds.stop_waiting
+    monitor.watch(
+        {
+            "round": lambda: rounds.round_number,
+            "round_open": lambda: rounds.is_open,
+            "reports_in_round": lambda: rounds.n_answers,
+            "devices_active": rounds.registry.count_active,
+            "items": lambda: rounds.offer.terms.n_items,
+            "waiting_writes": lambda: storage.waiting,
+        }
+    )
     service = Service(storage, rounds, monitor, limits)
     describe(app)
     _refuse(app, monitor)
@@ -91,15 +102,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
     @app.get("/metrics", tags=["operation"], responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
         """Counters and gauges for Prometheus; none of them is about one device."""
-        gauges = {
-            "round": rounds.round_number,
-            "round_open": float(rounds.is_open),
-            "answers_in_round": rounds.n_answers,
-            "devices_active": rounds.registry.count_active(),
-            "items": rounds.offer.terms.n_items,
-            "waiting_writes": service.storage.waiting,
-        }
-        return Response(service.monitor.exposition(gauges), media_type="text/plain; version=0.0.4")
+        return Response(service.monitor.exposition(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 def _add_device(app: FastAPI, service: Service) -> None:
@@ -158,7 +161,7 @@ def _add_device(app: FastAPI, service: Service) -> None:
         with service.answering(request):
             device, credentials, told = await service.signed(request, rounds.largest_body)
             receipt = await rounds.answer(device, credentials.nonce, told)
-        service.monitor.answered(time.perf_counter() - started, repeated=receipt.repeated)
+        service.monitor.reported(time.perf_counter() - started, repeated=receipt.repeated)
         return Response(wire.encode(receipt), media_type=wire.MEDIA_TYPE)
 
     @app.put(

@@ -3,15 +3,27 @@
 import json
 import logging
 import traceback
-from collections import Counter, deque
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
 
 from hushrec.service.history import Latency
 
 LOGGER = logging.getLogger("hushrec.service")
 _BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _MOST_TIMED = 10_000
+_GAUGES = {
+    "round": "The open round, or the last one.",
+    "round_open": "1 while a round is open.",
+    "reports_in_round": "Durable reports of the open round.",
+    "devices_active": "Devices that take part.",
+    "items": "Items of the catalogue.",
+    "waiting_writes": "Writes that wait for the database.",
+}
 _USUAL = ("run-over", "round-closed")  # refusals of a healthy run: a device asks once more, or comes too late
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is nobody's question
 
 
 class JsonLines(logging.Formatter):
@@ -27,60 +39,58 @@ class JsonLines(logging.Formatter):
 
 
 class Monitor:
-    """Counts since the start of this process."""
+    """Counts since the start of this process; every series is in `docs/service.md`."""
 
     def __init__(self) -> None:
-        self._refusals: Counter[str] = Counter()
-        self._answer_seconds: Counter[float] = Counter()
-        self._answer_sum = 0.0
+        self._series = CollectorRegistry()
+        self._reports = self._counter("reports", "Reports acknowledged.", "kind")
+        self._rounds = self._counter("rounds_closed", "Rounds closed.")
+        self._refusals = self._counter("refusals", "Requests refused.", "code")
+        words = "Seconds from a report's request to its acknowledgement."
+        self._seconds = Histogram("hushrec_report_seconds", words, buckets=_BUCKETS, registry=self._series)
         self._since_close: deque[float] = deque(maxlen=_MOST_TIMED)
-        self.answers_stored = 0
-        self.answers_repeated = 0
-        self.rounds_closed = 0
+        self._unusual = 0
+
+    def _counter(self, name: str, words: str, *labels: str) -> Counter:
+        return Counter(f"hushrec_{name}", words, labels, registry=self._series)
+
+    def watch(self, gauges: Mapping[str, Callable[[], float]]) -> None:
+        """Show these values, asked for anew each time, beside the counters."""
+        for name, value in gauges.items():
+            Gauge(f"hushrec_{name}", _GAUGES[name], registry=self._series).set_function(value)
+
+    def exposition(self) -> bytes:
+        """Return everything in the text format of Prometheus."""
+        return generate_latest(self._series)
 
     def log(self, event: str, **facts: object) -> None:
         """One line of JSON."""
         LOGGER.info(json.dumps({"event": event, **facts}))
 
-    def refused(self, kind: str) -> None:
-        self._refusals[kind] += 1
+    def refused(self, code: str) -> None:
+        self._refusals.labels(code).inc()
+        self._unusual += code not in _USUAL
 
-    def answered(self, seconds: float, *, repeated: bool) -> None:
-        """An answer was acknowledged, so many seconds after its request came in."""
-        self.answers_stored += not repeated
-        self.answers_repeated += repeated
-        self._answer_sum += seconds
+    def reported(self, seconds: float, *, repeated: bool) -> None:
+        """A report was acknowledged, so many seconds after its request came in."""
+        self._reports.labels("repeated" if repeated else "stored").inc()
+        self._seconds.observe(seconds)
         self._since_close.append(seconds)
-        self._answer_seconds[next((bound for bound in _BUCKETS if seconds <= bound), float("inf"))] += 1
+
+    def count(self, name: str, **labels: str) -> int:
+        """Return the value of one series, such as `count("reports", kind="stored")`."""
+        return int(self._series.get_sample_value(f"hushrec_{name}_total", labels) or 0)
 
     @property
     def refusals(self) -> int:
         """Requests refused, other than those of a healthy run."""
-        return self._refusals.total() - sum(self._refusals[kind] for kind in _USUAL)
+        return self._unusual
 
     def latency(self) -> Latency:
-        """Of the answers acknowledged since the last round closed; the one that closes a round counts for the next."""
+        """Of the reports acknowledged since the last round closed; the one that closes a round counts for the next."""
         return Latency.of(list(self._since_close))
 
-    def round_closed(self, round_number: int, answers: int, seconds: float) -> None:
-        self.rounds_closed += 1
+    def round_closed(self, round_number: int, reports: int, seconds: float) -> None:
+        self._rounds.inc()
         self._since_close.clear()
-        self.log("round-closed", round=round_number, answers=answers, seconds=round(seconds, 3))
-
-    def exposition(self, gauges: Mapping[str, float]) -> str:
-        """The text format of Prometheus."""
-        lines = [f"# TYPE hushrec_{name} gauge\nhushrec_{name} {value}" for name, value in gauges.items()]
-        lines += [
-            f"# TYPE hushrec_{name}_total counter\nhushrec_{name}_total {getattr(self, name)}"
-            for name in ("answers_stored", "answers_repeated", "rounds_closed")
-        ]
-        lines.append("# TYPE hushrec_refusals_total counter")
-        lines += [f'hushrec_refusals_total{{kind="{kind}"}} {count}' for kind, count in sorted(self._refusals.items())]
-        lines.append("# TYPE hushrec_answer_seconds histogram")
-        total = 0
-        for bound in (*_BUCKETS, float("inf")):
-            total += self._answer_seconds[bound]
-            label = "+Inf" if bound == float("inf") else f"{bound:g}"
-            lines.append(f'hushrec_answer_seconds_bucket{{le="{label}"}} {total}')
-        lines += [f"hushrec_answer_seconds_sum {self._answer_sum}", f"hushrec_answer_seconds_count {total}"]
-        return "\n".join(lines) + "\n"
+        self.log("round-closed", round=round_number, reports=reports, seconds=round(seconds, 3))

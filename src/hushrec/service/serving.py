@@ -1,6 +1,5 @@
-"""Sockets: binding, TLS, time limits on connections, and an orderly end."""
+"""Sockets: binding, TLS, and an orderly end."""
 
-import asyncio
 import datetime
 import ipaddress
 import os
@@ -8,14 +7,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import uvicorn
 from cryptography import x509
 from fastapi import FastAPI
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hushrec.errors import ParameterError
+from hushrec.service.connections import Connections
 
 SHUTDOWN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 120
@@ -66,9 +64,10 @@ def check_certificate(certificate: Path, key: Path) -> None:
 
 def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seconds: float = 30) -> uvicorn.Server:
     """A server to `run`: until SIGINT or SIGTERM, then it lets requests in flight end, and tells those that wait."""
+    connections = Connections(head_seconds)
     config = uvicorn.Config(
-        app,
-        http=_timed_protocol(head_seconds),
+        connections.watched(app),
+        http=connections.protocol(),
         ws="none",
         ssl_certfile=None if tls is None else tls[0],
         ssl_keyfile=None if tls is None else tls[1],
@@ -99,56 +98,6 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stop_waiting()
         await super().shutdown(sockets)
-
-
-def _timed_protocol(seconds: float) -> type[H11Protocol]:
-    """Closes a connection whose next request does not arrive whole in time: half-open ones, and slow heads.
-
-    Cuts off one that does not take what it asked for: it would hold a place that others wait for.
-    """
-
-    class TimedProtocol(H11Protocol):
-        _deadline: asyncio.TimerHandle | None = None
-        _stuck: asyncio.TimerHandle | None = None
-
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            self._stuck = self.loop.call_later(seconds, self.transport.abort)
-
-        def resume_writing(self) -> None:
-            super().resume_writing()
-            self._stop_cutting()
-
-        def connection_made(self, transport: Any) -> None:
-            super().connection_made(transport)
-            self._await_head()
-
-        def data_received(self, data: bytes) -> None:
-            if self._deadline is None:
-                self._await_head()
-            super().data_received(data)
-            if getattr(self.cycle, "response_complete", True) is False:
-                self._stop_waiting()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._stop_waiting()
-            self._stop_cutting()
-            super().connection_lost(exc)
-
-        def _await_head(self) -> None:
-            self._deadline = self.loop.call_later(seconds, self.transport.close)
-
-        def _stop_waiting(self) -> None:
-            if self._deadline is not None:
-                self._deadline.cancel()
-                self._deadline = None
-
-        def _stop_cutting(self) -> None:
-            if self._stuck is not None:
-                self._stuck.cancel()
-                self._stuck = None
-
-    return TimedProtocol
 
 
 def self_signed(folder: Path, host: str) -> tuple[Path, Path]:

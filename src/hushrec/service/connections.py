@@ -1,0 +1,117 @@
+"""Time limits that uvicorn does not have: on the head of a request, and on a reply that nobody reads.
+
+A `Connection` stands between asyncio's transport and uvicorn's own protocol. It uses what asyncio and ASGI define and
+nothing of uvicorn's inside (docs/decisions/0009-connections.md): uvicorn accepts any class of `asyncio.Protocol` as
+`http`, and an application learns from its scope which client it serves.
+"""
+
+import asyncio
+from typing import Any
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+Client = tuple[str, int]
+
+
+class Connections:
+    """All open connections. Each has `seconds` to send a whole head, and `seconds` to take what it asked for."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._open: dict[Client, Connection] = {}
+
+    def protocol(self) -> type[asyncio.Protocol]:
+        """Return the class that uvicorn makes one of for each connection."""
+        connections = self
+
+        class Timed(Connection):
+            def __init__(self, **given: Any) -> None:
+                super().__init__(H11Protocol(**given), connections)
+
+        return Timed
+
+    def watched(self, app: ASGIApp) -> ASGIApp:
+        """Return the application, telling each connection when a head has arrived and when its reply is complete."""
+
+        async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+            client = scope.get("client")
+            connection = None if client is None else self._open.get((client[0], client[1]))
+            if connection is None:
+                await app(scope, receive, send)
+                return
+            connection.begin_reply()
+            try:
+                await app(scope, receive, send)
+            finally:
+                connection.end_reply()
+
+        return serve
+
+    def add(self, client: Client, connection: "Connection") -> None:
+        self._open[client] = connection
+
+    def remove(self, client: Client) -> None:
+        self._open.pop(client, None)
+
+
+class Connection(asyncio.Protocol):
+    """Passes everything on to uvicorn's protocol, and closes the transport when a time limit passes."""
+
+    def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
+        self._inner = inner
+        self._connections = connections
+        self._is_replying = False
+        self._awaited_head: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._client: Client = tuple(transport.get_extra_info("peername")[:2])
+        self._connections.add(self._client, self)
+        self._inner.connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self._awaited_head is None and not self._is_replying:
+            self._await_head()
+        self._inner.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        return self._inner.eof_received()
+
+    def begin_reply(self) -> None:
+        """A whole head has arrived."""
+        self._is_replying = True
+        _cancel(self._awaited_head)
+        self._awaited_head = None
+
+    def end_reply(self) -> None:
+        self._is_replying = False
+
+    def pause_writing(self) -> None:
+        """The other side does not read: it would hold a place that others wait for."""
+        self._inner.pause_writing()
+        self._unread = self._after(self._transport.abort)
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+        _cancel(self._unread)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _cancel(self._awaited_head)
+        _cancel(self._unread)
+        self._connections.remove(self._client)
+        self._inner.connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._awaited_head = self._after(self._transport.close)
+
+    def _after(self, end: Any) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(self._connections.seconds, end)
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
