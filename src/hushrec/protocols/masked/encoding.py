@@ -13,6 +13,7 @@ accuracy, never privacy.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -158,3 +159,21 @@ def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
         raise ParameterError(f"total must be {code.size} integers, got shape {total.shape}.")
     values = np.asarray(total, dtype=np.uint32).view(np.int32).astype(np.float64) * code.grid
     return DecodedSum(values, survivors * code.share_variance * code.grid**2, survivors * code.grid**2 / 4)
+
+
+def split_table(codes: Sequence[BlockCode], table: Table) -> list[Table]:
+    """Return the blocks of a round's table, one after the other."""
+    if table.shape != (sum(code.size for code in codes),):
+        raise ParameterError(f"table must be {sum(code.size for code in codes)} integers, got shape {table.shape}.")
+    return np.split(table, np.cumsum([code.size for code in codes])[:-1])
+
+
+def is_plausible(code: BlockCode, total: Table, survivors: int) -> bool:
+    """Tell whether tables of honest devices can have this sum: ‖sum‖ ≤ n Δ + √(nV) (√d + 8).
+
+    Honest noise is longer than its last part with probability below exp(−32). A hostile table of arbitrary integers is
+    not: it is far longer. The decision is made on the noisy sum and costs no privacy.
+    """
+    length = float(np.linalg.norm(np.asarray(total, dtype=np.uint32).view(np.int32).astype(np.float64)))
+    noise = math.sqrt(survivors * code.share_variance) * (math.sqrt(code.size) + 8)
+    return length <= survivors * math.sqrt(code.norm_squared) + noise
