@@ -94,7 +94,7 @@ def test_truncation_toward_zero_is_the_answer_to_long_integers(size: int, seed: 
     assert np.array_equal(found, truncated if np.sum(up**2) > block.norm_squared else up)
 
 
-@pytest.mark.parametrize("size", [10, 400])
+@pytest.mark.parametrize("size", [30, 400])
 def test_honest_devices_truncate_with_probability_at_most_beta(size: int) -> None:
     """The worst block has every entry half way: the share of truncations is below β, up to one alarm in a million."""
     units = round(7.5 * math.sqrt(size))  # entries of 7.5 grid units, and Δ² near its smallest margin

@@ -417,8 +417,14 @@ def test_rules_by_probability() -> None:
     assert rules.threshold == rules.neighbours // 2 + 1
     assert rules.neighbours < 100
     assert rules.risk(1000) <= 1e-9
-    exact = sum(float(stats.hypergeom.pmf(held, 99, 10, 20)) for held in range(6, 21))
-    assert share_risk(100, 10, 20, 6) == pytest.approx(exact, rel=1e-9)
+    for devices, corrupt, neighbours, threshold in (
+        (100, 10, 20, 6),
+        (1000, 400, 100, 51),
+        (10, 3, 9, 5),
+        (9, 7, 20, 5),
+    ):
+        exact = stats.hypergeom.sf(threshold - 1, devices - 1, corrupt, min(neighbours, devices - 1))
+        assert share_risk(devices, corrupt, neighbours, threshold) == pytest.approx(exact, rel=1e-9, abs=1e-30)
     small = choose_rules(50, 40, 4)
     assert (small.neighbours, small.threshold) == (49, 25)
 

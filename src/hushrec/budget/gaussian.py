@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from scipy.optimize import minimize_scalar
 from scipy.special import log_ndtr
 
 from hushrec.errors import ParameterError
@@ -107,8 +106,14 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         order = 1 + excess
         return order * rho + math.log(excess / order) - (math.log(delta) + math.log(order)) / excess
 
-    best = minimize_scalar(epsilon, bounds=(-8.0, 25.0), method="bounded", options={"xatol": 1e-9})
-    return max(float(best.fun), 0.0)
+    low, high = -8.0, 25.0
+    for _ in range(100):  # a ternary search: ε falls and then rises in the order
+        third = (high - low) / 3
+        if epsilon(low + third) < epsilon(high - third):
+            high -= third
+        else:
+            low += third
+    return max(epsilon((low + high) / 2), 0.0)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,10 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from scipy import stats
+import numpy as np
+from scipy.special import gammaln
 
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.secagg.primitives import (
@@ -62,7 +64,18 @@ class Rules:
 
 def share_risk(devices: int, corrupt: int, neighbours: int, threshold: int) -> float:
     """Return P(at least t of k neighbours, drawn by one honest device among the others, are corrupt)."""
-    return float(stats.hypergeom.sf(threshold - 1, devices - 1, corrupt, min(neighbours, devices - 1)))
+    return _drawn_marked(range(threshold, neighbours + 1), devices - 1, corrupt, min(neighbours, devices - 1))
+
+
+def _drawn_marked(counts: range, others: int, marked: int, drawn: int) -> float:
+    """Return P(as many marked ones as one of `counts` are among `drawn` of `others`): the hypergeometric law."""
+    x = np.arange(max(counts.start, drawn + marked - others, 0), min(counts.stop, marked + 1, drawn + 1))
+    logs = _log_choose(marked, x) + _log_choose(others - marked, drawn - x) - _log_choose(others, drawn)
+    return float(np.exp(logs).sum())
+
+
+def _log_choose(total: int, chosen: Any) -> Any:
+    return gammaln(total + 1) - gammaln(np.add(chosen, 1)) - gammaln(np.subtract(total, chosen) + 1)
 
 
 def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
@@ -81,7 +94,7 @@ def choose_rules(devices: int, smallest: int, most_corrupt: int) -> Rules:
         )
     for neighbours in range(devices - 1 if devices <= COMPLETE else 20, devices):
         rules = Rules(smallest, most_corrupt, neighbours, neighbours // 2 + 1)
-        stuck = float(stats.hypergeom.cdf(rules.threshold - 1, devices - 1, helpers - 1, neighbours))
+        stuck = _drawn_marked(range(rules.threshold), devices - 1, helpers - 1, neighbours)
         if rules.risk(devices) <= LARGEST_RISK and devices * stuck <= LARGEST_FAILURE:
             return rules
     raise ParameterError(
