@@ -20,7 +20,7 @@ import pytest
 from hushrec import wire
 from hushrec.device.device import Device
 from hushrec.messages import REPORT, Enrolment, Envelope, GradientReport
-from hushrec.service import serving
+from hushrec.service import certificates, serving
 from hushrec.service.app import make_app
 from hushrec.service.monitor import Monitor
 from hushrec.service.rounds import Rounds
@@ -90,10 +90,10 @@ def live_server(
     token = prepare_run(storage, settings.terms, ids, titles or [name.title() for name in ids], run_id=RUN_ID)
     monitor = Monitor()
     rounds = Rounds(storage, settings, monitor, **clocks)
-    certificate = serving.self_signed(folder, "127.0.0.1") if tls else None
+    authority, *certificate = certificates.self_signed(folder, ["127.0.0.1"]) if tls else (None,)
     server = serving.make_server(
         make_app(storage, rounds, monitor, settings.limits),
-        certificate,
+        (certificate[0], certificate[1]) if tls else None,
         head_seconds=settings.limits.body_seconds,
     )
     server.config.timeout_graceful_shutdown = 1
@@ -105,7 +105,7 @@ def live_server(
         time.sleep(0.005)
     url = f"{'https' if tls else 'http'}://127.0.0.1:{listening.getsockname()[1]}"
     try:
-        yield Live(url, rounds, storage, monitor, token or admin_token, certificate[0] if certificate else None)
+        yield Live(url, rounds, storage, monitor, token or admin_token, authority)
     finally:
         server.should_exit = True
         thread.join(timeout=PATIENCE)

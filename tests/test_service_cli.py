@@ -101,6 +101,7 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
         (["--database", "sqlite:///items.csv"], "is damaged, or is none"),
         (["--state-dir", "taken"], "belongs to another run"),
         (["--database", "mysql://x"], "--database must be an address"),
+        (["--database", "postgresql://me@127.0.0.1:1/films"], "postgresql://me@127.0.0.1:1/films cannot be opened"),
         (["--config", "bad.toml"], "terms.factors: Input should be greater than or equal to 1"),
         (["--config", "unknown.toml"], "Extra inputs are not permitted"),
         (["--config", "none.toml"], "must be a readable TOML file"),
@@ -125,6 +126,42 @@ def test_a_server_that_cannot_start_says_why(
     assert sentence in outcome.err
     assert outcome.err.count("\n") == 1
     assert Path("taken/admin-token").read_text() == "of another run"
+    assert not Path("hushrec-server.sqlite").exists() or "taken" not in options  # no half-made database
+
+
+def serving_line(folder: Path, *options: str) -> str:
+    """What `hushrec serve` says until it serves; it is stopped then."""
+    command = [sys.executable, "-m", "hushrec", "serve", "--items", "items.csv", "--port", "0", *options]
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environment = os.environ | {"PYTHONPATH": paths}
+    said = []
+    with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        for line in server.stderr:
+            said.append(line)
+            if line.startswith("serving") or server.poll() is not None:
+                break
+        server.terminate()
+    return "".join(said)
+
+
+def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_path: Path) -> None:
+    """After a start with three items, a file of two does not make it two; a new title is not dropped in silence."""
+    (tmp_path / "items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
+    assert "serving 3 items on http://127.0.0.1:" in serving_line(tmp_path)
+    (tmp_path / "items.csv").write_text("id,title\n1,A\n2,Another\n")
+    said = serving_line(tmp_path)
+    assert "serving 3 items" in said
+    assert "1 title of the file differs" in said
+
+
+def test_the_default_limit_lets_a_device_take_part_in_short_rounds() -> None:
+    """A round takes a device three requests; two devices once spent 35 of 41 s waiting for leave to ask."""
+    from hushrec.service.settings import LimitSettings
+
+    limits = LimitSettings()
+    rounds, requests = 100, 3
+    assert (rounds * requests - limits.burst) / limits.requests_per_second < 5
 
 
 def test_a_port_in_use_is_one_sentence_and_nothing_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from hushrec import wire
 from hushrec.errors import StorageError
 from hushrec.messages import Enrolment
 from hushrec.open_files import allow_open_files
-from hushrec.service import schema, serving
+from hushrec.service import schema
 from hushrec.service.dashboard import Dashboard
 from hushrec.service.intake import Service
 from hushrec.service.monitor import Monitor
@@ -349,27 +349,6 @@ def test_a_server_takes_as_many_connections_as_the_system_allows() -> None:
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
-
-
-def test_a_self_signed_certificate_is_made_anew_when_it_is_of_no_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Expired, damaged, or for another host; else it stays, because devices trust it."""
-    certificate, _ = serving.self_signed(tmp_path, "127.0.0.1")
-    first = certificate.read_bytes()
-    serving.self_signed(tmp_path, "127.0.0.1")
-    assert certificate.read_bytes() == first
-    serving.self_signed(tmp_path, "films.example")
-    second = certificate.read_bytes()
-    assert second != first
-    certificate.write_bytes(b"nothing")
-    monkeypatch.setattr(serving, "CERTIFICATE_DAYS", 1e-9)
-    serving.self_signed(tmp_path, "films.example")
-    expired = certificate.read_bytes()
-    monkeypatch.undo()
-    serving.self_signed(tmp_path, "films.example")
-    assert len({first, second, expired, certificate.read_bytes()}) == 4
-    assert serving._is_good(certificate, "films.example")
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,10 @@ def serve(
     tls_cert: Annotated[Path | None, typer.Option(help="The certificate (PEM).")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
     self_signed: Annotated[bool, typer.Option("--self-signed", help="Make a certificate, for trying out.")] = False,
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="A name or address that devices use, for the self-signed certificate; may repeat."),
+    ] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
     open_enrolment: Annotated[bool, typer.Option("--open", help="Let devices join without an invitation.")] = False,
     invitations: Annotated[int, typer.Option(help="Print so many new invitation codes.", min=0)] = 0,
@@ -36,6 +40,7 @@ def serve(
 ) -> None:
     """Serve a run to devices: item vectors go out, reports come in, only their sum is kept."""
     from hushrec.data.items import list_items
+    from hushrec.service.certificates import certified_names
     from hushrec.service.settings import Settings, read_settings
 
     settings = Settings() if config is None else read_settings(config)
@@ -49,7 +54,7 @@ def serve(
         titles,
         host=host,
         port=port,
-        tls=_certificate(tls_cert, tls_key, self_signed, state_dir or Path(), host),
+        tls=_certificate(tls_cert, tls_key, self_signed, state_dir or Path(), certified_names(host, name or [])),
         insecure=insecure,
         invitations=invitations,
         new_token=new_admin_token,
@@ -58,20 +63,22 @@ def serve(
 
 
 def _certificate(
-    cert: Path | None, key: Path | None, self_signed: bool, folder: Path, host: str
+    cert: Path | None, key: Path | None, self_signed: bool, folder: Path, names: list[str]
 ) -> tuple[Path, Path] | None:
     from hushrec.errors import ParameterError
-    from hushrec.service import serving
+    from hushrec.service import certificates
 
     if (cert is None) != (key is None) or (self_signed and cert is not None):
         raise ParameterError("TLS needs --tls-cert with --tls-key, or --self-signed alone.")
     if self_signed:
-        made = serving.self_signed(folder, host)
-        say(f"devices can trust this server with --ca {made[0]}")
-        return made
+        authority, *made = certificates.self_signed(folder, names)
+        say(f"devices can trust this server with --ca {authority}, at {', '.join(names)}")
+        return made[0], made[1]
     if cert is None or key is None:
         return None
-    serving.check_certificate(cert, key)
+    warning = certificates.check_certificate(cert, key)
+    if warning is not None:
+        say(f"warning: {warning}")
     return cert, key
 
 
@@ -107,6 +114,7 @@ def _serve(
     logging.basicConfig(level=logging.INFO, handlers=[lines])
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     allow_open_files()
+    _refuse_foreign_token(folder / "admin-token", database)
     with serving.bind(host, port) as listening, closing(Storage(database)) as storage:
         _prepare(storage, settings, ids, titles, folder / "admin-token", new_token)
         monitor = Monitor()
@@ -115,10 +123,20 @@ def _serve(
             print(code)
         made = make_app(storage, rounds, monitor, settings.limits)
         say(
-            f"serving {counted(len(ids), 'item')} on {'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
+            f"serving {counted(rounds.n_items, 'item')} on"
+            f" {'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
         )
         server = serving.make_server(made, tls, head_seconds=settings.limits.body_seconds)
         server.run(sockets=[listening])
+
+
+def _refuse_foreign_token(secret: Path, database: str) -> None:
+    """Refuse a folder with another run's token before a new database is made beside it."""
+    from hushrec.errors import ParameterError
+
+    file = database.removeprefix("sqlite:///")
+    if secret.exists() and file != database and not Path(file).exists():
+        raise ParameterError(f"{secret} belongs to another run. Give --state-dir another folder, or move it away.")
 
 
 def _prepare(
@@ -126,15 +144,20 @@ def _prepare(
 ) -> None:
     """The run, and the admin's token in a file of its own; one that belongs to another run is not overwritten."""
     from hushrec.errors import ParameterError
-    from hushrec.service import serving
+    from hushrec.service import certificates
+    from hushrec.service.catalogue import changed_titles
     from hushrec.service.setup import has_run, prepare_run, renew_admin_token
 
     if secret.exists() and not has_run(storage):
         raise ParameterError(f"{secret} belongs to another run. Give --state-dir another folder, or move it away.")
+    changed = storage.read(lambda connection: changed_titles(connection, ids, titles))
+    if changed:
+        differ = counted(changed, "title of the file differs", "titles of the file differ")
+        say(f"{differ} from this run's: devices keep the titles that they know.")
     token = prepare_run(storage, settings.terms, ids, titles)
     if new_token and token is None:
         token = renew_admin_token(storage)
     if token is not None:
         secret.parent.mkdir(parents=True, exist_ok=True)
-        serving.write_secret(secret, token.encode())
+        certificates.write_secret(secret, token.encode())
         say(f"the admin's token is in {secret}; it is kept nowhere else")

@@ -150,13 +150,33 @@ def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx
     return httpx.Client(base_url=address, verify=context, timeout=limits, limits=kept, trust_env=encrypted)
 
 
+_UNTRUSTED = "the server's certificate is not trusted. Give the authority that signed it with --ca."
+_WRONG_NAME = "the server's certificate is for another name. Use the address that it names, or ask the operator."
+_CERTIFICATE_REASONS = {  # by OpenSSL's verify codes
+    9: "the server's certificate is not valid yet. Check this device's clock.",
+    10: "the server's certificate has expired, or this device's clock is wrong. Ask the operator to renew it.",
+    62: _WRONG_NAME,
+    64: _WRONG_NAME,
+}
+
+
+def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
+    """Return the certificate error that a failed connection came from; None for another failure."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
 def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFailed:
     """What to say if no try succeeds; a certificate that is not trusted is refused at once."""
     if isinstance(error, httpx.ConnectTimeout):
         return ConnectionFailed(f"the server could not be reached within {limits.connect:g} s. Is its address right?")
     if isinstance(error, httpx.TimeoutException):
         return ConnectionFailed(f"the server took the connection, and then said nothing for {limits.read:g} s.")
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        raise ConnectionFailed("the server's certificate is not trusted. Give its authority with --ca.") from None
+    refused = _certificate_error(error)
+    if refused is not None:
+        raise ConnectionFailed(_CERTIFICATE_REASONS.get(refused.verify_code, _UNTRUSTED)) from None
     hint = " Does its address begin with https?" if isinstance(error, httpx.RemoteProtocolError) else ""
     return ConnectionFailed(f"the server could not be reached ({type(error).__name__}).{hint}")

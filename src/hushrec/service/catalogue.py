@@ -12,6 +12,12 @@ def read_items(connection: sa.Connection, first: int) -> list[tuple[str, str]]:
     return [(row.id, row.title) for row in connection.execute(query)]
 
 
+def changed_titles(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
+    """Count the items whose title differs from the one that the run was made with."""
+    known = {row.id: row.title for row in connection.execute(sa.select(items.c.id, items.c.title))}
+    return sum(known.get(name, title) != title for name, title in zip(ids, titles, strict=True))
+
+
 def insert_items(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
     """Appends the ids that the catalogue does not hold; positions of the others never change."""
     check_items(ids, titles)

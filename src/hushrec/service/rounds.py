@@ -411,6 +411,11 @@ class Rounds:
             self._catalogue += added
         return len(added)
 
+    @property
+    def n_items(self) -> int:
+        """Length of the catalogue, items that join with the next round included."""
+        return len(self._catalogue)
+
     def catalogue_from(self, first: int) -> Catalogue:
         """A page of the catalogue, from memory."""
         page = self._catalogue[first : first + ITEMS_PER_PAGE]

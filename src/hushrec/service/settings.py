@@ -42,8 +42,8 @@ class RoundSettings(_Table):
 class LimitSettings(_Table):
     """`[limits]`: what one device, and all of them together, may ask of the server."""
 
-    requests_per_second: Positive = 5  # per device, on average
-    burst: Count = 20  # per device, at once
+    requests_per_second: Positive = 50  # per device, on average: ten short rounds
+    burst: Count = 200  # per device, at once
     enrolments_per_second: Positive = 200
     waiting_reports: Count = 256  # above it, devices are told to come back later
     waiting_megabytes: Positive = 512  # of all reports that are on their way

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from hushrec.errors import StorageError
 from hushrec.service.reports import NewReport, insert_reports
@@ -75,6 +75,8 @@ class Storage:
         try:
             if self.is_sqlite:
                 self._take_file()
+            else:
+                self._reach()
             with _as_storage_error():
                 token = secrets.token_hex(16)
                 with self._engine.begin() as connection:
@@ -93,6 +95,18 @@ class Storage:
     def waiting(self) -> int:
         """Jobs that are not yet committed."""
         return self._waiting
+
+    def _reach(self) -> None:
+        """Connect once, so that a wrong host, name or user is named before anything is made.
+
+        No statement has run yet, so that the driver's reason cannot hold a report.
+        """
+        try:
+            self._engine.connect().close()
+        except OperationalError as error:
+            where = self._url.set(drivername="postgresql").render_as_string(hide_password=True)
+            reason = str(error.orig).strip().partition("\n")[0].rstrip(".")
+            raise StorageError(f"{where} cannot be opened: {reason}. Check host, port, name and user.") from None
 
     def _take_file(self) -> None:
         """Makes sure that no other server uses this file: two would each close rounds."""

@@ -1,0 +1,162 @@
+"""Certificates: a private authority for `--self-signed`, and checks of certificates that an operator gives.
+
+Devices trust the *authority*, `certificate.pem`, which lasts ten years and is never replaced. At every start it signs a
+fresh certificate for the names of this server, so that a restart, another host name or an expiry strands no device.
+"""
+
+import datetime
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hushrec.errors import ParameterError
+
+AUTHORITY_DAYS = 3650
+CERTIFICATE_DAYS = 397  # what browsers accept at most, near enough; renewed at every start
+WARNING_DAYS = 30
+_CLOCK_SKEW = datetime.timedelta(hours=1)
+
+
+def check_certificate(certificate: Path, key: Path) -> str | None:
+    """Refuse files that are not a certificate with its key, or an expired one; return a warning if it expires soon."""
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        until = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
+    except (OSError, ssl.SSLError, ValueError):
+        raise ParameterError(
+            f"--tls-cert and --tls-key must be readable PEM files that belong together, got {certificate} and {key}."
+        ) from None
+    left = until - _now()
+    if left.total_seconds() <= 0:
+        raise ParameterError(f"--tls-cert must be valid today: {certificate} expired on {until:%Y-%m-%d}. Renew it.")
+    if left.days < WARNING_DAYS:
+        return f"{certificate} expires on {until:%Y-%m-%d}, in {left.days} days; devices refuse it from then on."
+    return None
+
+
+def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
+    """Return the authority that devices trust, and a fresh certificate with its key for these names.
+
+    The authority is made once. A damaged or half-removed one is refused, because devices that trust it would be lost.
+    """
+    authority, authority_key = folder / "certificate.pem", folder / "certificate-key.pem"
+    if not authority.exists() and not authority_key.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        _make_authority(authority, authority_key)
+    try:
+        issuer = x509.load_pem_x509_certificate(authority.read_bytes())
+        secret = serialization.load_pem_private_key(authority_key.read_bytes(), password=None)
+        if not isinstance(secret, ec.EllipticCurvePrivateKey) or secret.public_key() != issuer.public_key():
+            raise ValueError
+    except (OSError, ValueError):
+        raise ParameterError(
+            f"{authority} and {authority_key} must be the authority that devices trust, but they are damaged or do not"
+            " belong together. Restore both from a backup; or remove both, and give every device the new one by --ca."
+        ) from None
+    if issuer.not_valid_after_utc <= _now():
+        raise ParameterError(f"{authority} expired on {issuer.not_valid_after_utc:%Y-%m-%d}. Remove both files.")
+    certificate, key = folder / "server.pem", folder / "server-key.pem"
+    _sign(issuer, secret, names, certificate, key)
+    return authority, certificate, key
+
+
+def certified_names(host: str, extra: Sequence[str] = ()) -> list[str]:
+    """Return the names and addresses under which devices may reach a server that binds to `host`.
+
+    A server that binds to every address (0.0.0.0 or ::) is known by this machine's name and addresses.
+    """
+    names = ["localhost", "127.0.0.1", *extra]
+    try:
+        everywhere = ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        everywhere = False
+    return list(dict.fromkeys([*names, *(_own_names() if everywhere else [host])]))
+
+
+def _own_names() -> list[str]:
+    """Return this machine's name and the addresses that it resolves to."""
+    name = socket.gethostname()
+    try:
+        addresses = [str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None)]
+    except OSError:
+        addresses = []
+    return [name, *addresses]
+
+
+def _make_authority(certificate: Path, key: Path) -> None:
+    secret = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hushrec authority")])
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)  # signs certificates and lists
+    built = (
+        _builder(name, name, secret.public_key(), AUTHORITY_DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .sign(secret, hashes.SHA256())
+    )
+    write_secret(key, _private_bytes(secret))
+    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+
+
+def _sign(
+    issuer: x509.Certificate, secret: ec.EllipticCurvePrivateKey, names: Sequence[str], certificate: Path, key: Path
+) -> None:
+    """Write a certificate for `names` with a fresh key."""
+    own = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hushrec server")])
+    authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(secret.public_key())
+    built = (
+        _builder(subject, issuer.subject, own.public_key(), CERTIFICATE_DAYS)
+        .add_extension(x509.SubjectAlternativeName([_name_of(name) for name in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(authority, critical=False)
+        .sign(secret, hashes.SHA256())
+    )
+    write_secret(key, _private_bytes(own))
+    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, days: int
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_now() - _CLOCK_SKEW)
+        .not_valid_after(_now() + datetime.timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _name_of(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _private_bytes(secret: ec.EllipticCurvePrivateKey) -> bytes:
+    return secret.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _now() -> datetime.datetime:
+    return datetime.datetime.now(datetime.UTC)
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file that only its owner can read, from its first byte on."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(content)
