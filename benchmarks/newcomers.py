@@ -3,10 +3,10 @@
     python benchmarks/newcomers.py
 
 A third of the people stay out of a private run. Each then fits a vector to 1, 3, … of their own ratings against the
-public item vectors (`hushrec.device.fit`), and predicts a fifth of their ratings that was set aside. The two constants
-of the fit are chosen on half of these people, the errors are reported for the other half: beside the person's own mean,
-beside a start vector, which is all that a device without rounds had before, and beside the bias model, which would need
-the ratings of everybody on one machine.
+public item vectors (`protocols/gradient/fit.py`), and predicts a fifth of their ratings that was set aside. The two
+constants of the fit are chosen on half of these people, the errors are reported for the other half: beside the person's
+own mean, beside a start vector, which is all that a device without rounds had before, and beside the bias model, which
+would need the ratings of everybody on one machine.
 """
 
 import itertools
@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from measure import load_data, write_record
 
-from hushrec.device import fit
 from hushrec.models.baselines import fit_biases
 from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols.gradient import fit
 from hushrec.simulation.training import train
 
 SETS = {"ml-100k": {}, "synthetic": {"rounds": 400, "factors": 5, "step": 0.6}}

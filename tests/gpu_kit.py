@@ -20,9 +20,9 @@ def rounds(engine, count):
 
 def assert_same_state(found, expected):
     """Vectors and loss, to 1e-9, of a batch's only run and a reference engine."""
-    np.testing.assert_allclose(found.user_vectors[0], expected.user_vectors, rtol=1e-9)
-    np.testing.assert_allclose(found.item_vectors[0], expected.item_vectors, rtol=1e-9)
-    np.testing.assert_allclose(found.value_rho()[0], expected.value_rho(), rtol=1e-9)
+    np.testing.assert_allclose(found.user_vectors[0], expected.predictor().user_vectors, rtol=1e-9)
+    np.testing.assert_allclose(found.item_vectors[0], expected.predictor().item_vectors, rtol=1e-9)
+    np.testing.assert_allclose(found.value_rho()[0], expected.losses()["value_rho"], rtol=1e-9)
 
 
 def assert_same_law(batch, engines):
@@ -31,7 +31,9 @@ def assert_same_law(batch, engines):
     Paired t-tests on differences and Levene tests on spreads, Bonferroni over all of them: false alarms 1e-6.
     """
     ours = np.concatenate([batch.user_vectors, batch.item_vectors], axis=1)
-    truth = np.stack([np.concatenate([engine.user_vectors, engine.item_vectors]) for engine in engines])
+    truth = np.stack(
+        [np.concatenate([engine.predictor().user_vectors, engine.predictor().item_vectors]) for engine in engines]
+    )
     ours, truth = (table[:, 1:].reshape(len(engines), -1) for table in (ours, truth))  # user 0 has no ratings
     means = stats.ttest_rel(ours, truth).pvalue
     spreads = stats.levene(ours, truth, center="mean").pvalue
@@ -67,5 +69,5 @@ def assert_training_takes_the_engine(**settings):
     engine = Run(ratings, Settings(engine="gpu", **settings)).engine
     assert isinstance(engine, GpuEngine)
     rounds(engine, found.record["rounds"])
-    np.testing.assert_allclose(found.predictor.user_vectors, engine.user_vectors, atol=1e-4)
-    np.testing.assert_allclose(found.predictor.item_vectors, engine.item_vectors, atol=1e-4)
+    np.testing.assert_allclose(found.predictor.user_vectors, engine.predictor().user_vectors, atol=1e-4)
+    np.testing.assert_allclose(found.predictor.item_vectors, engine.predictor().item_vectors, atol=1e-4)

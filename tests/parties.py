@@ -6,9 +6,13 @@ import numpy as np
 
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
-from hushrec.messages import ItemVectors, Terms
+from hushrec.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.models.mf import MatrixFactorization
-from hushrec.protocols.gradient.protocols import GradientProtocol, Plain, Sdcf
+from hushrec.protocols.gradient.device import Draws, permanent_from
+from hushrec.protocols.gradient.protocols import GradientProtocol, Sdcf
+from hushrec.protocols.gradient.selection import PermanentChoice
+from hushrec.protocols.gradient.server import GradientServer
+from hushrec.protocols.parties import Address
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Server
 from hushrec.simulation.problem import Problem, make_problem
@@ -51,7 +55,7 @@ def make_client(
     protocol: GradientProtocol = SDCF, *, user: int = 0, limit: float = 8.0, rated: bool = True, **changes: Any
 ) -> Client:
     """A client with six ratings."""
-    if isinstance(protocol, Plain):
+    if protocol.selection is None:
         changes = {"reports_per_client": None, **changes}
     terms = make_terms(**changes)
     client = Client(
@@ -65,7 +69,22 @@ def make_client(
 def make_server(clients: tuple[int | str, ...] = (0, 1, 2), **changes: Any) -> Server:
     """A server with those clients enrolled, between rounds."""
     terms = make_terms(**changes)
-    return Server(terms, MODEL, make_vectors(terms.n_items), clients)
+    return Server(GradientServer(terms, MODEL, make_vectors(terms.n_items)), clients)
+
+
+def answer(client: Client, announcement: ItemVectors, draws: Draws | None = None) -> GradientReport:
+    """What a client reports in answer to an announcement."""
+    return client.answer(Address(announcement.round_number, 1, REPORT), announcement, draws)
+
+
+def user_vector(client: Client) -> np.ndarray:
+    """A client's own vector."""
+    return client.private_state()["user_vector"]
+
+
+def permanent(client: Client) -> PermanentChoice | None:
+    """A client's permanent bits."""
+    return permanent_from(client.private_state())
 
 
 def small_problem(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from audit_kit import RUNS, problem_of, rated_by, small_audit, victims_of, watched
 from command import run
+from parties import answer
 
 import hushrec.audit.run
 from hushrec.audit import canaries, devices, poisoning, selection, sweeps
@@ -87,7 +88,7 @@ ATTACKERS_MAY = {
     "audit.attacks", "audit.crowd", "audit.error_laws", "audit.observation", "audit.own_steps", "audit.partners",
     "audit.rank_one",
     "audit.rating_grid", "audit.selection", "audit.statistics", "budget.calibrate", "errors", "messages", "protocols",
-    "randomness",
+    "randomness", "scale",
 }  # fmt: skip
 ATTACKERS = [
     *sorted((AUDIT / "attacks").glob("*.py")),
@@ -181,7 +182,7 @@ def test_a_device_that_is_replayed_says_what_it_said():
     users = [int(user) for user in victims_of(problem)[:3]]
     again = devices.replay(problem, observation.first_rounds(1), users, seed=problem.seed)
     for user, (mine,) in zip(users, again.uploads, strict=True):
-        theirs = next(engine.clients[user].answer(observation.announcements[0]))
+        theirs = answer(engine.clients[user], observation.announcements[0])
         assert mine.items.tolist() == theirs.items.tolist()
         assert mine.gradients == pytest.approx(theirs.gradients, rel=1e-5, abs=1e-6)
 

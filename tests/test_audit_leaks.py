@@ -34,8 +34,9 @@ from hushrec.audit.rating_grid import RecoveredRatings
 from hushrec.audit.record import record
 from hushrec.audit.run import AUDITED, TOLD_BY
 from hushrec.audit.statistics import auc
-from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Plain
+from hushrec.protocols.parties import Address
 
 FEW = 5  # items of which nothing is sent, where an attack is to find just those
 LIGHT = 40  # ratings of a person beside whose reports fakes are many
@@ -639,7 +640,7 @@ def test_a_promoter_stays_within_the_bound_and_within_what_devices_accept():
     terms = problem_of("mf", "plain").terms
     vectors = np.ones((terms.n_items, 8))
     promoter = poisoning.Promoter(3, np.arange(1.0, 9.0), 0.5)
-    report, _ = promoter.answer(ItemVectors(terms, 1, vectors))
+    report = promoter.answer(Address(1, 1, REPORT), ItemVectors(terms, 1, vectors))
     assert report.items.tolist() == [3]
     assert np.linalg.norm(report.gradients) <= 0.5
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from parties import N_FACTORS, N_ITEMS, make_terms, make_vectors, small_problem
+from parties import N_FACTORS, N_ITEMS, answer, make_terms, make_vectors, small_problem, user_vector
 from scipy.stats import binom, kstest
 
 from hushrec.budget.ledger import Ledger
@@ -32,12 +32,8 @@ def make_ranker(protocol: GradientProtocol, items: np.ndarray = RATED, seed: int
 
 def one_round(client: Client) -> tuple[GradientReport, np.ndarray, np.ndarray]:
     """A client's report of round 1, the item vectors, and its user vector before."""
-    before, vectors = client._private_user_vector.copy(), make_vectors()
-    client.receive(ItemVectors(client._terms, 1, vectors))
-    report = client.make_report()
-    client.finish()
-    assert report is not None
-    return report, vectors, before
+    before, vectors = user_vector(client).copy(), make_vectors()
+    return answer(client, ItemVectors(client._side._terms, 1, vectors)), vectors, before
 
 
 def numerical_gradient(function, point: np.ndarray) -> np.ndarray:
@@ -83,7 +79,7 @@ def test_every_row_is_the_gradient_of_its_own_pair(protocol):
     """Rows sent = η (±N s u − v Λ) + noise, and u moves by the mean over its own pairs."""
     client = make_ranker(protocol)
     report, vectors, u = one_round(client)
-    draws, terms = client._private_draws, client._terms
+    draws, terms = client._private_draws, client._side._terms
     step_size, weight = terms.step_size(1), terms.data_weight
 
     for row, item, partner in zip(
@@ -99,7 +95,7 @@ def test_every_row_is_the_gradient_of_its_own_pair(protocol):
         difference = vectors[item] - vectors[partner]
         own += weight * difference / (1 + np.exp(difference @ u)) / len(RATED)
     moved = u + step_size * (own - u * terms.user_regularization) + draws.user_noise
-    np.testing.assert_allclose(client._private_user_vector, moved, rtol=1e-12)
+    np.testing.assert_allclose(user_vector(client), moved, rtol=1e-12)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)
@@ -178,7 +174,7 @@ def test_the_missing_squares_of_a_checkerboard_rank_first(protocol):
     engine = ReferenceEngine(problem)
     for _ in range(150):
         engine.run_round()
-    scores = engine.user_vectors @ engine.item_vectors.T
+    scores = engine.predictor().user_vectors @ engine.predictor().item_vectors.T
     wins = [
         (row[own & ~seen][:, None] > row[~own]).mean() for row, own, seen in zip(scores, own_colour, met, strict=True)
     ]
@@ -196,5 +192,5 @@ def test_a_restored_run_continues_bit_for_bit(protocol):
     after.restore(before.state())
     for _ in range(2):
         after.run_round()
-    np.testing.assert_array_equal(after.item_vectors, whole.item_vectors)
-    np.testing.assert_array_equal(after.user_vectors, whole.user_vectors)
+    np.testing.assert_array_equal(after.predictor().item_vectors, whole.predictor().item_vectors)
+    np.testing.assert_array_equal(after.predictor().user_vectors, whole.predictor().user_vectors)

@@ -171,10 +171,10 @@ def test_control_c_in_the_middle_of_a_round_keeps_the_last_whole_one(ratings, tm
     settings = {**QUICK, "engine": "reference"}
     answer, answers = Client.answer, iter(range(10**6))
 
-    def interrupted(self, announcement):
+    def interrupted(self, address, announcement):
         if next(answers) == 4 * 40 + 20:
             raise KeyboardInterrupt
-        return answer(self, announcement)
+        return answer(self, address, announcement)
 
     with monkeypatch.context() as patch:
         patch.setattr(Client, "answer", interrupted)
@@ -378,8 +378,8 @@ def test_with_patience_the_model_of_the_best_round_is_kept(ratings, tmp_path, en
     run = Run(ratings, Settings(protocol="plain", factors=4, rounds=60, patience=3, engine=engine))
     for _ in range(best_round):
         run.engine.run_round()
-    np.testing.assert_array_equal(kept.predictor.user_vectors, run.engine.user_vectors)
-    np.testing.assert_array_equal(kept.predictor.item_vectors, run.engine.item_vectors)
+    np.testing.assert_array_equal(kept.predictor.user_vectors, run.engine.predictor().user_vectors)
+    np.testing.assert_array_equal(kept.predictor.item_vectors, run.engine.predictor().item_vectors)
     assert kept.record["metrics"] == measure(run.task, run.engine)
     assert kept.record["metrics"]["rmse"] == kept.record["curve"][best_round - 1]["rmse"]
     saved = hushrec.load(tmp_path / "run")

@@ -11,9 +11,9 @@ from offline_kit import N_ITEMS, OfflineServer, make_small_offer
 from service_kit import new_device
 
 from hushrec import Device
-from hushrec.device import fit
-from hushrec.device.fit import fit_user_vector
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
+from hushrec.protocols.gradient import fit
+from hushrec.protocols.gradient.fit import fit_user_vector
 
 ROOT = Path(__file__).parents[1]
 

@@ -83,7 +83,7 @@ def test_a_start_that_no_device_answers_is_refused_as_such(engine):
 def test_vectors_that_shrink_are_not_said_to_grow():
     """What clients refuse because it is near zero is named so, with its own remedy."""
     made = make_engine("reference", small_problem(Plain()))
-    made.server._item_vectors[:] = 1e-4
+    made.server.side.item_vectors[:] = 1e-4
     with pytest.raises(
         Diverged,
         match=r"with plain ended in round 1: over 1% of the item vectors are shorter than 0\.01 at step 0\.3.*"

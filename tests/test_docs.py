@@ -12,9 +12,11 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Where the names of docs/data-flow.md's table live.
 STEPS = {
     "Client.add_ratings": "client",
-    "Client.make_report": "client",
-    "Client.finish": "client",
+    "Client.answer": "client",
+    "Client.predict": "client",
     "Client.recommend": "client",
+    "GradientDevice.answer": "protocols.gradient.device",
+    "GradientServer.close": "protocols.gradient.server",
     "Selection.draw_permanent": "protocols.gradient.selection",
     "PermanentChoice.select_items": "protocols.gradient.selection",
     "permanent_bits": "mechanisms.randomized_response",
@@ -26,7 +28,7 @@ STEPS = {
     "ItemVectors": "messages",
     "Ledger.charge": "budget.ledger",
     "Server.receive": "server",
-    "Server.publish": "server",
+    "Server.close_phase": "server",
 }
 
 

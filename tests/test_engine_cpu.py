@@ -11,12 +11,13 @@ from hushrec.budget.calibrate import calibrate_selection
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import make_engine
 from hushrec.engines.cpu.engine import CpuEngine
-from hushrec.engines.gradient import initial_item_vectors, initial_user_vectors
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols.gradient.prediction import initial_item_vectors, initial_user_vectors
 from hushrec.protocols.gradient.protocols import GradientProtocol, Isgld, Plain, Sdcf
+from hushrec.protocols.gradient.server import GradientServer
 from hushrec.server import Server
 from hushrec.simulation.problem import Problem, make_problem
 
@@ -95,9 +96,9 @@ def _assert_same_numbers(problem: Problem) -> None:
         reference.run_round()
         cpu.run_round(reference.recorded_draws[-1])
 
-    np.testing.assert_allclose(cpu.item_vectors, reference.item_vectors, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(cpu.user_vectors, reference.user_vectors, rtol=0, atol=1e-9)
-    np.testing.assert_allclose(cpu.value_rho(), reference.value_rho(), rtol=1e-9)
+    np.testing.assert_allclose(cpu.predictor().item_vectors, reference.predictor().item_vectors, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(cpu.predictor().user_vectors, reference.predictor().user_vectors, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(cpu.losses()["value_rho"], reference.losses()["value_rho"], rtol=1e-9)
     assert cpu.bytes_per_client_round() == reference.bytes_per_client_round()
     assert cpu.round_number == reference.round_number
 
@@ -117,7 +118,7 @@ def test_own_draws_learn_like_the_reference() -> None:
             engine, curve = make_engine(name, problem), []
             for _ in range(20):
                 engine.run_round()
-                predicted = problem.model.predict_pairs(engine.user_vectors, engine.item_vectors, users, problem.items)
+                predicted = engine.predictor().predict(users, problem.items)
                 curve.append(float(np.sqrt(np.mean((problem.values - predicted) ** 2))))
             found.append(curve)
     p_values = ttest_ind(*(np.array(found) for found in curves.values()), equal_var=False).pvalue
@@ -139,12 +140,15 @@ def test_one_round_of_own_draws_has_the_law_of_the_reference(name: str) -> None:
         cpu, reference = CpuEngine(problem, dtype=np.float64), ReferenceEngine(problem)
         cpu.restore(start.state())
         state = reference.state()
-        state |= {"item_vectors": start.item_vectors, "client_user_vector": start.user_vectors[problem.active_users]}
+        state |= {
+            "server_item_vectors": start.predictor().item_vectors,
+            "client_user_vector": start.predictor().user_vectors[problem.active_users],
+        }
         reference.restore(state)
         for engine in (cpu, reference):
             engine.run_round()
-            items = engine.item_vectors - start.item_vectors
-            users = (engine.user_vectors - start.user_vectors)[problem.active_users]
+            items = engine.predictor().item_vectors - start.predictor().item_vectors
+            users = (engine.predictor().user_vectors - start.predictor().user_vectors)[problem.active_users]
             squares = [np.sum(items**2), np.sum(users**2)]
             results[engine.name].append(np.concatenate([items.ravel(), users.ravel(), squares]))
     moved = np.std(results["cpu"], axis=0) > 1e-9
@@ -156,7 +160,7 @@ def test_the_default_engine_by_name() -> None:
     """`make_engine` knows cpu and reference, and nothing else."""
     problem = problem_of(Plain())
     assert make_engine("cpu", problem).name == "cpu"
-    with pytest.raises(ParameterError, match="engine must be cpu, gpu or reference, got abacus"):
+    with pytest.raises(ParameterError, match="engine of protocol plain must be cpu, gpu or reference, got abacus"):
         make_engine("abacus", problem)
 
 
@@ -166,14 +170,15 @@ def test_a_recorded_report_is_what_was_summed(name: str) -> None:
     model, protocol = EVERY_MODEL[name]
     problem = problem_of(protocol, model=model, step=0.1)
     engine = CpuEngine(problem, record_users=problem.active_users.tolist(), dtype=np.float64)
-    server = Server(problem.terms, model, initial_item_vectors(problem), problem.active_users.tolist())
+    side = GradientServer(problem.terms, model, initial_item_vectors(problem))
+    server = Server(side, problem.active_users.tolist())
     for round_number in (1, 2):
         engine.run_round()
         server.start_round()
         for user, report in engine.recorded[-1].items():
-            server.receive(user, report)
-        server.deadline_passed()
-        np.testing.assert_allclose(engine.item_vectors, server.publish(), rtol=0, atol=1e-9)
+            server.receive(user, server.address, report)
+        server.close_phase()
+        np.testing.assert_allclose(engine.predictor().item_vectors, side.item_vectors, rtol=0, atol=1e-9)
         assert engine.round_number == round_number
 
 
@@ -248,7 +253,9 @@ def test_recording_some_users_changes_the_law_of_no_sum() -> None:
             engine = CpuEngine(dataclasses.replace(problem, seed=seed), record_users=recorded, dtype=np.float64)
             engine.restore(CpuEngine(problem, dtype=np.float64).state())
             engine.run_round()
-            deviations.append((engine.item_vectors - quiet) * np.sqrt(np.maximum(counts, 1) / step_size)[:, None])
+            deviations.append(
+                (engine.predictor().item_vectors - quiet) * np.sqrt(np.maximum(counts, 1) / step_size)[:, None]
+            )
         sample = np.concatenate(deviations)[np.tile(counts > 0, 20)].ravel()
         low, high = chi2.interval(1 - FALSE_ALARM / 3, len(sample))
         assert low < float(np.sum(sample**2)) < high
@@ -257,7 +264,10 @@ def test_recording_some_users_changes_the_law_of_no_sum() -> None:
 def quiet_round(problem: Problem) -> np.ndarray:
     """Item vectors after one round of `plain` without any noise, computed by hand."""
     users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
-    start_users, start_items = initial_user_vectors(problem), initial_item_vectors(problem)
+    start_users, start_items = (
+        initial_user_vectors(problem),
+        initial_item_vectors(problem),
+    )
     errors = problem.values - np.einsum("rk,rk->r", start_users[users], start_items[problem.items])
     sums, counts = np.zeros_like(start_items), np.bincount(problem.items, minlength=problem.n_items)
     np.add.at(sums, problem.items, errors[:, None] * start_users[users])

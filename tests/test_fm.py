@@ -139,7 +139,7 @@ def test_without_attributes_it_is_biased_matrix_factorization(protocol):
     engine = ReferenceEngine(problem, record_draws=True)
     clients = dict(engine.clients)
     values = {user: client._values.copy() for user, client in clients.items()}
-    table, users = engine.item_vectors, engine.user_vectors
+    table, users = engine.predictor().item_vectors, engine.predictor().user_vectors
     constant, item_bias, item_vectors = 0.0, np.zeros(problem.n_items), table[:-1, 1:].copy()
     user_bias, user_vectors = users[:, 0].copy(), users[:, 1:].copy()
     terms = problem.terms
@@ -175,11 +175,11 @@ def test_without_attributes_it_is_biased_matrix_factorization(protocol):
         item_vectors[some] += vector_sums[some] / counts[some, None]
         constant += float(np.mean(all_errors))
         user_bias, user_vectors = new_user_bias, new_user_vectors
-    np.testing.assert_allclose(engine.item_vectors[:-1, 0], item_bias, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(engine.item_vectors[:-1, 1:], item_vectors, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(engine.item_vectors[-1, 0], constant, rtol=1e-9)
-    np.testing.assert_allclose(engine.user_vectors[:, 0], user_bias, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(engine.user_vectors[:, 1:], user_vectors, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(engine.predictor().item_vectors[:-1, 0], item_bias, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(engine.predictor().item_vectors[:-1, 1:], item_vectors, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(engine.predictor().item_vectors[-1, 0], constant, rtol=1e-9)
+    np.testing.assert_allclose(engine.predictor().user_vectors[:, 0], user_bias, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(engine.predictor().user_vectors[:, 1:], user_vectors, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_the_missing_squares_of_a_checkerboard_are_found_by_their_colour(order, 
     for _ in range(rounds):
         engine.run_round()
     model = problem.model
-    predicted = model.predict_all(engine.user_vectors, model.item_rows(engine.item_vectors))
+    predicted = model.predict_all(engine.predictor().user_vectors, model.item_rows(engine.predictor().item_vectors))
     wins = [
         (row[test & own][:, None] > row[test & ~own]).mean()
         for row, test, own in zip(predicted, tested, likes, strict=True)
@@ -231,8 +231,8 @@ def test_a_restored_run_continues_bit_for_bit(order):
     after.restore(before.state())
     for _ in range(2):
         after.run_round()
-    np.testing.assert_array_equal(after.item_vectors, whole.item_vectors)
-    np.testing.assert_array_equal(after.user_vectors, whole.user_vectors)
+    np.testing.assert_array_equal(after.predictor().item_vectors, whole.predictor().item_vectors)
+    np.testing.assert_array_equal(after.predictor().user_vectors, whole.predictor().user_vectors)
 
 
 def test_the_start_has_no_biases_and_attributes_that_add_nothing(rng):

@@ -31,10 +31,10 @@ from hushrec.engines.gpu import dense  # noqa: E402
 from hushrec.engines.gpu.engine import GpuBatch, GpuEngine  # noqa: E402
 from hushrec.engines.gpu.held_out import HeldOut  # noqa: E402
 from hushrec.engines.gpu.placement import kept_under_caps, runs_at_once, training_values  # noqa: E402
-from hushrec.engines.gradient import initial_user_vectors  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.models.mf import MatrixFactorization  # noqa: E402
+from hushrec.protocols.gradient.prediction import initial_user_vectors  # noqa: E402
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf  # noqa: E402
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF, "unbounded": Sdcf(4.0, 0.0)}
@@ -140,8 +140,8 @@ def test_a_user_without_ratings_stays_where_they_started():
     """And sends nothing."""
     problem = small_problem(SDCF)
     engine = rounds(GpuEngine(problem, device="cpu"), 2)
-    np.testing.assert_allclose(engine.user_vectors[0], initial_user_vectors(problem)[0], rtol=1e-6)
-    assert engine.value_rho()[0] == 0
+    np.testing.assert_allclose(engine.predictor().user_vectors[0], initial_user_vectors(problem)[0], rtol=1e-6)
+    assert engine.losses()["value_rho"][0] == 0
 
 
 def test_permanent_bits_stand_until_the_next_epoch():

@@ -22,12 +22,12 @@ from hushrec.engines.cpu.engine import CpuEngine  # noqa: E402
 from hushrec.engines.gpu import dense, pairs  # noqa: E402
 from hushrec.engines.gpu.engine import GpuBatch, GpuEngine  # noqa: E402
 from hushrec.engines.gpu.held_out import HeldOut  # noqa: E402
-from hushrec.engines.gradient import initial_user_vectors  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.evaluate import metrics_of_ranks  # noqa: E402
 from hushrec.models.bpr import PairwiseRanking  # noqa: E402
 from hushrec.models.predictor import VectorPredictor  # noqa: E402
+from hushrec.protocols.gradient.prediction import initial_user_vectors  # noqa: E402
 from hushrec.protocols.gradient.protocols import Plain, Sdcf  # noqa: E402
 from hushrec.simulation.problem import make_problem  # noqa: E402
 from hushrec.simulation.tasks import ranking_task  # noqa: E402
@@ -134,9 +134,9 @@ def test_somebody_who_met_everything_takes_no_part():
         )
         engine = rounds(GpuEngine(problem, device="cpu"), 2)
         start = initial_user_vectors(problem)
-        np.testing.assert_allclose(engine.user_vectors[0], start[0], rtol=1e-6)
-        assert (np.abs(engine.user_vectors[1:] - start[1:]) > 1e-6).all()
-        assert engine.value_rho()[0] == 0
+        np.testing.assert_allclose(engine.predictor().user_vectors[0], start[0], rtol=1e-6)
+        assert (np.abs(engine.predictor().user_vectors[1:] - start[1:]) > 1e-6).all()
+        assert engine.losses()["value_rho"][0] == 0
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS.values(), ids=PROTOCOLS)

@@ -7,7 +7,7 @@ import hushrec
 
 PACKAGE = Path(hushrec.__file__).parent
 
-_BASE = {"arrays", "errors", "options", "randomness"}
+_BASE = {"arrays", "errors", "options", "randomness", "scale"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
 _SIMULATION = _PARTIES | {"simulation", "simulation.problem", "engines", "data", "evaluate", "files"}
@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
     "randomness": {"arrays", "errors"},
+    "scale": {"arrays"},
     "budget": _BASE,
     "mechanisms": _BASE | {"budget"},
     "models": _BASE,

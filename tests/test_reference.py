@@ -5,10 +5,10 @@ import pytest
 from parties import SDCF, small_problem
 
 from hushrec.engines import make_engine
-from hushrec.engines.gradient import initial_user_vectors
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ImpossibleBudget, ParameterError
 from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols.gradient.prediction import initial_user_vectors
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 from hushrec.simulation.problem import make_problem
 
@@ -22,7 +22,7 @@ def test_a_run_is_a_function_of_its_seed(protocol):
     for engine in engines:
         for _ in range(3):
             engine.run_round()
-    first, same, other = (engine.item_vectors for engine in engines)
+    first, same, other = (engine.predictor().item_vectors for engine in engines)
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)
 
@@ -39,9 +39,9 @@ def test_a_restored_run_continues_bit_for_bit(protocol):
     after.restore(before.state())
     for _ in range(2):
         after.run_round()
-    np.testing.assert_array_equal(after.item_vectors, whole.item_vectors)
-    np.testing.assert_array_equal(after.user_vectors, whole.user_vectors)
-    np.testing.assert_array_equal(after.value_rho(), whole.value_rho())
+    np.testing.assert_array_equal(after.predictor().item_vectors, whole.predictor().item_vectors)
+    np.testing.assert_array_equal(after.predictor().user_vectors, whole.predictor().user_vectors)
+    np.testing.assert_array_equal(after.losses()["value_rho"], whole.losses()["value_rho"])
     assert after.bytes_per_client_round() == whole.bytes_per_client_round()
 
 
@@ -51,7 +51,7 @@ def test_the_order_of_clients_changes_nothing():
     backward.clients = dict(reversed(backward.clients.items()))
     for engine in (forward, backward):
         engine.run_round()
-    np.testing.assert_array_equal(forward.item_vectors, backward.item_vectors)
+    np.testing.assert_array_equal(forward.predictor().item_vectors, backward.predictor().item_vectors)
 
 
 def test_clients_with_different_budgets_share_a_round():
@@ -77,7 +77,7 @@ def test_a_user_without_ratings_takes_no_part():
     engine = ReferenceEngine(problem)
     engine.run_round()
     assert 0 not in engine.clients
-    np.testing.assert_array_equal(engine.user_vectors[0], initial_user_vectors(problem)[0])
+    np.testing.assert_array_equal(engine.predictor().user_vectors[0], initial_user_vectors(problem)[0])
 
 
 def test_draws_are_recorded_when_asked_for():
@@ -111,7 +111,7 @@ def test_the_missing_squares_of_a_checkerboard_are_found(protocol):
     engine = ReferenceEngine(problem)
     for _ in range(150):
         engine.run_round()
-    predicted = engine.user_vectors @ engine.item_vectors.T
+    predicted = engine.predictor().user_vectors @ engine.predictor().item_vectors.T
     liked, disliked = predicted[~train & likes], predicted[~train & ~likes]
     assert (liked[:, None] > disliked).mean() > {"plain": 0.99, "isgld": 0.95, "sdcf": 0.9}[protocol.name]
 

@@ -12,11 +12,14 @@ import pytest
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
-from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
+from hushrec.messages import REPORT, ItemVectors, Terms
 from hushrec.models.mf import MatrixFactorization
-from hushrec.protocols.gradient.protocols import Draws, Sdcf
+from hushrec.protocols.gradient.device import Draws
+from hushrec.protocols.gradient.protocols import Sdcf
+from hushrec.protocols.gradient.server import GradientServer
+from hushrec.protocols.parties import Address
 from hushrec.randomness import SeededRandomness
-from hushrec.server import Phase, Server
+from hushrec.server import Server
 
 MODEL = MatrixFactorization(1)
 TERMS = Terms(
@@ -61,39 +64,35 @@ def clients() -> dict[str, Client]:
 
 def test_one_rating_from_the_device_to_the_recommendation(clients):
     """The eight steps of docs/data-flow.md with their numbers."""
-    server = Server(TERMS, MODEL, np.array([[1.0], [2.0], [1.0]]), clients)
-    announcement = server.start_round()
-    assert isinstance(announcement, ItemVectors)
+    server = Server(GradientServer(TERMS, MODEL, np.array([[1.0], [2.0], [1.0]])), clients)
+    server.start_round()
 
     reports = {}
     for name, client in clients.items():
         # Steps 2 to 5: select, error, gradient, report. Anna's error on item 0 is 2 − 1·1 = 1.
-        report, finished = client.answer(announcement, DRAWS[name])
-        assert isinstance(report, GradientReport)
-        assert finished == Finished(1)
-        reports[name] = report
-        server.receive(name, report)  # step 6
-        server.receive(name, finished)
+        reports[name] = client.answer(server.address, server.inbox(name), DRAWS[name])
+        server.receive(name, server.address, reports[name])  # step 6
 
     np.testing.assert_allclose(reports["anna"].gradients[:, 0], [0.5 * 1.0, 0.5 * 0.4])
     np.testing.assert_allclose(reports["ben"].gradients[:, 0], [0.5 * (1 - 2)])
     np.testing.assert_allclose(reports["cleo"].gradients[:, 0], [0.5 * -0.2])
 
     # Step 7: item 0 moves by the mean of 0.5 and −0.1, item 1 by −0.5, item 2 by 0.2.
-    assert server.phase is Phase.SUMMED
-    vectors = server.publish()
+    server.close_phase()
+    vectors = server.side.public["item_vectors"]
     np.testing.assert_allclose(vectors[:, 0], [1 + 0.2, 2 - 0.5, 1 + 0.2])
 
     # Step 8: Anna's u moves by 0.5 · mean(1·1, 2·2) = 1.25; Ben's by 0.5·(−1)·2 = −1; Cleo's by 0.5·4·1 = 2.
-    moved = {name: float(client._private_user_vector[0]) for name, client in clients.items()}
+    moved = {name: float(client.private_state()["user_vector"][0]) for name, client in clients.items()}
     assert moved == pytest.approx({"anna": 2.25, "ben": 0.0, "cleo": 3.0})
-    assert clients["anna"].recommend(vectors, 3).tolist() == [2]
-    assert clients["cleo"].recommend(vectors, 3).tolist() == [1, 0]
+    assert clients["anna"].recommend(vectors[:, 0] * moved["anna"], 3).tolist() == [2]
+    assert clients["cleo"].recommend(vectors[:, 0] * moved["cleo"], 3).tolist() == [1, 0]
 
 
 def test_the_ledger_of_the_walk_through(clients):
     """One round at ε_I = 1 of at most ε_P = 2, and the price of the values: η Σ ‖e u‖² / 2 = 0.5 (1 + 0.16)/2."""
-    list(clients["anna"].answer(ItemVectors(TERMS, 1, np.array([[1.0], [2.0], [1.0]])), DRAWS["anna"]))
+    announcement = ItemVectors(TERMS, 1, np.array([[1.0], [2.0], [1.0]]))
+    clients["anna"].answer(Address(1, 1, REPORT), announcement, DRAWS["anna"])
     statement = clients["anna"].ledger.statement()
     assert statement["spent"] == 1
     assert statement["committed"] == 2

@@ -291,16 +291,6 @@ class GradientReport:
             raise RemoteProtocolError("gradients must be finite numbers.")
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A device has sent all it will send in this round. Inside one process only: a report on the wire says it."""
-
-    round_number: int
-
-    def __post_init__(self) -> None:
-        _check_whole(self, "round_number")
-
-
 @crosses("receipt", largest=1_000)
 @dataclass(frozen=True)
 class Receipt:
@@ -335,6 +325,13 @@ class Problem:
         title = self.code.replace("-", " ")
         known = {"type": PROBLEM_TYPE + self.code, "title": title, "status": self.status, "detail": self.detail}
         return known | self.extra
+
+
+def payload_bytes(message: object) -> int:
+    """How many bytes the numbers of a message take on the wire: 4 for each of an array, and buffers as they are."""
+    values = list(vars(message).values())
+    arrays = sum(4 * value.size for value in values if isinstance(value, np.ndarray))
+    return arrays + sum(len(value) for value in values if isinstance(value, bytes))
 
 
 def _check_name(message: object, name: str, form: re.Pattern[str], words: str) -> None:

@@ -1,104 +1,69 @@
-"""The public side: item vectors, and one round of reports at a time. No I/O.
+"""The public side: who may say what when, in which round, attempt and phase. No I/O.
 
-Algorithm 2 of [SDCF] as a state machine:
+    IDLE ──StartRound──▶ OPEN ──PhaseClosed──▶ OPEN (next phase)
+                              ──AttemptFailed──▶ OPEN (first phase, next attempt)
+                              ──RoundEnded──▶ IDLE
 
-    PUBLISHED ──StartRound──▶ OPEN ──DeadlinePassed, or all finished──▶ SUMMED ──PublishItems──▶ PUBLISHED
-
-A clock reaches the server as the message `DeadlinePassed`. Reports are added up in the order of the senders'
-names, so that the order of arrival changes no bit, and forgotten when the round closes. Whatever is
-refused leaves the server exactly as it was.
+What is computed from the answers is the protocol's (`ServerSide`). A clock reaches the server as a call of
+`close_phase`. Answers are taken in the order of the senders' names, so that the order of arrival changes no bit.
+Whatever is refused leaves the server exactly as it was. Between rounds `state` is all of it; an open round is made
+again from the answers that were stored (`resume_round`).
 """
 
 import enum
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
-from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Finished, GradientReport, ItemVectors, Terms
-from hushrec.models.mf import MatrixFactorization
+from hushrec.errors import LocalProtocolError, RemoteProtocolError
+from hushrec.protocols.parties import Address, Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 
-ClientName = int | str
-
-# In units of the round's step: it would take an error of 100 and a user vector of norm 2.5.
-LARGEST_GRADIENT = 250.0
+MOST_ATTEMPTS = 10  # of one round; a protocol that needs more is under attack, and the operator has to look
 
 
-@dataclass(frozen=True)
-class StartRound:
-    """Open the next round."""
+class Stage(enum.Enum):
+    """Whether devices are asked something."""
 
-
-@dataclass(frozen=True)
-class DeadlinePassed:
-    """Wait no longer for those who have not finished."""
-
-
-@dataclass(frozen=True)
-class PublishItems:
-    """Move the item vectors and make them public."""
-
-
-class Phase(enum.Enum):
-    """Where the current round stands."""
-
-    PUBLISHED = "published"
+    IDLE = "idle"
     OPEN = "open"
-    SUMMED = "summed"
 
 
-NEXT_PHASE: dict[Phase, dict[type, Phase]] = {
-    Phase.PUBLISHED: {StartRound: Phase.OPEN},
-    Phase.OPEN: {GradientReport: Phase.OPEN, Finished: Phase.OPEN, DeadlinePassed: Phase.SUMMED},
-    Phase.SUMMED: {PublishItems: Phase.PUBLISHED},
+class Event(enum.Enum):
+    """What can happen to a server."""
+
+    START_ROUND = "start a round"
+    RECEIVE = "receive a message"
+    CLOSE_PHASE = "close a phase"
+    END_ROUND = "end the round"
+    ENROL = "enrol a device"
+
+
+NEXT_STAGE: dict[Stage, dict[Event, Stage]] = {
+    Stage.IDLE: {Event.START_ROUND: Stage.OPEN, Event.ENROL: Stage.IDLE},
+    Stage.OPEN: {Event.RECEIVE: Stage.OPEN, Event.CLOSE_PHASE: Stage.OPEN, Event.END_ROUND: Stage.IDLE},
 }
 
 
 class Server:
-    """Keeps item vectors; holds the reports of one open round, and never more.
+    """One run: its members, the open round, and the protocol's side that computes with the answers."""
 
-    `max_gradient_norm` bounds every row of a report; by default it stops the absurd, not the malicious.
-    """
-
-    def __init__(
-        self,
-        terms: Terms,
-        model: MatrixFactorization,
-        item_vectors: FloatArray,
-        clients: Collection[ClientName],
-        *,
-        round_number: int = 0,
-        max_gradient_norm: float | None = None,
-    ) -> None:
-        shape = (terms.n_items + model.n_side_rows, model.item_width)
-        if item_vectors.shape != shape:
-            raise ParameterError(f"item vectors must have shape {shape}, got {item_vectors.shape}.")
-        _check_finite(item_vectors)
-        self._terms = terms
-        self._model = model
-        self._item_vectors = np.array(item_vectors, dtype=np.float64)
-        self._clients = set(clients)
+    def __init__(self, side: ServerSide, members: Collection[Name], *, round_number: int = 0) -> None:
+        self.side = side
+        self._members = set(members)
         self._round_number = round_number
-        self._max_gradient_norm = max_gradient_norm
-        self._phase = Phase.PUBLISHED
-        self._reports: dict[ClientName, GradientReport] = {}
-        self._finished: set[ClientName] = set()
-        self._announcement: ItemVectors | None = None
-        self._sums = np.empty((0, 0))
-        self._counts: IntArray = np.empty(0, dtype=np.int64)
+        self._stage = Stage.IDLE
+        self._attempt = 0
+        self._phase = 0  # its number in `side.phases`
+        self._inbox: Inbox = {}
+        self._answers: dict[Name, Any] = {}
 
     def __repr__(self) -> str:
-        return f"Server({self._phase.value}, round {self._round_number}, {len(self._finished)} finished)"
+        return f"Server({self._stage.value}, round {self._round_number}, {len(self._answers)} answers)"
 
     @property
-    def phase(self) -> Phase:
-        return self._phase
-
-    @property
-    def terms(self) -> Terms:
-        return self._terms
+    def stage(self) -> Stage:
+        return self._stage
 
     @property
     def round_number(self) -> int:
@@ -106,127 +71,139 @@ class Server:
         return self._round_number
 
     @property
-    def item_vectors(self) -> FloatArray:
-        """`(n_items + n_side_rows, item_width)`, public."""
-        return self._item_vectors
+    def address(self) -> Address:
+        """What the open phase's messages are addressed with."""
+        if self._stage is not Stage.OPEN:
+            raise LocalProtocolError("no round is open.")
+        return Address(self._round_number, self._attempt, self.side.phases[self._phase])
 
     @property
-    def announcement(self) -> ItemVectors:
-        """What devices download in the open round."""
-        self._require(GradientReport)
-        assert self._announcement is not None
-        return self._announcement
+    def answered(self) -> Collection[Name]:
+        """Whose answers to the open phase are here."""
+        return self._answers.keys()
 
-    # Between rounds --------------------------------------------------------------------------------------------
+    def inbox(self, name: Name) -> Any | None:
+        """What the open phase asks of this device; None where it asks nothing, or the answer is here."""
+        if self._stage is not Stage.OPEN or name in self._answers:
+            return None
+        return self._inbox.get(name)
 
-    def enrol(self, client: ClientName) -> None:
-        """Lets a client take part from the next round on."""
-        self._require(StartRound)
-        self._clients.add(client)
+    @property
+    def everybody_answered(self) -> bool:
+        """Whether there is nobody left to wait for in the open phase."""
+        return self._stage is Stage.OPEN and self._answers.keys() >= self._inbox.keys()
 
-    def append_items(self, new_vectors: FloatArray) -> None:
-        """Adds items at the end of the catalogue; none is ever taken out."""
-        self._require(StartRound)
-        if new_vectors.ndim != 2 or new_vectors.shape[1] != self._model.item_width:
-            raise ParameterError(f"new item vectors must have {self._model.item_width} numbers each.")
-        if self._model.n_side_rows:
-            raise ParameterError(f"model {self._model.name} knows the attributes of its items: none can join a run.")
-        _check_finite(new_vectors)
-        self._item_vectors = np.concatenate([self._item_vectors, new_vectors])
-        self._terms = self._terms.with_items(len(self._item_vectors))
+    def enrol(self, name: Name) -> None:
+        """Let a device take part from the next round on."""
+        self._move(Event.ENROL)
+        self._members.add(name)
 
-    def start_round(self) -> ItemVectors:
-        """Opens the next round and returns what every device downloads."""
-        self._require(StartRound)
-        if self._round_number >= self._terms.max_rounds:
-            raise LocalProtocolError(f"all {self._terms.max_rounds} rounds of the terms are over.")
-        self._announcement = ItemVectors(self._terms, self._round_number + 1, self._item_vectors)
-        self._round_number += 1
-        self._phase = Phase.OPEN
-        return self._announcement
+    # A round ---------------------------------------------------------------------------------------------------
 
-    # In a round ------------------------------------------------------------------------------------------------
+    def start_round(self) -> None:
+        """Open the first phase of the next round."""
+        self._next_stage(Event.START_ROUND)
+        last = self.side.terms.max_rounds
+        if self._round_number >= last:
+            raise LocalProtocolError(f"all {last} rounds of the terms are over.")
+        inbox = self.side.open(self._round_number + 1, 1, self._members)
+        self._round_number, self._attempt, self._phase = self._round_number + 1, 1, 0
+        self._inbox, self._answers = inbox, {}
+        self._move(Event.START_ROUND)
 
-    def receive(self, sender: ClientName, message: GradientReport | Finished) -> None:
-        """Step 6 of docs/data-flow.md: checks one message and keeps it until the round closes."""
-        self.check(sender, message)
-        if isinstance(message, GradientReport):
-            self._reports[sender] = message
-        else:
-            self._finished.add(sender)
-            if self._finished == self._clients:
-                self._close_round()
-
-    def check(self, sender: ClientName, message: GradientReport | Finished) -> None:
-        """Refuses what `receive` would refuse, and keeps nothing."""
-        if type(message) not in NEXT_PHASE[self._phase]:
+    def check(self, sender: Name, address: Address, message: Any) -> None:
+        """Refuse what `receive` would refuse, and keep nothing."""
+        if Event.RECEIVE not in NEXT_STAGE[self._stage]:
             raise RemoteProtocolError(
                 f"no round is open; the last was round {self._round_number}. Wait for the next one.", status_hint=409
             )
-        if sender not in self._clients:
+        if sender not in self._members:
             raise RemoteProtocolError("this sender is not enrolled.", status_hint=403)
-        if message.round_number != self._round_number:
+        if address != self.address:
             raise RemoteProtocolError(
-                f"report is for round {message.round_number}, but the open round is {self._round_number}."
-                " Fetch the item vectors and report again.",
+                f"the report is for {address}, but {self.address} is open. Fetch the inbox and report again.",
                 status_hint=409,
             )
-        if sender in self._finished:
-            raise RemoteProtocolError("this sender has finished the round already.", status_hint=409)
-        if isinstance(message, GradientReport):
-            self._check_report(sender, message)
+        if sender not in self._inbox:
+            raise RemoteProtocolError("this phase asks nothing of this sender.", status_hint=409)
+        if sender in self._answers:
+            raise RemoteProtocolError("this sender has reported in this phase already.", status_hint=409)
+        self.side.check(address, sender, message)
 
-    def deadline_passed(self) -> None:
-        """Closes the round with what has arrived."""
-        self._require(DeadlinePassed)
-        self._close_round()
+    def receive(self, sender: Name, address: Address, message: Any) -> None:
+        """Step 6 of docs/data-flow.md: check one message and keep it until its phase closes."""
+        self.check(sender, address, message)
+        self._answers[sender] = message
+        self._move(Event.RECEIVE)
 
-    def publish(self) -> FloatArray:
-        """Step 7 of docs/data-flow.md: moves each item by the mean of its reports, and returns the new vectors."""
-        self._require(PublishItems)
-        prior = self._terms.step_size(self._round_number) * self._terms.item_regularization
-        self._item_vectors = self._model.move_items(self._item_vectors, self._sums, self._counts, prior)
-        self._phase = Phase.PUBLISHED
-        return self._item_vectors
+    def close_phase(self, answers: Iterable[tuple[Name, Any]] | None = None) -> None:
+        """Step 7 of docs/data-flow.md: end the open phase with the answers that are here, or with those given.
+
+        The protocol then opens the next phase, ends the round, or asks for another attempt.
+        """
+        self._next_stage(Event.CLOSE_PHASE)
+        given = self._answers.items() if answers is None else answers
+        outcome = self.side.close(self.address, sorted(given, key=lambda entry: _order(entry[0])))
+        if isinstance(outcome, RoundOver):
+            self._inbox, self._answers = {}, {}
+            self._move(Event.END_ROUND)
+        elif isinstance(outcome, NextAttempt):
+            self._try_again(outcome)
+        else:
+            self._phase, self._inbox, self._answers = self._phase + 1, outcome, {}
+            self._move(Event.CLOSE_PHASE)
+
+    def resume_round(
+        self,
+        closed: Sequence[Iterable[tuple[Name, Any]]] = (),
+        *,
+        attempt: int = 1,
+        members: Collection[Name] | None = None,
+    ) -> None:
+        """Open the next round where it stood: in this attempt, of these members, after these phases were closed.
+
+        `closed` has the answers of each phase that was closed.
+        """
+        self.start_round()
+        if attempt > 1:
+            asked = self._members if members is None else members
+            self._attempt, self._inbox = attempt, self.side.open(self._round_number, attempt, asked)
+        for answers in closed:
+            self.close_phase(answers)
+
+    def _try_again(self, outcome: NextAttempt) -> None:
+        if self._attempt >= MOST_ATTEMPTS:
+            raise LocalProtocolError(f"round {self._round_number} failed {MOST_ATTEMPTS} times: {outcome.reason}")
+        inbox = self.side.open(self._round_number, self._attempt + 1, outcome.members)
+        self._attempt, self._phase, self._inbox, self._answers = self._attempt + 1, 0, inbox, {}
+        self._move(Event.CLOSE_PHASE)
+
+    # Keeping state ---------------------------------------------------------------------------------------------
+
+    def state(self) -> State:
+        """Everything that the rounds to come depend on, between two rounds."""
+        if self._stage is not Stage.IDLE:
+            raise LocalProtocolError("a round is open: some devices have answered it, and some have not.")
+        return {**self.side.public, "round_number": np.array(self._round_number)}
+
+    def restore(self, state: State) -> None:
+        """Continue where `state` left off."""
+        public = {name: array for name, array in state.items() if name != "round_number"}
+        self.side.restore(public)
+        self._round_number = int(state["round_number"])
+        self._stage, self._inbox, self._answers = Stage.IDLE, {}, {}
 
     # Inside ----------------------------------------------------------------------------------------------------
 
-    def _require(self, message: type) -> None:
-        if message not in NEXT_PHASE[self._phase]:
-            raise LocalProtocolError(f"a server whose round is {self._phase.value} cannot do {message.__name__} now.")
+    def _next_stage(self, event: Event) -> Stage:
+        try:
+            return NEXT_STAGE[self._stage][event]
+        except KeyError:
+            raise LocalProtocolError(f"a server that is {self._stage.value} cannot {event.value} now.") from None
 
-    def _check_report(self, sender: ClientName, report: GradientReport) -> None:
-        if sender in self._reports:
-            raise RemoteProtocolError("this sender has reported in this round already.", status_hint=409)
-        if np.any(report.items[-1:] >= self._terms.n_items):
-            raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.", status_hint=422)
-        if report.gradients.shape[1] != self._model.item_width:
-            raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.", status_hint=422)
-        largest = self._largest_gradient()
-        if np.any(np.linalg.norm(report.gradients, axis=1) > largest):
-            raise RemoteProtocolError(f"gradients must have norms up to {largest:g} in this round.", status_hint=422)
-
-    def _largest_gradient(self) -> float:
-        if self._max_gradient_norm is not None:
-            return self._max_gradient_norm
-        return LARGEST_GRADIENT * self._terms.step_size(self._round_number) * self._terms.data_weight
-
-    def _close_round(self) -> None:
-        self._sums = np.zeros((self._terms.n_items, self._model.item_width))
-        self._counts = np.zeros(self._terms.n_items, dtype=np.int64)
-        for sender in sorted(self._reports, key=_order):
-            report = self._reports[sender]
-            self._sums[report.items] += report.gradients  # each item stands once in a report
-            self._counts[report.items] += 1
-        self._reports.clear()
-        self._finished.clear()
-        self._phase = Phase.SUMMED
+    def _move(self, event: Event) -> None:
+        self._stage = self._next_stage(event)
 
 
-def _check_finite(vectors: FloatArray) -> None:
-    if not np.all(np.isfinite(vectors)):
-        raise ParameterError("item vectors must be finite numbers.")
-
-
-def _order(name: ClientName) -> tuple[bool, ClientName]:
+def _order(name: Name) -> tuple[bool, Name]:
     return isinstance(name, str), name

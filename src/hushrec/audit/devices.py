@@ -8,10 +8,10 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.record import narrow
-from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientProblem
-from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.messages import REPORT, ItemVectors, Terms
+from hushrec.protocols.parties import Address
 from hushrec.randomness import SeededRandomness
 
 Clock = Callable[[], float]
@@ -21,8 +21,7 @@ def make_device(problem: GradientProblem, user: int, *, seed: int, terms: Terms 
     """One simulated person's device, before its first round."""
     protocol = problem.protocol(user)
     terms = problem.terms if terms is None else terms
-    epochs = terms.epoch(terms.max_rounds) + 1
-    ledger = Ledger(max_selection_epsilon=epochs * protocol.selection_limit)
+    ledger = protocol.make_ledger(terms)
     device = Client(terms, problem.model, protocol, randomness=SeededRandomness(seed, user), ledger=ledger)
     device.add_ratings(*profile(problem, user))
     return device
@@ -35,12 +34,9 @@ def profile(problem: GradientProblem, user: int) -> tuple[IntArray, FloatArray]:
 
 
 def upload_of(device: Client, announcement: ItemVectors) -> Upload:
-    """What a device reports in one round, in numbers of 4 bytes."""
-    found: Upload = None
-    for message in device.answer(announcement):
-        if isinstance(message, GradientReport):
-            found = narrow(message)
-    return found
+    """What a device reports in one round, in numbers of 4 bytes; None where it selects nothing."""
+    report = device.answer(Address(announcement.round_number, 1, REPORT), announcement)
+    return narrow(report) if report is not None and len(report.items) else None
 
 
 def replay(

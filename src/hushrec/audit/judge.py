@@ -24,7 +24,7 @@ from hushrec.audit.statistics import (
     roc,
     share_interval,
 )
-from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST
+from hushrec.scale import HIGHEST, LOWEST
 
 FALSE_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 1, 61).round(6)])  # where ROC curves are kept
 TOP = 10

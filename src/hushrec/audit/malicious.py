@@ -18,11 +18,12 @@ from hushrec.audit.judge import most_common
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
 from hushrec.audit.statistics import auc, mean_interval, rate_at
-from hushrec.client import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import ItemVectors, Terms
-from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, GradientProtocol
+from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
+from hushrec.protocols.gradient.protocols import GradientProtocol
+from hushrec.scale import HIGHEST, LOWEST
 
 MARKED = 400
 CLAIM = "none: a malicious server is not covered; devices refuse tables of absurd norm"

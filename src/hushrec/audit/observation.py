@@ -17,7 +17,8 @@ from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.messages import GradientReport, ItemVectors, Terms
-from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, GradientProtocol
+from hushrec.protocols.gradient.protocols import GradientProtocol
+from hushrec.scale import HIGHEST, LOWEST
 
 Upload = GradientReport | None  # None: nothing but "finished" came in that round
 

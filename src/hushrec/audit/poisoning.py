@@ -1,6 +1,6 @@
 """Devices that lie: a share of them promotes one item. What norm bounds on the server do against it."""
 
-from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,11 +9,14 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.devices import make_device, upload_of
 from hushrec.audit.findings import Finding
 from hushrec.audit.statistics import share_interval
-from hushrec.client import LARGEST_ITEM_NORM, Client
+from hushrec.client import Client
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import Finished, GradientReport, ItemVectors
-from hushrec.server import LARGEST_GRADIENT, Server
+from hushrec.messages import GradientReport, ItemVectors
+from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, LARGEST_ITEM_NORM
+from hushrec.protocols.gradient.server import GradientServer
+from hushrec.protocols.parties import Address
+from hushrec.server import Server
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
 ROUNDS, PATIENT_ROUNDS = 5, 20  # what promoters have time for, with the default bound and with a tight one
@@ -34,15 +37,14 @@ class Promoter:
     direction: FloatArray
     bound: float
 
-    def answer(self, announcement: ItemVectors) -> Iterator[GradientReport | Finished]:
-        """One round's messages."""
+    def answer(self, address: Address, announcement: ItemVectors) -> GradientReport:
+        """One round's report."""
         vectors = announcement.item_vectors
         longest = float(np.linalg.norm(vectors, axis=1).max())
         goal = self.direction / np.linalg.norm(self.direction) * min(GOAL * longest, LARGEST_ITEM_NORM / 2)
         gradient = goal - vectors[self.target]
         gradient *= min(1.0, 0.999 * self.bound / (float(np.linalg.norm(gradient)) + 1e-12))
-        yield GradientReport(announcement.round_number, np.array([self.target]), gradient[None])
-        yield Finished(announcement.round_number)
+        return GradientReport(address.round_number, np.array([self.target]), gradient[None])
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,30 +98,29 @@ def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int
     if n_promoters:
         shared = stage.user_vectors[liars].mean(axis=0)  # they agree on one direction
         devices |= {int(user): Promoter(stage.target, shared, bound) for user in liars}
-    server = Server(
-        stage.problem.terms,
-        stage.problem.model,
-        stage.item_vectors,
-        devices,
-        round_number=stage.last_round,
-        max_gradient_norm=bound,
-    )
+    side = GradientServer(stage.problem.terms, stage.problem.model, stage.item_vectors, max_gradient_norm=bound)
+    server = Server(side, devices, round_number=stage.last_round)
     for _ in range(rounds):
         _play_round(server, devices)
     clients = [device for device in devices.values() if isinstance(device, Client)]
-    shown = sum(stage.target in device.recommend(server.item_vectors, TOP) for device in clients)
+    shown = sum(stage.target in _recommended(device, side, stage) for device in clients)
     return int(shown), len(clients)
 
 
+def _recommended(device: Client, side: GradientServer, stage: Stage) -> IntArray:
+    """What the vector that rounds trained recommends."""
+    rows = stage.problem.model.item_rows(side.item_vectors)
+    return device.recommend(stage.problem.model.predict(device.private_state()["user_vector"], rows), TOP)
+
+
 def _play_round(server: Server, devices: dict[int, Client | Promoter]) -> None:
-    announcement = server.start_round()
+    server.start_round()
+    address = server.address
     for user, device in devices.items():
-        for message in device.answer(announcement):
-            try:
-                server.receive(user, message)
-            except RemoteProtocolError:  # an honest report may exceed a tight bound; it is lost
-                continue
-    server.publish()
+        with suppress(RemoteProtocolError):  # an honest report may exceed a tight bound; it is lost
+            message: ItemVectors = server.inbox(user)  # type: ignore[assignment]
+            server.receive(user, address, device.answer(address, message))
+    server.close_phase()
 
 
 def trained_device(stage: Stage, user: int) -> Client:

@@ -19,7 +19,8 @@ from hushrec.arrays import FloatArray
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.messages import Terms
-from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, GradientProtocol
+from hushrec.protocols.gradient.protocols import GradientProtocol
+from hushrec.scale import HIGHEST, LOWEST
 
 GRID = np.arange(LOWEST, HIGHEST + 1)
 RATING_SHARES = np.array([0.06, 0.11, 0.27, 0.34, 0.22])  # how people rate films: outside knowledge

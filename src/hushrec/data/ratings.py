@@ -13,20 +13,18 @@ import numpy.typing as npt
 import polars as pl
 
 from hushrec.errors import DataError
+from hushrec.scale import from_unit, to_unit
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
-
-MODEL_LOW, MODEL_HIGH = 1.0, 5.0
 
 
 @dataclass(frozen=True)
 class Scale:
     """The smallest and the largest rating a person can give.
 
-    Models work on 1..5 whatever the file's scale is: unmapped, a scale of 0..100 makes the paper's step
-    size diverge. `to_unit` maps affinely to 1..5, `from_unit` maps back.
+    Models work on 1..5 whatever the file's scale is: `to_unit` maps affinely to it, `from_unit` maps back.
     """
 
     low: float
@@ -66,13 +64,11 @@ class Scale:
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
         """low..high to 1..5."""
-        share = (np.asarray(values, dtype=np.float64) - self.low) / (self.high - self.low)
-        return np.asarray(MODEL_LOW + share * (MODEL_HIGH - MODEL_LOW))
+        return to_unit(values, self.low, self.high)
 
     def from_unit(self, values: npt.ArrayLike) -> FloatArray:
         """1..5 back to low..high."""
-        share = (np.asarray(values, dtype=np.float64) - MODEL_LOW) / (MODEL_HIGH - MODEL_LOW)
-        return np.asarray(self.low + share * (self.high - self.low))
+        return from_unit(values, self.low, self.high)
 
 
 USUAL_SCALES = (

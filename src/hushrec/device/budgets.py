@@ -8,7 +8,8 @@ from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, Sdcf
+from hushrec.protocols.gradient.protocols import Sdcf
+from hushrec.scale import from_unit, to_unit
 
 
 @dataclass(frozen=True)
@@ -43,12 +44,12 @@ class Budgets:
         return Budgets(epsilon_i, epsilon_g=self.epsilon_g, max_value_rho=self.max_value_rho, scale=self.scale)
 
     def to_unit(self, value: float) -> float:
-        low, high = self.scale
-        return LOWEST + (value - low) / (high - low) * (HIGHEST - LOWEST)
+        """Return a rating of this person as models see it."""
+        return float(to_unit(value, *self.scale))
 
     def from_unit(self, values: FloatArray) -> FloatArray:
-        low, high = self.scale
-        return low + (values - LOWEST) / (HIGHEST - LOWEST) * (high - low)
+        """Return predictions on this person's scale."""
+        return from_unit(values, *self.scale)
 
 
 def _as_scale(scale: Any) -> tuple[float, float]:

@@ -120,8 +120,9 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
     rows = []
     for member, driver in zip(members, drivers, strict=True):
         session, places = driver.session, [position[item] for item in member.held_out]
-        vector_pairs = (session.fit(vectors), None)  # None: the one that the rounds trained
-        shown, trained = (session.budgets.from_unit(session.client().predict(vectors, u))[places] for u in vector_pairs)
+        client = session.client()
+        scores = client.predict({"item_vectors": vectors}), vectors @ client.private_state()["user_vector"]
+        shown, trained = (session.budgets.from_unit(found)[places] for found in scores)
         true = np.array(list(member.held_out.values()))
         rows.append(np.array([np.clip(shown, *session.budgets.scale) - true, trained - true]))
     return np.concatenate(rows, axis=1)

@@ -8,12 +8,13 @@ import numpy as np
 from hushrec import wire
 from hushrec.arrays import FloatArray
 from hushrec.budget.ledger import Ledger
-from hushrec.client import LARGEST_ITEM_NORM, PrivateState
 from hushrec.device.budgets import Budgets
 from hushrec.device.store import Store
 from hushrec.errors import LocalProtocolError
 from hushrec.messages import Envelope, GradientReport, Offer
 from hushrec.models import make_model
+from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM
+from hushrec.protocols.parties import State
 from hushrec.signing import DeviceKey
 
 KEPT_UPLOADS = 50  # what the person's page shows of them needs no more
@@ -68,7 +69,7 @@ class Kept:
         with self.store.intact("the device's name"):
             return None if value is None else value.decode()
 
-    def private_state(self) -> PrivateState:
+    def private_state(self) -> State:
         """Must never leave the device."""
         packed = self.required("private_state")
         with self.store.intact("the private state"):
@@ -77,7 +78,7 @@ class Kept:
                 name: np.frombuffer(data, dtype=dtype).reshape(shape) for name, (dtype, shape, data) in entries.items()
             }
 
-    def put_private_state(self, state: PrivateState) -> None:
+    def put_private_state(self, state: State) -> None:
         packed = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in state.items()}
         self.store.put("private_state", msgspec.msgpack.encode(packed))
 

@@ -19,7 +19,7 @@ from hushrec import wire
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.events import Event, PermanentDraw
 from hushrec.budget.ledger import Ledger
-from hushrec.client import Client, plausible_norms
+from hushrec.client import Client
 from hushrec.device.budgets import Budgets
 from hushrec.device.calls import (
     LARGEST_PAGE,
@@ -31,7 +31,6 @@ from hushrec.device.calls import (
     check_size,
     expect,
 )
-from hushrec.device.fit import fit_user_vector
 from hushrec.device.kept import Kept
 from hushrec.device.store import Store
 from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
@@ -42,13 +41,14 @@ from hushrec.messages import (
     Credentials,
     Enrolment,
     Envelope,
-    GradientReport,
     ItemVectors,
     Offer,
     Receipt,
 )
 from hushrec.models import make_model
+from hushrec.protocols.gradient.plausible import plausible_norms
 from hushrec.protocols.gradient.protocols import Sdcf
+from hushrec.protocols.parties import Address
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import DeviceKey, Request, device_id_of
 
@@ -67,7 +67,6 @@ class Session:
         self._nonce = 0
         self._client: Client | None = None
         self._vectors: FloatArray | None = None  # those of the store, once asked for
-        self._fitted: FloatArray | None = None  # to them and to the ratings of the store
         self._load()
 
     def _load(self) -> None:
@@ -108,7 +107,7 @@ class Session:
 
     def forget_client(self) -> None:
         """The next use reads the store again: after a change of ratings, or a write that failed."""
-        self._client = self._fitted = None
+        self._client = None
 
     # Signing ---------------------------------------------------------------------------------------------------
 
@@ -312,12 +311,10 @@ class Session:
         client = self._participant()
         offer = replace(self.offer, terms=announcement.terms)
         try:
-            client.receive(announcement)
-            user_vector = client._private_user_vector  # that of the report; `finish` moves it
-            report = client.make_report()
-            client.finish()
-            sent = report or GradientReport(announcement.round_number, _NONE, announcement.item_vectors[:0])
-            body = wire.encode(Envelope(offer.run_id, announcement.round_number, 1, REPORT, sent))
+            user_vector = client.private_state()["user_vector"]  # that of the report; the answer moves it
+            address = Address(announcement.round_number, 1, REPORT)
+            report = client.answer(address, announcement)
+            body = wire.encode(Envelope(offer.run_id, address.round_number, address.attempt, address.phase, report))
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
                 self.kept.put_private_state(client.private_state())
@@ -325,7 +322,7 @@ class Session:
                 self.store.put("offer", wire.encode(offer))
                 if self._keep_vectors:
                     self._put_vectors(announcement.item_vectors)
-                    if report is not None:
+                    if report is not None and len(report.items):
                         self.kept.put_upload(body, announcement.item_vectors[report.items], user_vector)
         except BaseException:
             self.forget_client()  # what is in the store counts, and the store has not changed
@@ -368,31 +365,18 @@ class Session:
 
     def _put_vectors(self, vectors: FloatArray) -> None:
         self.kept.put_item_vectors(vectors)
-        self._vectors = self._fitted = None  # read again from the store, so that a write that fails is not believed
-
-    def fit(self, item_vectors: FloatArray) -> FloatArray | None:
-        """Return this person's vector as their ratings fit these item vectors; None where only rounds train one.
-
-        Must never leave the device.
-        """
-        if self.offer is None or self.offer.terms.model != "mf":
-            return None
-        rated = self.store.rated_positions(len(item_vectors))
-        values = np.array([self.budgets.to_unit(value) for value in rated.values()])
-        return fit_user_vector(values, item_vectors[list(rated)], item_vectors)
-
-    def _fitted_vector(self) -> FloatArray | None:
-        if self._fitted is None:
-            self._fitted = self.fit(self.item_vectors())
-        return self._fitted
+        self._vectors = None  # read again from the store, so that a write that fails is not believed
 
     def predict(self) -> FloatArray:
         """Return the predictions for all items on this person's scale, not bound to it."""
-        return self.budgets.from_unit(self.client().predict(self.item_vectors(), self._fitted_vector()))
+        return self.budgets.from_unit(self._scores())
 
     def recommend(self, count: int) -> IntArray:
         """Return the unrated items with the highest predictions, the best first."""
-        return self.client().recommend(self.item_vectors(), count, self._fitted_vector())
+        return self.client().recommend(self._scores(), count)
+
+    def _scores(self) -> FloatArray:
+        return self.client().predict({"item_vectors": self.item_vectors()})
 
     # The state machine -----------------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""One `Client` object per user, one `Server`, every message real: the truth that other engines are compared with."""
+"""One `Client` per user, one `Server`, every message real, any protocol: what other engines are compared with."""
 
 import json
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -9,105 +9,100 @@ from hushrec.arrays import FloatArray
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.engines import Remark, State
-from hushrec.engines.gradient import GradientEngine, GradientProblem, initial_item_vectors, initial_user_vectors
-from hushrec.errors import LocalProtocolError
-from hushrec.messages import GradientReport
-from hushrec.protocols.gradient.protocols import Draws
+from hushrec.errors import Diverged
+from hushrec.messages import payload_bytes
+from hushrec.models.predictor import Arrays, Predictor
+from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.randomness import SeededRandomness
-from hushrec.server import Phase, Server
+from hushrec.server import Server, Stage
+from hushrec.simulation.problem import AnyProblem
 
 
-class ReferenceEngine(GradientEngine):
-    """Plays every round message by message. `recorded_draws` keeps each client's choices when asked to."""
+class ReferenceEngine:
+    """Runs every round message by message. `recorded_draws` keeps each device's choices when asked to."""
 
     name: ClassVar[str] = "reference"
 
-    def __init__(self, problem: GradientProblem, *, record_draws: bool = False, remark: Remark | None = None) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: AnyProblem, *, record_draws: bool = False, remark: Remark | None = None) -> None:
+        self.problem = problem
         self.clients = {int(user): _make_client(problem, int(user)) for user in problem.active_users}
-        self.server = Server(problem.terms, problem.model, initial_item_vectors(problem), self.clients)
-        self.recorded_draws: list[dict[int, Draws]] | None = [] if record_draws else None
-        self._initial_user_vectors = initial_user_vectors(problem)
-        self._numbers_sent = 0
+        side = problem.protocol(0).make_server(problem.terms, problem.model, problem.seed)
+        self.server = Server(side, self.clients)
+        self.recorded_draws: list[dict[int, Any]] | None = [] if record_draws else None
+        self._bytes_sent = 0
 
     @property
     def round_number(self) -> int:
-        """The last round that was played to its end."""
-        return self.server.round_number - (self.server.phase is not Phase.PUBLISHED)
-
-    @property
-    def item_vectors(self) -> FloatArray:
-        return self.server.item_vectors
-
-    @property
-    def user_vectors(self) -> FloatArray:
-        vectors = self._initial_user_vectors.copy()
-        for user, client in self.clients.items():
-            vectors[user] = client._private_user_vector
-        return vectors
+        """The last round that was run to its end."""
+        return self.server.round_number - (self.server.stage is not Stage.IDLE)
 
     def run_round(self) -> None:
-        announcement = self.server.start_round()
-        for user, client in self.clients.items():
-            for message in client.answer(announcement):
-                self.server.receive(user, message)
-                if isinstance(message, GradientReport):
-                    self._numbers_sent += message.items.size + message.gradients.size
-        assert self.server.phase is Phase.SUMMED  # everybody finished
-        self.server.publish()
+        self.server.start_round()
+        while self.server.stage is Stage.OPEN:
+            address = self.server.address
+            for user, client in self.clients.items():
+                message = self.server.inbox(user)
+                answer = None if message is None else client.answer(address, message)
+                if answer is not None:
+                    self._bytes_sent += payload_bytes(answer)
+                    self.server.receive(user, address, answer)
+            self.server.close_phase()
         if self.recorded_draws is not None:
             self.recorded_draws.append({user: client._private_draws for user, client in self.clients.items()})
 
-    def value_rho(self) -> FloatArray:
-        rho = np.zeros(self.problem.n_users)
+    def predictor(self) -> Predictor:
+        private = {user: client.private_state() for user, client in self.clients.items()}
+        return self._protocol.make_predictor(self.problem, self.server.side.public, private)
+
+    def predictor_from(self, arrays: Arrays) -> Predictor:
+        return self._protocol.predictor_from(self.problem, arrays)
+
+    def losses(self) -> dict[str, FloatArray]:
+        found: dict[str, FloatArray] = {}
         for user, client in self.clients.items():
-            rho[user] = client.ledger.value_rho
-        return rho
+            for name, loss in self.problem.protocol(user).losses(client.ledger).items():
+                found.setdefault(name, np.zeros(self.problem.n_users))[user] = loss
+        return found
 
     def bytes_per_client_round(self) -> float:
-        return 4 * self._numbers_sent / (len(self.clients) * max(self.round_number, 1))
+        return self._bytes_sent / (len(self.clients) * max(self.round_number, 1))
+
+    def failure(self, round_number: int) -> Diverged:
+        return self._protocol.failure(self.problem.terms, self.server.side.public, round_number)
 
     def state(self) -> State:
-        """Clients' private states side by side: what a checkpoint of a simulation holds; not while a round is open."""
-        if self.server.phase is not Phase.PUBLISHED:
-            raise LocalProtocolError("a round is open: some clients have answered it, and some have not.")
+        """Devices' private states side by side: what a checkpoint of a simulation holds; not while a round is open."""
+        server = {f"server_{name}": array for name, array in self.server.state().items()}
         states = [client.private_state() for client in self.clients.values()]
         ledgers = [json.dumps(client.ledger.to_record()) for client in self.clients.values()]
         stacked = {f"client_{name}": np.stack([state[name] for state in states]) for name in states[0]}
-        return {
-            **stacked,
-            "ledgers": np.array(ledgers),
-            "item_vectors": self.item_vectors,
-            "round_number": np.array(self.round_number),
-            "numbers_sent": np.array(self._numbers_sent),
-        }
+        return {**server, **stacked, "ledgers": np.array(ledgers), "bytes_sent": np.array(self._bytes_sent)}
 
     def restore(self, state: State) -> None:
-        problem = self.problem
         for row, client in enumerate(self.clients.values()):
             client.ledger = Ledger.from_record(json.loads(str(state["ledgers"][row])))
-            client.restore_private_state(
-                {name[len("client_") :]: rows[row] for name, rows in state.items() if name.startswith("client_")}
-            )
-        self.server = Server(
-            problem.terms,
-            problem.model,
-            np.asarray(state["item_vectors"], dtype=np.float64),
-            self.clients,
-            round_number=int(state["round_number"]),
-        )
-        self._numbers_sent = int(state["numbers_sent"])
+            client.restore_private_state({name: rows[row] for name, rows in _part(state, "client_").items()})
+        self.server.restore(_part(state, "server_"))
+        self._bytes_sent = int(state["bytes_sent"])
+
+    @property
+    def _protocol(self) -> ConfiguredProtocol:
+        protocol: ConfiguredProtocol = self.problem.protocol(0)
+        return protocol
 
 
-def _make_client(problem: GradientProblem, user: int) -> Client:
+def _part(state: State, prefix: str) -> State:
+    return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}
+
+
+def _make_client(problem: AnyProblem, user: int) -> Client:
     protocol = problem.protocol(user)
-    n_epochs = problem.terms.epoch(problem.terms.max_rounds) + 1  # simulated people agree to every announced epoch
     client = Client(
         problem.terms,
         problem.model,
         protocol,
         randomness=SeededRandomness(problem.seed, user),
-        ledger=Ledger(max_selection_epsilon=n_epochs * protocol.selection_limit),
+        ledger=protocol.make_ledger(problem.terms),
     )
     rows = slice(problem.starts[user], problem.starts[user + 1])
     client.add_ratings(problem.items[rows], problem.values[rows])

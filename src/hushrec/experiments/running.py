@@ -26,6 +26,7 @@ from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, 
 from hushrec.protocols.gradient.protocols import value_statement
 from hushrec.records import Record, Shared, is_experiment, write_records
 from hushrec.report.records import setting_label
+from hushrec.scale import error_from_unit
 from hushrec.simulation.results import to_json
 from hushrec.simulation.tasks import RatingTask, Task
 
@@ -241,7 +242,7 @@ def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
     """The rows of a grid's result, found by their settings; a run's seconds are its share of the batch."""
     scale = prepared.task(prepared.plans[0]).scale
-    stretch = 1.0 if scale is None else (scale.high - scale.low) / 4
+    stretch = 1.0 if scale is None else float(error_from_unit(1.0, scale.low, scale.high))
     places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}
     rows = []
     for number, plan in enumerate(prepared.plans):

@@ -9,7 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.ledger import Ledger
+from hushrec.errors import Diverged
 from hushrec.models.predictor import Arrays, Predictor
+from hushrec.protocols.parties import DeviceSide, ServerSide, State
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -53,6 +56,7 @@ class ConfiguredProtocol(ABC):
     """One protocol with the options of one run; devices of a run may differ in their budgets."""
 
     name: ClassVar[str]
+    phases: ClassVar[tuple[str, ...]]  # of a round, in their order
 
     @classmethod
     @abstractmethod
@@ -80,6 +84,32 @@ class ConfiguredProtocol(ABC):
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
         """The predictor that a run folder holds: its record, and the arrays of `model.npz`."""
 
-    def divergence_advice(self) -> str:
-        """What to do when training diverges."""
-        return "Lower the step."
+    # One simulated run --------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def make_device(self, terms: Any, model: Any) -> DeviceSide:
+        """What a device with these budgets does under terms that it accepted; refused where they do not fit."""
+
+    @abstractmethod
+    def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:
+        """What the server of a run does, before its first round."""
+
+    @abstractmethod
+    def make_ledger(self, terms: Any) -> Ledger:
+        """The ledger of a simulated person who agrees to the whole run."""
+
+    def losses(self, ledger: Ledger) -> dict[str, float]:
+        """What `statement` needs of one device's ledger, by name."""
+        return {}
+
+    @abstractmethod
+    def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
+        """Everybody's predictions, from what is public and from the private states of those who take part."""
+
+    @abstractmethod
+    def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
+        """The predictor that `Predictor.arrays` described; a ValueError where it is of another problem."""
+
+    def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
+        """What to say when a party refused to go on in this round, or a metric is no number any more."""
+        return Diverged(f"training with {self.name} failed in round {round_number}: a party refused to go on.")

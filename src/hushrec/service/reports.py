@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import sqlalchemy as sa
 
 from hushrec.errors import StorageError
-from hushrec.messages import Envelope, Finished
+from hushrec.messages import Envelope
 from hushrec.server import Server
 from hushrec.service.schema import devices, reports, run
 from hushrec.wire import decode
@@ -53,8 +53,6 @@ def sum_reports(connection: sa.Connection, server: Server) -> int:
     query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == server.round_number)
     stored = sorted(connection.execute(query).all(), key=lambda row: row.device)  # not the database's collation
     for row in stored:
-        server.receive(row.device, decode(bytes(row.body), Envelope).message)
-        server.receive(row.device, Finished(server.round_number))
-    if server.phase.value == "open":
-        server.deadline_passed()
+        server.receive(row.device, server.address, decode(bytes(row.body), Envelope).message)
+    server.close_phase()
     return len(stored)

@@ -25,13 +25,14 @@ from hushrec.messages import (
     Credentials,
     Enrolment,
     Envelope,
-    Finished,
     GradientReport,
     ItemVectors,
     Offer,
     Receipt,
 )
 from hushrec.models import make_model
+from hushrec.protocols.gradient.server import GradientServer
+from hushrec.protocols.parties import Address
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Server
 from hushrec.service.catalogue import insert_items, read_items
@@ -101,11 +102,17 @@ class Rounds:
 
     def _make_server(self, round_number: int) -> Server:
         clients = self.registry.entitled(round_number + 1)
-        return Server(self.offer.terms, self._model, self.item_vectors, clients, round_number=round_number)
+        side = GradientServer(self.offer.terms, self._model, self.item_vectors)
+        return Server(side, clients, round_number=round_number)
+
+    def _announced(self, server: Server) -> bytes:
+        """Open the next round of a server; return the bytes that every device downloads."""
+        server.start_round()
+        return self._sealed(ItemVectors(self.offer.terms, server.round_number, self.item_vectors))
 
     def _resume(self) -> None:
         """Goes on with the round that was open when the server stopped."""
-        self._announcement = self._sealed(self._server.start_round())
+        self._announcement = self._announced(self._server)
         query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == self.round_number)
         stored = self._storage.read(lambda connection: connection.execute(query).all())
         self._answers = {row.device: hashlib.sha256(row.body).digest() for row in stored}
@@ -233,8 +240,8 @@ class Rounds:
     def _check_message(self, device: Device, envelope: Envelope) -> None:
         if (envelope.attempt, envelope.phase) != (1, REPORT) or not isinstance(envelope.message, GradientReport):
             raise Refusal("wrong-phase", "the open phase takes a gradient.report: attempt 1, phase report.", status=422)
-        for message in (envelope.message, Finished(envelope.round_number)):
-            self._server.check(device.id, message)
+        address = Address(envelope.round_number, envelope.attempt, envelope.phase)
+        self._server.check(device.id, address, envelope.message)
 
     def _stored(self, device: Device, round_number: int, digest: bytes, stored: "asyncio.Future[None]") -> None:
         del self._pending[device.id]
@@ -309,7 +316,7 @@ class Rounds:
         await self._storage.write(lambda connection: connection.execute(run.update().values(**values)))
         self.offer, self.item_vectors = offer, vectors
         self._server = self._make_server(self.round_number)
-        self._announcement = self._sealed(self._server.start_round())
+        self._announcement = self._announced(self._server)
         self._answers = {}
         self.round_number += 1
         self.is_open = True
@@ -323,9 +330,9 @@ class Rounds:
         if missing == 0:
             return self.offer, self.item_vectors
         rng = SystemRandomness().stream(Purpose.ITEM_VECTORS)
-        server = self._make_server(self.round_number)
-        server.append_items(self._model.initial_vectors(missing, rng=rng))
-        return replace(self.offer, terms=server.terms), server.item_vectors
+        side = GradientServer(self.offer.terms, self._model, self.item_vectors)
+        side.append_items(self._model.initial_vectors(missing, rng=rng))
+        return replace(self.offer, terms=side.terms), side.item_vectors
 
     async def close_round(self) -> None:
         """Sums the answers in order of device id and publishes, in one transaction that also deletes them."""
@@ -346,7 +353,7 @@ class Rounds:
                 return np.frombuffer(stored.item_vectors).reshape(self.item_vectors.shape), self.n_answers
             server.start_round()
             n_answers = sum_reports(connection, server)
-            vectors = server.publish()
+            vectors: FloatArray = server.side.public["item_vectors"]
             connection.execute(
                 run.update().values(item_vectors=vectors.tobytes(), is_open=False, opened_at=self._wall_clock())
             )

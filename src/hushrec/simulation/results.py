@@ -14,12 +14,13 @@ import numpy as np
 import polars as pl
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.data.ratings import MODEL_HIGH, MODEL_LOW, Scale
+from hushrec.data.ratings import Scale
 from hushrec.errors import ParameterError, RunError
 from hushrec.files import check_free, replacing
 from hushrec.models import find_model
 from hushrec.models.predictor import Predictor
 from hushrec.protocols import find_protocol
+from hushrec.scale import HIGHEST, LOWEST
 
 FORMAT = 1
 
@@ -113,7 +114,7 @@ class Result:
 
     @property
     def _scale(self) -> Scale:
-        return Scale(*(self.record["data"]["scale"] or (MODEL_LOW, MODEL_HIGH)))
+        return Scale(*(self.record["data"]["scale"] or (LOWEST, HIGHEST)))
 
     def _row_of(self, user: str | int, n: int) -> int:
         if n < 1:

@@ -15,7 +15,7 @@ from hushrec.audit.observation import Upload
 from hushrec.audit.rank_one import Trace, take_apart
 from hushrec.audit.rating_grid import GRID, RATING_SHARES
 from hushrec.messages import ItemVectors, Terms
-from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST
+from hushrec.scale import HIGHEST, LOWEST
 
 QUIET = 0.0101  # norm of the rows that are not to move anything, just long enough for a device
 LOUD = 2.0  # times the step, of the rows that mark

@@ -10,7 +10,8 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, stacked_direction
 from hushrec.audit.rating_grid import GRID, RATING_SHARES, ratings_of_upload, recover_ratings
 from hushrec.messages import Terms
-from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST, GradientProtocol
+from hushrec.protocols.gradient.protocols import GradientProtocol
+from hushrec.scale import HIGHEST, LOWEST
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from hushrec.engines.cpu.kernels import Given
 from hushrec.engines.cpu.responses import threshold
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient.protocols import Draws, selections_of
+from hushrec.protocols.gradient.device import Draws
+from hushrec.protocols.gradient.protocols import selections_of
 from hushrec.protocols.gradient.selection import calibrate_devices
 
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8

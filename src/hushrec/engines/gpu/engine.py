@@ -24,9 +24,10 @@ from hushrec.engines.gpu.placement import (
     training_key,
     training_values,
 )
-from hushrec.engines.gradient import GradientEngine, GradientProblem, initial_item_vectors, initial_user_vectors
-from hushrec.engines.limits import check_finite, check_item_vectors
+from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import ParameterError
+from hushrec.protocols.gradient.plausible import check_finite, check_item_vectors
+from hushrec.protocols.gradient.prediction import initial_item_vectors, initial_user_vectors
 from hushrec.randomness import Purpose, SeededRandomness
 
 

@@ -7,7 +7,7 @@ stands in for an unrated one, and what all that releases. The model says what is
 import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -17,36 +17,27 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.accountants import gaussian_epsilon
 from hushrec.budget.calibrate import fake_error_bound
 from hushrec.budget.events import Event, RatingsPerturbed
+from hushrec.budget.ledger import Ledger
 from hushrec.budget.meaning import TAKING_PART, selection_not_covered
-from hushrec.errors import ParameterError
+from hushrec.errors import Diverged, ParameterError
 from hushrec.mechanisms.fake_errors import fake_errors
 from hushrec.mechanisms.laplace import perturb_ratings
-from hushrec.messages import Terms
+from hushrec.messages import REPORT, Terms
 from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.gradient.device import GradientDevice
+from hushrec.protocols.gradient.plausible import SMALL_SHARE, SMALLEST_ITEM_NORM, too_short
+from hushrec.protocols.gradient.prediction import Predictions, initial_user_vectors
 from hushrec.protocols.gradient.selection import Selection, calibrate_devices
+from hushrec.protocols.gradient.server import GradientServer
+from hushrec.protocols.parties import State
 from hushrec.randomness import Purpose, RandomStream, SeededRandomness
+from hushrec.scale import HIGHEST, LOWEST
 
-NOBODY: IntArray = np.empty(0, dtype=np.int64)
-NOBODY.flags.writeable = False
 DECAY = 0.6  # γ of [SDCF], section 4.1
 VALUE_DELTA = 1e-6
-LOWEST, HIGHEST = 1.0, 5.0  # every device maps its ratings to this scale first
-
-
-@dataclass(frozen=True, eq=False)
-class Draws:
-    """One client's random choices of one round. Private: it never leaves the device."""
-
-    selected: IntArray = field(repr=False)  # (n_selected,), rising
-    fake_errors: FloatArray = field(repr=False)  # (n_selected unrated,), in the order of `selected`
-    gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
-    user_noise: FloatArray = field(repr=False)  # (user_width,)
-    # Of a model that learns from pairs; of others, nobody.
-    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,), unrated
-    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,), the pair's other
 
 
 @dataclass(frozen=True)
@@ -64,6 +55,9 @@ class RatingNoise:
 class GradientProtocol(ConfiguredProtocol):
     """What a device asks of its protocol when it sends gradients of items."""
 
+    phases: ClassVar[tuple[str, ...]] = (REPORT,)
+    divergence_advice: ClassVar[str] = "Lower the step."
+
     # A run -----------------------------------------------------------------------------------------------------
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: MatrixFactorization) -> BoolArray:
@@ -73,6 +67,53 @@ class GradientProtocol(ConfiguredProtocol):
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
         return make_terms(self, fleet, options)
+
+    def make_device(self, terms: Terms, model: MatrixFactorization) -> GradientDevice:
+        return GradientDevice(self, terms, model)
+
+    def make_server(self, terms: Terms, model: MatrixFactorization, seed: int) -> GradientServer:
+        """Refuses a start that no device would answer: with few factors, many random vectors are near zero."""
+        vectors = model.initial_items(terms.n_items, rng=SeededRandomness(seed).stream(Purpose.ITEM_VECTORS))
+        if too_short(vectors, terms.n_items):
+            raise ParameterError(
+                f"factors must be more than {model.n_factors} for model {model.name} on these items: over"
+                f" {SMALL_SHARE:.0%} of their random vectors are shorter than {SMALLEST_ITEM_NORM:g}, and no device"
+                " answers such a start. Raise factors."
+            )
+        return GradientServer(terms, model, vectors)
+
+    def make_ledger(self, terms: Terms) -> Ledger:
+        """Simulated people agree to every announced draw of permanent bits."""
+        n_epochs = terms.epoch(terms.max_rounds) + 1
+        return Ledger(max_selection_epsilon=n_epochs * self.selection_limit)
+
+    def losses(self, ledger: Ledger) -> dict[str, float]:
+        return {"value_rho": ledger.value_rho}
+
+    def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> VectorPredictor:
+        """Users who take no part keep the vector that they start with."""
+        vectors = initial_user_vectors(problem)
+        for user, state in private.items():
+            vectors[user] = state["user_vector"]
+        return Predictions(problem).predictor(vectors, np.asarray(public["item_vectors"], dtype=np.float64))
+
+    def predictor_from(self, problem: Any, arrays: Arrays) -> VectorPredictor:
+        return Predictions(problem).predictor_from(arrays)
+
+    def failure(self, terms: Terms, public: Arrays, round_number: int) -> Diverged:
+        """Either too many items came near zero, where errors would be ratings, or numbers grew beyond all bounds."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            shrank = too_short(public["item_vectors"], terms.n_items)
+        if shrank:
+            return Diverged(
+                f"training with {self.name} ended in round {round_number}: over {SMALL_SHARE:.0%} of the item vectors"
+                f" are shorter than {SMALLEST_ITEM_NORM:g} at step {terms.step:g}, and no device answers those."
+                " Raise factors, or change the step."
+            )
+        return Diverged(
+            f"training with {self.name} diverged in round {round_number}: its numbers grew beyond all bounds at step"
+            f" {terms.step:g}. {self.divergence_advice}"
+        )
 
     def statement(self, spending: Spending) -> dict[str, Any]:
         rho = spending.losses["value_rho"]
@@ -182,8 +223,7 @@ class Isgld(GradientProtocol):
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         return cls(options["epsilon"], options["clamp"])
 
-    def divergence_advice(self) -> str:
-        return "Lower the step, or raise epsilon."
+    divergence_advice: ClassVar[str] = "Lower the step, or raise epsilon."
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
         return {

@@ -8,7 +8,7 @@ newcomer to a finished run gets it too, and a rating given after the last round 
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.protocols.gradient.protocols import HIGHEST, LOWEST
+from hushrec.scale import HIGHEST, LOWEST
 
 # Chosen on validation people of ML-100K and of the synthetic data: benchmarks/newcomers.py.
 TASTE_WEIGHT = 0.6  # λ, per factor

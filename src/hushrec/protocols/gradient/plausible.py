@@ -1,13 +1,29 @@
-"""What clients and server would refuse in a round: vectors and gradients of absurd size, as an engine checks them."""
+"""What a device refuses to answer and a server refuses to add up: vectors and gradients of absurd size.
+
+A server that sends item vectors of absurd length reads ratings off the errors: v = 0 makes e = r.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.client import LARGEST_ITEM_NORM, SMALL_SHARE, SMALLEST_ITEM_NORM, plausible_norms
 from hushrec.errors import RemoteProtocolError
-from hushrec.server import LARGEST_GRADIENT
+
+LARGEST_ITEM_NORM = 100.0
+SMALLEST_ITEM_NORM = 0.01
+SMALL_SHARE = 0.01  # of the items may be smaller than that
+LARGEST_GRADIENT = 250.0  # in units of the round's step: it would take an error of 100 and a user vector of norm 2.5
 
 Rows = npt.NDArray[np.floating]
+
+
+def row_norms(vectors: Rows) -> Rows:
+    """The Euclidean norm of every row."""
+    return np.asarray(np.sqrt(np.einsum("ij,ij->i", vectors, vectors)))
+
+
+def plausible_norms(norms: Rows) -> bool:
+    """Whether item vectors have lengths that an honest server's have."""
+    return bool(norms.max() <= LARGEST_ITEM_NORM and np.mean(norms < SMALLEST_ITEM_NORM) <= SMALL_SHARE)
 
 
 def too_short(vectors: Rows, n_items: int) -> bool:

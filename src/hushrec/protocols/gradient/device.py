@@ -1,0 +1,287 @@
+"""The device of gradient protocols: one report per round, made of errors, a user vector and chance.
+
+Algorithm 1 of [SDCF]. What leaves is the report; the user vector, the permanent bits and the draws stay.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.calibrate import SelectionProbabilities
+from hushrec.budget.events import Event, GradientsSent, SelectionSent, gradient_rho
+from hushrec.errors import RemoteProtocolError
+from hushrec.mechanisms.langevin import langevin_noise
+from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.models.bpr import PairwiseRanking
+from hushrec.models.mf import MatrixFactorization
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.gradient.fit import fit_user_vector
+from hushrec.protocols.gradient.plausible import (
+    LARGEST_ITEM_NORM,
+    SMALL_SHARE,
+    SMALLEST_ITEM_NORM,
+    plausible_norms,
+    row_norms,
+)
+from hushrec.protocols.gradient.selection import PermanentChoice
+from hushrec.protocols.parties import Address, Answer, DeviceSide, Private, State
+from hushrec.randomness import Purpose, Randomness, RandomStream
+
+if TYPE_CHECKING:
+    from hushrec.protocols.gradient.protocols import GradientProtocol
+
+NOBODY: IntArray = np.empty(0, dtype=np.int64)
+NOBODY.flags.writeable = False
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """One device's random choices of one round. Private: it never leaves the device."""
+
+    selected: IntArray = field(repr=False)  # (n_selected,), rising
+    fake_errors: FloatArray = field(repr=False)  # (n_selected unrated,), in the order of `selected`
+    gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
+    user_noise: FloatArray = field(repr=False)  # (user_width,)
+    # Of a model that learns from pairs; of others, nobody.
+    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,), unrated
+    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,), the pair's other
+
+
+class GradientDevice(DeviceSide):
+    """A device that accepted these terms, with its own budgets."""
+
+    def __init__(self, protocol: "GradientProtocol", terms: Terms, model: MatrixFactorization) -> None:
+        selects = protocol.selection is not None
+        if selects != (terms.reports_per_client is not None):
+            raise RemoteProtocolError(
+                f"terms of protocol {protocol.name} must {'' if selects else 'not '}name reports_per_client."
+            )
+        if (model.name, model.n_factors, model.n_side_rows) != (terms.model, terms.n_factors, terms.n_side_rows):
+            raise RemoteProtocolError(f"terms are for another model: {terms.model} with {terms.n_factors} factors.")
+        if (len(terms.user_regularization), len(terms.item_regularization)) != (model.user_width, model.item_width):
+            raise RemoteProtocolError(
+                f"terms must have {model.user_width} and {model.item_width} numbers of regularization."
+            )
+        self._protocol = protocol
+        self._terms = terms
+        self._model = model
+
+    def new_state(self, randomness: Randomness) -> State:
+        return {
+            "user_vector": self._model.initial_vectors(1, rng=randomness.stream(Purpose.USER_VECTOR))[0],
+            **permanent_state(None, -1),
+            "n_items": np.array(self._terms.n_items),
+        }
+
+    def n_items(self, state: State) -> int:
+        """As many as any announcement has had: the list never shrinks."""
+        return max(int(state["n_items"]), self._terms.n_items)
+
+    def takes_part(self, private: Private) -> bool:
+        """A device without ratings stays out: its fakes would all be alike and announce it.
+
+        So does one that rated everything where pairs of rated and unrated items, or unrated items to hide among, are
+        needed: there are none.
+        """
+        n_rated = np.array(len(private.items))
+        return bool(self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model))
+
+    def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
+        """Where the protocol adds noise to ratings it is drawn here, once, and never the same noise twice."""
+        rng = private.randomness.stream(Purpose.RATING_NOISE, batch)
+        return self._protocol.training_values(values, rng=rng), self._protocol.perturbation_events()
+
+    def answer(self, private: Private, address: Address, message: Any, draws: Any = None) -> Answer:
+        """Steps 2 to 5 and 8 of docs/data-flow.md: a report, and the user vector after it."""
+        self._check(private, address, message)
+        return _Turn(self._protocol, self._model, private, message).answer(draws)
+
+    def predict(self, private: Private, public: Arrays) -> FloatArray:
+        """With the vector that fits the ratings to the public table, in `mf`; else with the one that rounds trained."""
+        table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
+        if self._model.name == "mf":
+            known = private.items < len(table)
+            vector = fit_user_vector(private.values[known], table[private.items[known]], table)
+        return self._model.predict(vector, self._model.item_rows(table))
+
+    def _check(self, private: Private, address: Address, announcement: Any) -> None:
+        """Hold the server to what was accepted: it may not raise what it asks, or shrink the list of items."""
+        if not isinstance(announcement, ItemVectors) or announcement.round_number != address.round_number:
+            raise RemoteProtocolError("a round must open with the item vectors of that round.")
+        n_items = self.n_items(private.state)
+        accepted = self._terms if n_items == self._terms.n_items else self._terms.with_items(n_items)
+        if not announcement.terms.agrees_with(accepted):
+            raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not answer it.")
+        if address.attempt != 1:
+            raise RemoteProtocolError("this protocol has one attempt per round. Do not answer another.")
+        vectors = announcement.item_vectors
+        norms = row_norms(vectors)
+        if vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
+            raise RemoteProtocolError(
+                f"item vectors must have {self._model.item_width} numbers each and norms up to {LARGEST_ITEM_NORM:g}."
+            )
+        if not plausible_norms(norms[: announcement.terms.n_items]):
+            raise RemoteProtocolError(
+                f"item vectors must have norms of at least {SMALLEST_ITEM_NORM:g}, but for {SMALL_SHARE:.0%} of them:"
+                " near zero, errors are ratings."
+            )
+
+
+class _Turn:
+    """One device in one round: what it knows, and what it makes of it."""
+
+    def __init__(
+        self, protocol: "GradientProtocol", model: MatrixFactorization, private: Private, announcement: ItemVectors
+    ) -> None:
+        self._protocol = protocol
+        self._model = model
+        self._private = private
+        self._items = private.items
+        self._user_vector = np.asarray(private.state["user_vector"], dtype=np.float64)
+        self._table, self._terms = announcement.item_vectors, announcement.terms
+        self._round = announcement.round_number
+        self._step_size = self._terms.step_size(self._round)
+
+    def answer(self, draws: Draws | None) -> Answer:
+        """The report, what it costs, and what the device keeps."""
+        model, terms, step_size = self._model, self._terms, self._step_size
+        permanent, events = self._permanent_choice()
+        rows = model.item_rows(self._table)
+        partners = self._draw_partners() if draws is None else draws.user_partners
+        own_rows = rows[self._items] - rows[partners] if model.learns_from_pairs else rows[self._items]
+        own_errors = model.errors(self._private.values, model.predict(self._user_vector, own_rows))
+        if draws is None:
+            draws = self._draw(permanent, own_errors, partners)
+        errors = self._selected_errors(draws, own_errors, rows)
+        gradients = step_size * model.item_gradients(
+            errors,
+            self._user_vector,
+            self._table[draws.selected],
+            terms.item_regularization,
+            data_weight=terms.data_weight,
+        )
+        user_step = step_size * model.user_gradient(
+            own_errors, self._user_vector, own_rows, terms.user_regularization, data_weight=terms.data_weight
+        )
+        report = GradientReport(self._round, draws.selected, gradients + draws.gradient_noise)
+        state = {
+            "user_vector": self._user_vector + user_step + draws.user_noise,
+            **permanent_state(permanent, terms.epoch(self._round)),
+            "n_items": np.array(terms.n_items),
+        }
+        return Answer(report, state, (*events, self._values_sent(errors)), draws)
+
+    def _values_sent(self, errors: FloatArray) -> Event:
+        sent_values = np.outer(errors, self._model.direction(self._user_vector))
+        rho = gradient_rho(self._step_size * self._terms.data_weight * sent_values, self._step_size)
+        if not rho < math.inf:
+            raise RemoteProtocolError("the announced step makes gradients beyond all bounds. Do not answer it.")
+        return GradientsSent(len(errors), rho)
+
+    def _permanent_choice(self) -> tuple[PermanentChoice | None, Sequence[Event]]:
+        """The permanent bits of this round's epoch, those that stand or a new draw; and what this round's use costs."""
+        selection, terms = self._protocol.selection, self._terms
+        if selection is None:
+            return None, ()
+        sent = SelectionSent(selection.epsilon_i)
+        rng = self._stream(Purpose.PERMANENT_BITS)
+        standing = permanent_from(self._private.state)
+        if standing is not None and terms.epoch(self._round) == int(self._private.state["permanent_epoch"]):
+            if len(standing.bits) < terms.n_items:
+                return standing.extended(terms.n_items, rng=rng), [sent]
+            return standing, [sent]
+        drawn, events = selection.draw_permanent(self._items, terms, rng=rng)
+        return drawn, [*events, sent]
+
+    def _stream(self, purpose: Purpose) -> RandomStream:
+        return self._private.randomness.stream(purpose, self._round)
+
+    def _draw_partners(self) -> IntArray:
+        """For each rated item an unrated one, uniform and new each round, where the model learns from pairs."""
+        if not self._model.learns_from_pairs:
+            return NOBODY
+        return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
+
+    def _draw(self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray) -> Draws:
+        """All other random choices of this round, each from its own stream."""
+        selected = self._items
+        if permanent is not None:
+            selected = permanent.select_items(rng=self._stream(Purpose.SELECTION))
+        fakes, selected_partners = np.empty(0), NOBODY
+        if not self._model.learns_from_pairs:
+            n_fakes = int(np.count_nonzero(~self._find(selected)[0]))
+            fakes = self._protocol.fake_errors(n_fakes, own_errors, rng=self._stream(Purpose.FAKE_ERRORS))
+        elif permanent is not None:
+            selected_partners = self._pair_selected(selected)
+        else:
+            selected, selected_partners = self._both_ends(partners)
+        shape = (len(selected), self._model.item_width)
+        noise = langevin_noise(shape, self._step_size, rng=self._stream(Purpose.GRADIENT_NOISE))
+        # Departs from Algorithm 1 in form only: the mean of h noises N(0, η) is one N(0, η / h).
+        user_noise = langevin_noise(
+            (self._model.user_width,), self._step_size / len(self._items), rng=self._stream(Purpose.USER_NOISE)
+        )
+        return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
+
+    def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
+        """The real error of each selected item that is rated, a fake one for each that is not; or that of its pair."""
+        is_rated, position = self._find(draws.selected)
+        if isinstance(self._model, PairwiseRanking):
+            return self._model.selected_errors(
+                is_rated, self._user_vector, rows[draws.selected], rows[draws.selected_partners]
+            )
+        errors = np.empty(len(draws.selected))
+        errors[is_rated] = own_errors[position[is_rated]]
+        errors[~is_rated] = draws.fake_errors
+        return errors
+
+    def _find(self, items: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
+        """Which of these items are rated, and where among the rated ones."""
+        position = np.searchsorted(self._items, items)
+        position[position == len(self._items)] = 0
+        return self._items[position] == items, position
+
+    def _unrated(self, uniform: FloatArray) -> IntArray:
+        """An unrated item for each number in [0, 1): the k-th of the m − h, k = ⌊(m − h) · number⌋.
+
+        `items[i] − i` unrated items lie below rated item i, so that the k-th has k plus as many rated ones below it
+        as there are i with items[i] − i ≤ k.
+        """
+        rank = np.floor(uniform * (self._terms.n_items - len(self._items))).astype(np.int64)
+        return rank + np.searchsorted(self._items - np.arange(len(self._items)), rank, side="right")
+
+    def _pair_selected(self, selected: IntArray) -> IntArray:
+        """A random unrated partner for each selected item that is rated, a random rated one for each that is not."""
+        uniform = self._stream(Purpose.SELECTED_PAIRS).random(len(selected))
+        rated = self._items[np.floor(uniform * len(self._items)).astype(np.int64)]
+        return np.where(self._find(selected)[0], self._unrated(uniform), rated)
+
+    def _both_ends(self, partners: IntArray) -> tuple[IntArray, IntArray]:
+        """Every item of this round's own pairs, and the other end of its pair; one met twice keeps its first pair."""
+        drawn, first = np.unique(partners, return_index=True)
+        items = np.concatenate([self._items, drawn])
+        others = np.concatenate([partners, self._items[first]])
+        order = np.argsort(items)
+        return items[order], others[order]
+
+
+def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
+    """The permanent bits as arrays; empty where none were drawn."""
+    return {
+        "permanent_bits": np.empty(0, dtype=np.bool_) if permanent is None else permanent.bits,
+        "probabilities": np.empty(0) if permanent is None else np.array(astuple(permanent.probabilities)),
+        "permanent_epoch": np.array(-1 if permanent is None else epoch),
+    }
+
+
+def permanent_from(state: State) -> PermanentChoice | None:
+    """The permanent bits that a state holds; None where none were drawn."""
+    if not len(state["permanent_bits"]):
+        return None
+    probabilities = SelectionProbabilities(*(float(value) for value in state["probabilities"].tolist()))
+    return PermanentChoice(state["permanent_bits"].astype(np.bool_), probabilities)

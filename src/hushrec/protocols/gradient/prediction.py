@@ -1,0 +1,58 @@
+"""Predictors of a simulated run: user vectors, the public table, and what is known where training has seen nothing."""
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.arrays import FloatArray
+from hushrec.models.cold import ColdStart, own_means
+from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
+from hushrec.randomness import Purpose, SeededRandomness
+
+
+def initial_item_vectors(problem: Any) -> FloatArray:
+    """Return the public table before the first round, `(n_items + n_side_rows, item_width)`."""
+    rng = SeededRandomness(problem.seed).stream(Purpose.ITEM_VECTORS)
+    return np.asarray(problem.model.initial_items(problem.n_items, rng=rng))
+
+
+def initial_user_vectors(problem: Any) -> FloatArray:
+    """Return U before the first round, `(n_users, user_width)`: each user's own draw."""
+    streams = (SeededRandomness(problem.seed, user).stream(Purpose.USER_VECTOR) for user in range(problem.n_users))
+    return np.concatenate([problem.model.initial_vectors(1, rng=rng) for rng in streams])
+
+
+class Predictions:
+    """Makes the predictors of one problem, round after round."""
+
+    def __init__(self, problem: Any) -> None:
+        self._problem = problem
+
+    def predictor(self, user_vectors: FloatArray, item_vectors: FloatArray) -> VectorPredictor:
+        """Return the predictor of these vectors."""
+        model, n_items = self._problem.model, self._problem.n_items
+        cold = None
+        if model.fallback:
+            moved = item_vectors[:n_items].astype(np.float32) != self._first_vectors
+            cold = ColdStart(self._own_means, ~moved.any(axis=1))
+        return VectorPredictor(model, user_vectors, item_vectors, cold)
+
+    def predictor_from(self, arrays: Arrays) -> VectorPredictor:
+        """Return the predictor that `VectorPredictor.arrays` described; refused where it is of another problem."""
+        problem, model = self._problem, self._problem.model
+        users, items = arrays["user_vectors"], arrays["item_vectors"]
+        shapes = ((problem.n_users, model.user_width), (problem.n_items + model.n_side_rows, model.item_width))
+        if (users.shape, items.shape) != shapes:
+            raise ValueError("these vectors are of another problem")
+        return VectorPredictor(model, users, items, cold_start_of(arrays))
+
+    @cached_property
+    def _own_means(self) -> FloatArray:
+        return own_means(self._problem.starts, self._problem.values)
+
+    @cached_property
+    def _first_vectors(self) -> npt.NDArray[np.float32]:
+        """The items' vectors before the first round, as coarse as the coarsest engine keeps them."""
+        return initial_item_vectors(self._problem)[: self._problem.n_items].astype(np.float32)

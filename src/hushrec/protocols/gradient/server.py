@@ -1,0 +1,102 @@
+"""The server of gradient protocols: item vectors that move by the mean of the reports. Algorithm 2 of [SDCF]."""
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.messages import REPORT, GradientReport, ItemVectors, Terms
+from hushrec.models.mf import MatrixFactorization
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT
+from hushrec.protocols.parties import Address, Inbox, Name, RoundOver, ServerSide
+
+
+class GradientServer(ServerSide):
+    """Keeps the public table of item vectors, and nothing of a device.
+
+    `max_gradient_norm` bounds every row of a report; by default it stops the absurd, not the malicious.
+    """
+
+    phases = (REPORT,)
+
+    def __init__(
+        self,
+        terms: Terms,
+        model: MatrixFactorization,
+        item_vectors: FloatArray,
+        *,
+        max_gradient_norm: float | None = None,
+    ) -> None:
+        self._terms = terms
+        self._model = model
+        self._max_gradient_norm = max_gradient_norm
+        self.restore({"item_vectors": item_vectors})
+
+    @property
+    def terms(self) -> Terms:
+        return self._terms
+
+    @property
+    def public(self) -> Arrays:
+        return {"item_vectors": self.item_vectors}
+
+    def restore(self, public: Arrays) -> None:
+        item_vectors = np.array(public["item_vectors"], dtype=np.float64)
+        shape = (self._terms.n_items + self._model.n_side_rows, self._model.item_width)
+        if item_vectors.shape != shape:
+            raise ParameterError(f"item vectors must have shape {shape}, got {item_vectors.shape}.")
+        _check_finite(item_vectors)
+        self.item_vectors = item_vectors  # (n_items + n_side_rows, item_width), public
+
+    def append_items(self, new_vectors: FloatArray) -> None:
+        """Add items at the end of the catalogue, between two rounds; none is ever taken out."""
+        if new_vectors.ndim != 2 or new_vectors.shape[1] != self._model.item_width:
+            raise ParameterError(f"new item vectors must have {self._model.item_width} numbers each.")
+        if self._model.n_side_rows:
+            raise ParameterError(f"model {self._model.name} knows the attributes of its items: none can join a run.")
+        _check_finite(new_vectors)
+        self.item_vectors = np.concatenate([self.item_vectors, new_vectors])
+        self._terms = self._terms.with_items(len(self.item_vectors))
+
+    def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
+        """Every device downloads the same announcement."""
+        return dict.fromkeys(members, ItemVectors(self._terms, round_number, self.item_vectors))
+
+    def check(self, address: Address, sender: Name, message: Any) -> None:
+        if not isinstance(message, GradientReport):
+            raise RemoteProtocolError("the open phase takes a report of gradients.", status_hint=422)
+        if message.round_number != address.round_number:
+            raise RemoteProtocolError("a report must name the round that it is sent for.", status_hint=422)
+        if message.gradients.shape[1] != self._model.item_width:
+            raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.", status_hint=422)
+        if len(message.items) == 0:
+            return
+        if message.items[-1] >= self._terms.n_items:
+            raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.", status_hint=422)
+        largest = self._largest_gradient(address.round_number)
+        if np.linalg.norm(message.gradients, axis=1).max() > largest:
+            raise RemoteProtocolError(f"gradients must have norms up to {largest:g} in this round.", status_hint=422)
+
+    def close(self, address: Address, answers: Iterable[tuple[Name, Any]]) -> RoundOver:
+        """Each item moves by the mean of its reports."""
+        sums = np.zeros((self._terms.n_items, self._model.item_width))
+        counts: IntArray = np.zeros(self._terms.n_items, dtype=np.int64)
+        for _, report in answers:
+            sums[report.items] += report.gradients  # each item stands once in a report
+            counts[report.items] += 1
+        prior = self._terms.step_size(address.round_number) * self._terms.item_regularization
+        self.item_vectors = self._model.move_items(self.item_vectors, sums, counts, prior)
+        return RoundOver()
+
+    def _largest_gradient(self, round_number: int) -> float:
+        if self._max_gradient_norm is not None:
+            return self._max_gradient_norm
+        return LARGEST_GRADIENT * self._terms.step_size(round_number) * self._terms.data_weight
+
+
+def _check_finite(vectors: FloatArray) -> None:
+    if not np.all(np.isfinite(vectors)):
+        raise ParameterError("item vectors must be finite numbers.")

@@ -1,0 +1,136 @@
+"""The two sides of a protocol: what its device and its server do in one phase of a round. Neither does any I/O.
+
+A round is a fixed list of phases. In each, the server has a message for every device that it asks, in that device's
+inbox; the device answers it with one message, or with none. When a phase closes, the server makes the messages of the
+next one out of the answers, ends the round, or begins it again as another attempt.
+
+    server   open ──▶ inbox of phase 1 ──▶ close ──▶ inbox of phase 2 ──▶ … ──▶ close ──▶ RoundOver or NextAttempt
+    device            answer ───────────────────▶ answer ──▶ …
+
+`Client` and `Server` hold the state machines: who may speak when. These classes hold the maths of a protocol.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.events import Event
+from hushrec.models.predictor import Arrays
+from hushrec.randomness import Randomness
+
+Name = int | str  # what a transport calls a device
+State = Arrays  # what one side keeps, by name
+Inbox = Mapping[Name, Any]  # the message of the open phase for every device that may answer it
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a message belongs. A device sends one message for each, and never another."""
+
+    round_number: int
+    attempt: int
+    phase: str
+
+    def __str__(self) -> str:
+        return f"round {self.round_number}, attempt {self.attempt}, phase {self.phase}"
+
+
+# The device ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Private:
+    """What a device knows and never sends: its ratings on the scale 1 to 5, and what its protocol keeps."""
+
+    items: IntArray = field(repr=False)  # rated, rising
+    values: FloatArray = field(repr=False)
+    state: State = field(repr=False)
+    randomness: Randomness = field(repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """What a device does in one phase: the ledger is charged with the events before the message leaves."""
+
+    message: Any | None  # None: nothing is sent in this phase
+    state: State = field(repr=False)  # what the device keeps from now on
+    events: tuple[Event, ...] = field(default=(), repr=False)
+    draws: Any = field(default=None, repr=False)  # its random choices, for engines that record them
+
+
+class DeviceSide(ABC):
+    """What a protocol's device does under accepted terms. It has no memory of its own: `Private` is all of it."""
+
+    @abstractmethod
+    def new_state(self, randomness: Randomness) -> State:
+        """What a device keeps before its first round."""
+
+    @abstractmethod
+    def n_items(self, state: State) -> int:
+        """How many items the catalogue has, as far as this device has heard."""
+
+    @abstractmethod
+    def takes_part(self, private: Private) -> bool:
+        """Whether this device answers at all."""
+
+    @abstractmethod
+    def answer(self, private: Private, address: Address, message: Any, draws: Any = None) -> Answer:
+        """Answer one message of the server; refuse it where it breaks the terms. `draws` replaces chance in tests."""
+
+    @abstractmethod
+    def predict(self, private: Private, public: Arrays) -> FloatArray:
+        """Predictions for all items, on the scale 1 to 5 but not bound to it, from what the server published."""
+
+    def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
+        """What to keep of rating values, and what using it later releases; `batch` counts the calls."""
+        return values, []
+
+
+# The server ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RoundOver:
+    """The round has ended, and what is public has moved."""
+
+
+@dataclass(frozen=True)
+class NextAttempt:
+    """The round has to begin again; `reason` is for the operator."""
+
+    reason: str
+    members: Collection[Name]  # whom the next attempt asks
+
+
+class ServerSide(ABC):
+    """What a protocol's server does with the answers of a phase. Its `public` state moves at the end of a round."""
+
+    phases: tuple[str, ...]
+
+    @property
+    @abstractmethod
+    def terms(self) -> Any:
+        """What every device accepted."""
+
+    @property
+    @abstractmethod
+    def public(self) -> Arrays:
+        """Everything that the rounds so far have published, by name: what a restart needs between rounds."""
+
+    @abstractmethod
+    def restore(self, public: Arrays) -> None:
+        """Continue from what `public` was."""
+
+    @abstractmethod
+    def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
+        """Begin an attempt of a round: the messages of its first phase."""
+
+    @abstractmethod
+    def check(self, address: Address, sender: Name, message: Any) -> None:
+        """Refuse a message that does not fit the open phase; keep nothing of it."""
+
+    @abstractmethod
+    def close(self, address: Address, answers: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
+        """End the open phase with these answers, in the order of the senders' names."""
