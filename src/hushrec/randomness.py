@@ -43,6 +43,7 @@ class Purpose(enum.IntEnum):
     SUMMED_NOISE = 14
     TABLE_ROUNDING = 15
     NOISE_SHARES = 16
+    ABSENCE = 17
 
 
 class RandomStream(Protocol):

@@ -84,6 +84,14 @@ MODELS: dict[str, ModelDeclaration] = {
             "hushrec.models.fm:FactorizationMachine",
             item_facts="hushrec.data.side:machine_columns",
         ),
+        ModelDeclaration(
+            "gp",
+            "ratings, by a Gaussian process over the items",
+            "rating",
+            (),
+            "hushrec.models.gaussian_process:GaussianProcess",
+            item_facts="hushrec.models.item_columns:columns_of",
+        ),
     )
 }
 

@@ -149,6 +149,16 @@ def held_out_residuals(rows, residuals, mean, covariance):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
+def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
+    """Return x_jᵀd of each wanted item, `(n_wanted,)`: the prediction of the linear part."""
+    found = np.zeros(len(wanted))
+    for place in range(len(wanted)):
+        for k in range(len(mean)):
+            found[place] += rows[wanted[place], k] * mean[k]
+    return found
+
+
+@njit(cache=True, nogil=True)
 def transposed(rows, items):  # type: ignore[no-untyped-def]
     """Return the rows of these items as columns, `(L, h)`: loops over a person's ratings then run along memory."""
     columns = np.empty((rows.shape[1], len(items)))

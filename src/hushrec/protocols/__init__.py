@@ -2,11 +2,12 @@
 
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient import ISGLD, PLAIN, SDCF
+from hushrec.protocols.masked import MASKED
 from hushrec.protocols.protocol import Protocol
 
 DEFAULT_PROTOCOL = SDCF.name
 
-PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (PLAIN, ISGLD, SDCF)}
+PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (PLAIN, ISGLD, SDCF, MASKED)}
 
 
 def find_protocol(name: str) -> Protocol:

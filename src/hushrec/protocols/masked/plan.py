@@ -88,3 +88,69 @@ def make_plan(rounds: list[list[Block]]) -> Plan:
         for blocks in rounds
     ]
     return Plan(tuple(scaled))
+
+
+# Names of blocks. An item block holds rows value · ω_j · q of rated items; what clipping made of it is its curvature.
+COUNTS, MOMENTS, AUDIENCE, BIAS, FACTORS, PRIOR = "counts", "moments", "audience", "bias", "factors", "prior"
+
+CURVATURE_CLIP = 60.0  # times the clip of its item block
+LARGE_FLEET = 60.0  # devices · μ² / √items: from here on audience and factor columns gain more than they cost
+VAST_FLEET = 1000.0  # from here on more factors do
+AUDIENCE_COLUMNS = 7
+FACTOR_COLUMNS, VAST_FACTOR_COLUMNS = 5, 8
+
+
+def curvature_of(name: str) -> str:
+    """Return the name of the curvature block of an item block."""
+    return f"{name} curvature"
+
+
+def prior_size(length: int) -> int:
+    """Return the numbers of a prior block for taste vectors of this length: a mean and a triangle."""
+    return length + length * (length + 1) // 2
+
+
+def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
+    """Return the plan for this many devices, items and taste columns at the budget μ: public numbers only.
+
+    Few devices learn counts, biases and the prior of taste. Where devices · μ² / √items reaches `LARGE_FLEET`, two
+    rounds of factor columns and one of audience columns come with them.
+    """
+    strength = math.inf if mu == math.inf else devices * mu**2 / math.sqrt(n_items)
+    length = n_taste + 3  # quality, attributes, popularity, level
+    if strength < LARGE_FLEET:
+        return _small_plan(n_items, length)
+    factors = VAST_FACTOR_COLUMNS if strength >= VAST_FLEET else FACTOR_COLUMNS
+    return _large_plan(n_items, n_taste, length, factors)
+
+
+def _small_plan(n_items: int, length: int) -> Plan:
+    rounds = [[Block(COUNTS, (n_items,), 4.0, 0.08)]]
+    rounds += [_item_blocks(BIAS, n_items, 1, 3.0, share) for share in (0.06, 0.12, 0.13)]
+    return make_plan([*rounds, [_prior_block(length, 0.02)]])
+
+
+def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
+    description = n_taste + 1
+    audience = min(AUDIENCE_COLUMNS, description)
+    rounds = [
+        [Block(COUNTS, (n_items,), 8.0, 0.08), Block(MOMENTS, (prior_size(description),), 15.0, 0.01)],
+        [*_item_blocks(AUDIENCE, n_items, audience, 5.0, 0.15), *_item_blocks(BIAS, n_items, 1, 5.0, 0.06)],
+        _item_blocks(BIAS, n_items, 1, 5.0, 0.25),
+    ]
+    length += audience
+    for _ in range(2):
+        directions = min(factors, length - 1)  # of taste; everybody's level is no direction
+        rounds += [[_prior_block(length, 0.01)], _item_blocks(FACTORS, n_items, directions + 1, 5.0, 0.25)]
+        length += directions
+    return make_plan([*rounds, *([_prior_block(length, 0.01)] for _ in range(3))])
+
+
+def _item_blocks(name: str, n_items: int, width: int, clip: float, share: float) -> list[Block]:
+    """Return an item block and its curvature block."""
+    curvature = Block(curvature_of(name), (width * (width + 1),), CURVATURE_CLIP * clip, 0.004)
+    return [Block(name, (n_items, width), clip, share), curvature]
+
+
+def _prior_block(length: int, share: float) -> Block:
+    return Block(PRIOR, (prior_size(length),), 12.0, share)

@@ -1,0 +1,145 @@
+"""The masked protocol on the processor's cores: every device's integers, summed, with the noise of the sum drawn once.
+
+The sum of n devices' shares of noise is one draw of n times the variance, up to the distance that `summed_noise`
+states. Everything else is what devices compute, bit for bit: fed with the uniforms that they drew, the integers are
+theirs (`hushrec.engines.masked_reference`).
+"""
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar
+
+import numba
+import numpy as np
+
+from hushrec.arrays import IntArray
+from hushrec.engines import Remark
+from hushrec.engines.cpu import masked_kernels as kernels
+from hushrec.engines.cpu.compilation import CompilationNotice
+from hushrec.engines.cpu.masked_kernels import Codes, Given, People
+from hushrec.engines.cpu.philox import make_stream
+from hushrec.engines.masked_run import MaskedRun
+from hushrec.protocols.configured import BoolArray
+from hushrec.protocols.masked.constants import CONSTANTS
+from hushrec.protocols.masked.encoding import BlockCode, Table, clip_of_norm
+from hushrec.protocols.masked.noise import summed_noise
+from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, Round, curvature_of
+from hushrec.protocols.masked.table import PublicTable
+from hushrec.randomness import Purpose, SeededRandomness
+from hushrec.simulation.problem import AnyProblem
+
+TASKS_PER_THREAD = 4
+
+_KINDS = {
+    COUNTS: kernels.COUNTS,
+    MOMENTS: kernels.MOMENTS,
+    AUDIENCE: kernels.AUDIENCE,
+    curvature_of(AUDIENCE): kernels.AUDIENCE_CURVATURE,
+    BIAS: kernels.BIAS,
+    curvature_of(BIAS): kernels.BIAS_CURVATURE,
+    FACTORS: kernels.FACTORS,
+    curvature_of(FACTORS): kernels.FACTORS_CURVATURE,
+    PRIOR: kernels.PRIOR,
+}
+NOTHING_GIVEN = Given(np.empty(0, np.int64), np.empty(0))
+
+
+class CpuMaskedEngine(MaskedRun):
+    """Compiled loops over everybody's ratings, in as many threads as Numba has."""
+
+    name: ClassVar[str] = "cpu"
+
+    def __init__(self, problem: AnyProblem, *, remark: Remark | None = None) -> None:
+        super().__init__(problem)
+        self._compilation = CompilationNotice(remark)
+
+    def sum_tables(self, one: Round, table: PublicTable, present: BoolArray) -> list[Table]:
+        number = self.round_number + 1
+        codes = self.priced.codes[self.round_number]
+        survivors = int(np.count_nonzero(present))
+        sums = self.sum_integers(one, codes, table, present)
+        rng = SeededRandomness(self.problem.seed).stream(Purpose.SUMMED_NOISE, number)
+        noisy = [
+            own + summed_noise(code.share_variance, survivors).draw(code.size, rng=rng)
+            for own, code in zip(sums, codes, strict=True)
+        ]
+        return [integers.astype(np.uint32) for integers in noisy]
+
+    def sum_integers(
+        self,
+        one: Round,
+        codes: Sequence[BlockCode],
+        table: PublicTable,
+        present: BoolArray,
+        given: Given = NOTHING_GIVEN,
+    ) -> list[IntArray]:
+        """Return the sums of everybody's integers before noise, block by block. No server sees them."""
+        problem = self.problem
+        people = People(problem.starts, problem.items, problem.values, present)
+        stream = make_stream(problem.seed, Purpose.TABLE_ROUNDING, self.round_number + 1)
+        layout, size = _layout(one, codes)
+        public = self._kernel_table(table)
+        threads = numba.get_num_threads()
+        borders = _even_work(problem.starts, TASKS_PER_THREAD * threads)
+
+        def add(task: int) -> IntArray:
+            sums = np.zeros(size, np.int64)
+            kernels.add_people(borders[task], borders[task + 1], people, layout, public, stream, given, sums)
+            return sums
+
+        total = np.zeros(size, np.int64)
+        with self._compilation.listening(), ThreadPoolExecutor(threads) as pool:
+            for sums in pool.map(add, range(len(borders) - 1)):
+                total += sums
+        ends = np.cumsum([block.size for block in one.blocks])
+        return np.split(total, ends[:-1])
+
+    def _kernel_table(self, table: PublicTable) -> kernels.Table:
+        shape = (
+            CONSTANTS.profile_spread,
+            CONSTANTS.profile_offset,
+            CONSTANTS.usual_log_profile,
+            CONSTANTS.audience_limit,
+            CONSTANTS.factor_limit,
+        )
+        return kernels.Table(
+            offsets=table.offsets,
+            rows=table.rows,
+            precisions=1 / table.variances,
+            weights=table.weights,
+            factor_weights=table.factor_weights,
+            directions=table.directions,
+            description_centre=table.description_centre,
+            description_map=table.description_map,
+            taste_columns=self.problem.model.columns.taste,
+            shape=np.array(shape),
+        )
+
+
+def _layout(one: Round, codes: Sequence[BlockCode]) -> tuple[Codes, int]:
+    """The codes of a round by kind of block, and the length of its flat vector."""
+    layout = Codes(
+        wanted=np.zeros(kernels.KINDS, np.bool_),
+        clips=np.ones(kernels.KINDS),
+        scales=np.ones(kernels.KINDS),
+        clip_units=np.ones(kernels.KINDS),
+        limits=np.zeros(kernels.KINDS, np.int64),
+        offsets=np.zeros(kernels.KINDS, np.int64),
+    )
+    size = 0
+    for block, code in zip(one.blocks, codes, strict=True):
+        kind = _KINDS[block.name]
+        layout.wanted[kind] = True
+        layout.clips[kind] = block.clip
+        layout.scales[kind] = 1 / code.grid
+        layout.clip_units[kind] = clip_of_norm(code, code.norm_squared)
+        layout.limits[kind] = code.norm_squared
+        layout.offsets[kind] = size
+        size += block.size
+    return layout, size
+
+
+def _even_work(starts: IntArray, n_tasks: int) -> IntArray:
+    """Cut people into tasks with about as many ratings each."""
+    cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_tasks) / n_tasks)
+    return np.unique(np.concatenate([[0], cuts, [len(starts) - 1]])).astype(np.int64)

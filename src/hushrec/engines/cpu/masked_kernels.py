@@ -1,0 +1,170 @@
+"""All people of a masked round at once, in compiled loops: entries, rounding and integer sums.
+
+The entries come from the functions that a device calls (`hushrec.protocols.masked.blocks`, `hushrec.models.gp`), the
+integers from the loop that it calls (`hushrec.protocols.masked.rounding`). Sums are integers: their order, and so the
+number of threads, cannot change a bit.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from numba import njit
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.engines.cpu.philox import draw_block
+from hushrec.models import gp
+from hushrec.protocols.masked import blocks
+from hushrec.protocols.masked.rounding import round_block
+
+# Places of the kinds of blocks in `Codes`.
+COUNTS, MOMENTS, AUDIENCE, AUDIENCE_CURVATURE, BIAS, BIAS_CURVATURE, FACTORS, FACTORS_CURVATURE, PRIOR = range(9)
+KINDS = 9
+
+_HALF = np.uint64(32)
+_LOW = np.uint64(0xFFFFFFFF)
+
+
+class People(NamedTuple):
+    """Everybody's ratings: those of person i are at starts[i] … starts[i + 1] − 1."""
+
+    starts: IntArray  # (n_people + 1,)
+    items: IntArray  # rising within a person
+    values: FloatArray  # from 1 to 5
+    present: npt.NDArray[np.bool_]  # who answers this round, (n_people,)
+
+
+class Codes(NamedTuple):
+    """How each kind of block is written in integers; kinds that the round does not have are not `wanted`."""
+
+    wanted: npt.NDArray[np.bool_]  # (KINDS,)
+    clips: FloatArray  # C
+    scales: FloatArray  # 1/γ
+    clip_units: FloatArray  # the clip in grid units
+    limits: IntArray  # Δ²
+    offsets: IntArray  # where the block starts in the sum of the round
+
+
+class Table(NamedTuple):
+    """The public table, and the constants that shape descriptions and scores."""
+
+    offsets: FloatArray
+    rows: FloatArray
+    precisions: FloatArray  # 1/v_j
+    weights: FloatArray
+    factor_weights: FloatArray
+    directions: FloatArray
+    description_centre: FloatArray
+    description_map: FloatArray
+    taste_columns: FloatArray
+    shape: FloatArray  # profile_spread, profile_offset, usual_log_profile, audience_limit, factor_limit
+
+
+class Given(NamedTuple):
+    """Uniforms that devices drew, one after the other by person and block; nothing where the engine draws its own."""
+
+    starts: IntArray  # (n_people + 1,), or nothing
+    uniforms: FloatArray
+
+
+@njit(cache=True, nogil=True)
+def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
+    """Add the integers of people `first` … `stop` − 1 to `sums`, the flat vector of the round (int64)."""
+    for person in range(first, stop):
+        begin, end = people.starts[person], people.starts[person + 1]
+        if begin == end or not people.present[person]:
+            continue  # an empty profile is exact zeros
+        items = people.items[begin:end]
+        state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
+        if codes.wanted[COUNTS]:
+            _add(COUNTS, np.ones(len(items)), items, 1, person, codes, stream, given, state, sums)
+        if codes.wanted[MOMENTS] or codes.wanted[AUDIENCE]:
+            _add_description(items, person, codes, table, stream, given, state, sums)
+        if codes.wanted[BIAS] or codes.wanted[FACTORS] or codes.wanted[PRIOR]:
+            values = people.values[begin:end]
+            _add_taste(items, values, person, codes, table, stream, given, state, sums)
+
+
+@njit(cache=True, nogil=True)
+def _add_description(items, person, codes, table, stream, given, state, sums):  # type: ignore[no-untyped-def]
+    shape = table.shape
+    description = blocks.describe(items, table.taste_columns, shape[0], shape[1], shape[2])
+    if codes.wanted[MOMENTS]:
+        _add(MOMENTS, blocks.moment_entries(description), items, 0, person, codes, stream, given, state, sums)
+    if codes.wanted[AUDIENCE]:
+        scores = blocks.audience_scores(description, table.description_centre, table.description_map, shape[3])
+        ones = np.ones(len(items))
+        _add_items(AUDIENCE, items, ones, table.weights, scores, person, codes, stream, given, state, sums)
+
+
+@njit(cache=True, nogil=True)
+def _add_taste(items, values, person, codes, table, stream, given, state, sums):  # type: ignore[no-untyped-def]
+    rows = np.empty((len(items), table.rows.shape[1]))
+    residuals, precisions = np.empty(len(items)), np.empty(len(items))
+    for i in range(len(items)):
+        for k in range(rows.shape[1]):
+            rows[i, k] = table.rows[items[i], k]
+        residuals[i] = values[i] - table.offsets[items[i]]
+        precisions[i] = table.precisions[items[i]]
+    mean, covariance = gp.taste_posterior(rows, residuals, precisions)
+    if codes.wanted[BIAS] or codes.wanted[FACTORS]:
+        left = gp.held_out_residuals(rows, residuals, mean, covariance)
+        if codes.wanted[BIAS]:
+            one = np.ones(1)
+            _add_items(BIAS, items, left, table.weights, one, person, codes, stream, given, state, sums)
+        if codes.wanted[FACTORS]:
+            scores = blocks.factor_scores(mean, table.directions, table.shape[4])
+            _add_items(FACTORS, items, left, table.factor_weights, scores, person, codes, stream, given, state, sums)
+    if codes.wanted[PRIOR]:
+        _add(PRIOR, blocks.prior_entries(mean, covariance), items, 0, person, codes, stream, given, state, sums)
+
+
+@njit(cache=True, nogil=True)
+def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
+    """Add an item block and, one kind further, its curvature."""
+    entries = blocks.item_entries(items, values, weights, scores)
+    norm = blocks.norm_of(entries)
+    _add(kind, entries, items, len(scores), person, codes, stream, given, state, sums)
+    curvature = blocks.curvature_entries(norm, codes.clips[kind], len(items), scores)
+    _add(kind + 1, curvature, items, 0, person, codes, stream, given, state, sums)
+
+
+@njit(cache=True, nogil=True)
+def _add(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
+    """Round the entries of one block and add them: at the rows of `items` if `width` is not 0, else all in order."""
+    count = len(entries)
+    uniforms = np.empty(count)
+    if len(given.starts):
+        start = given.starts[person] + state[1]
+        uniforms[:] = given.uniforms[start : start + count]
+        state[1] += count
+    else:
+        state[0] = _fill_uniforms(stream, person, state[0], uniforms)
+    rounded = np.empty(count, np.int64)
+    round_block(entries, uniforms, codes.scales[kind], codes.clip_units[kind], codes.limits[kind], rounded)
+    offset = codes.offsets[kind]
+    if width == 0:
+        for k in range(count):
+            sums[offset + k] += rounded[k]
+    else:
+        for i in range(len(items)):
+            place = offset + np.int64(items[i]) * width
+            for k in range(width):
+                sums[place + k] += rounded[i * width + k]
+
+
+@njit(cache=True, nogil=True)
+def _fill_uniforms(stream, person, block, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with multiples of 2⁻³² in [0, 1), four of each random block; return the next unused block."""
+    count = len(out)
+    for place in range(0, count, 4):
+        first, second = draw_block(stream, person, block)
+        block += 1
+        out[place] = (first & _LOW) * 2.0**-32
+        if place + 1 < count:
+            out[place + 1] = (first >> _HALF) * 2.0**-32
+        if place + 2 < count:
+            out[place + 2] = (second & _LOW) * 2.0**-32
+        if place + 3 < count:
+            out[place + 3] = (second >> _HALF) * 2.0**-32
+    return block

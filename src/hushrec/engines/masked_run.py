@@ -1,0 +1,92 @@
+"""What every engine of the masked protocol shares: whose devices answer, what the server learns, what is predicted."""
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from hushrec.arrays import FloatArray
+from hushrec.engines import State
+from hushrec.errors import Diverged, LocalProtocolError, ParameterError
+from hushrec.models.predictor import Arrays, Predictor
+from hushrec.protocols.configured import BoolArray
+from hushrec.protocols.masked.encoding import Table, decode_sum
+from hushrec.protocols.masked.plan import Round
+from hushrec.protocols.masked.protocol import Masked
+from hushrec.protocols.masked.server import Learner
+from hushrec.protocols.masked.table import PublicTable
+from hushrec.randomness import Purpose, SeededRandomness
+from hushrec.simulation.problem import AnyProblem
+
+
+class MaskedRun(ABC):
+    """A run of the masked protocol; an engine says how the tables of a round are added up."""
+
+    name: ClassVar[str]
+
+    def __init__(self, problem: AnyProblem) -> None:
+        self.problem = problem
+        self.priced = problem.terms.priced
+        self.learner = Learner(problem.model.columns, self.priced.plan, problem.n_users)
+
+    @abstractmethod
+    def sum_tables(self, one: Round, table: PublicTable, present: BoolArray) -> list[Table]:
+        """Return the sum modulo 2³² of what the devices that are present upload, noise included, block by block."""
+
+    @property
+    def round_number(self) -> int:
+        return self.learner.round_number
+
+    def run_round(self) -> None:
+        """Run one round: devices that are present upload, the server decodes the sums and learns."""
+        if self.round_number >= self.problem.terms.max_rounds:
+            raise LocalProtocolError(f"all {self.problem.terms.max_rounds} rounds of the plan are over.")
+        one, codes = self.priced.plan.rounds[self.round_number], self.priced.codes[self.round_number]
+        present = self._present()
+        survivors = int(np.count_nonzero(present))
+        if survivors < self.priced.cohort.smallest:
+            raise ParameterError(
+                f"at least {self.priced.cohort.smallest} devices must answer a round, got {survivors} in round"
+                f" {self.round_number + 1}: the noise is sized for more. Lower survivors, or dropout."
+            )
+        totals = self.sum_tables(one, self.learner.table(), present)
+        sums = {
+            block.name: decode_sum(code, total, survivors)
+            for block, code, total in zip(one.blocks, codes, totals, strict=True)
+        }
+        self.learner.learn(sums, survivors)
+
+    def _present(self) -> BoolArray:
+        """Whose devices answer this round: each is absent with the probability `dropout`."""
+        dropout = self._protocol.dropout
+        stream = SeededRandomness(self.problem.seed).stream(Purpose.ABSENCE, self.round_number + 1)
+        return np.asarray(stream.random(self.problem.n_users) >= dropout)
+
+    def predictor(self) -> Predictor:
+        return self._protocol.make_predictor(self.problem, self.learner.state(), {})
+
+    def predictor_from(self, arrays: Arrays) -> Predictor:
+        return self._protocol.predictor_from(self.problem, arrays)
+
+    def losses(self) -> dict[str, FloatArray]:
+        return {}
+
+    def bytes_per_client_round(self) -> float:
+        """Four bytes per number of the table, zeros included: a masked table has no zeros."""
+        rounds = self.priced.plan.rounds
+        return float(4 * sum(one.size for one in rounds) / len(rounds))
+
+    def failure(self, round_number: int) -> Diverged:
+        return self._protocol.failure(self.problem.terms, self.learner.state(), round_number)
+
+    def state(self) -> State:
+        """What the server learned; devices keep nothing."""
+        return self.learner.state()
+
+    def restore(self, state: State) -> None:
+        self.learner.restore(state)
+
+    @property
+    def _protocol(self) -> Masked:
+        protocol: Masked = self.problem.protocol(0)
+        return protocol

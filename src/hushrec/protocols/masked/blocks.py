@@ -1,0 +1,129 @@
+"""What one device puts into each block of a round, before clipping: compiled, one person at a time.
+
+Every function takes the person's rated items and what the public table says of them. An empty profile never gets here:
+it sends exact zeros (`hushrec.protocols.masked.device`). Devices and the CPU engine call the same functions.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+SECOND_MOMENTS = 10.0  # of clipped weights, in a curvature block, are multiplied by this / C
+
+
+@njit(cache=True, nogil=True)
+def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[no-untyped-def]
+    """Return the description of a profile: spread Σ columns / (h + offset), and log h − the usual."""
+    width = taste_columns.shape[1]
+    found = np.zeros(width + 1)
+    for item in items:
+        for k in range(width):
+            found[k] += taste_columns[item, k]
+    for k in range(width):
+        found[k] *= spread / (len(items) + offset)
+    found[width] = math.log(len(items)) - usual_log
+    return found
+
+
+@njit(cache=True, nogil=True)
+def moment_entries(description):  # type: ignore[no-untyped-def]
+    """Return the description and the upper triangle of its outer product."""
+    width = len(description)
+    found = np.empty(width + width * (width + 1) // 2)
+    found[:width] = description
+    fill_products(description, found[width:])
+    return found
+
+
+@njit(cache=True, nogil=True)
+def fill_products(vector, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with the upper triangle of vector vectorᵀ, row by row."""
+    place = 0
+    for k in range(len(vector)):
+        for c in range(k, len(vector)):
+            out[place] = vector[k] * vector[c]
+            place += 1
+
+
+@njit(cache=True, nogil=True)
+def audience_scores(description, centre, matrix, limit):  # type: ignore[no-untyped-def]
+    """Return z = matrixᵀ(description − centre), shortened to the norm limit · √K."""
+    found = np.zeros(matrix.shape[1])
+    for k in range(matrix.shape[0]):
+        for c in range(matrix.shape[1]):
+            found[c] += (description[k] - centre[k]) * matrix[k, c]
+    shorten(found, limit)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def factor_scores(mean, directions, limit):  # type: ignore[no-untyped-def]
+    """Return q = (Dᵀd, shortened to the norm limit · √K, and 1)."""
+    count = directions.shape[1]
+    found = np.zeros(count + 1)
+    for k in range(len(mean)):
+        for c in range(count):
+            found[c] += mean[k] * directions[k, c]
+    shorten(found[:count], limit)
+    found[count] = 1.0
+    return found
+
+
+@njit(cache=True, nogil=True)
+def shorten(vector, limit):  # type: ignore[no-untyped-def]
+    """Shorten a vector of K entries to the norm limit · √K, in place."""
+    norm = norm_of(vector) / math.sqrt(max(len(vector), 1)) / limit
+    if norm > 1.0:
+        for k in range(len(vector)):
+            vector[k] /= norm
+
+
+@njit(cache=True, nogil=True)
+def norm_of(vector):  # type: ignore[no-untyped-def]
+    """Return the Euclidean norm, summed in the order of the entries."""
+    total = 0.0
+    for value in vector:
+        total += value * value
+    return math.sqrt(total)
+
+
+@njit(cache=True, nogil=True)
+def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def]
+    """Return the rows value_j · ω_j · q of the rated items, one after the other, `(h · K,)`."""
+    width = len(scores)
+    found = np.empty(len(items) * width)
+    for i in range(len(items)):
+        value = values[i] * weights[items[i]]
+        for k in range(width):
+            found[i * width + k] = value * scores[k]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-def]
+    """Return c h qqᵀ and (10/C) c² h qqᵀ, c = min(1, C/norm): what clipping made of the item block of this norm."""
+    kept = 1.0 if norm <= clip else clip / norm
+    size = len(scores) * (len(scores) + 1) // 2
+    found = np.empty(2 * size)
+    fill_products(scores, found[:size])
+    for k in range(size):
+        product = kept * n_rated * found[k]
+        found[k] = product
+        found[size + k] = product * kept * SECOND_MOMENTS / clip
+    return found
+
+
+@njit(cache=True, nogil=True)
+def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
+    """Return 2d and the upper triangle of V + ddᵀ − I, off the diagonal times √2."""
+    length = len(mean)
+    found = np.empty(length + length * (length + 1) // 2)
+    place = length
+    for k in range(length):
+        found[k] = 2.0 * mean[k]
+        for c in range(k, length):
+            moment = covariance[k, c] + mean[k] * mean[c]
+            found[place] = moment - 1.0 if k == c else moment * math.sqrt(2.0)
+            place += 1
+    return found

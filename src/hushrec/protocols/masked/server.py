@@ -1,0 +1,353 @@
+"""The server's part of a masked run: from noisy sums to the next public table. It never sees a sum without noise.
+
+Columns of items x_j, in this order: factors, audience, quality, attributes, log-popularity, 1. Quality is the item's
+own effect b_j again: people differ in how far they follow the crowd. A rating is
+
+    r_uj = centre + b_j + x_jᵀu + N(0, noise + Var b_j),     u ~ N(m, S).
+
+Published are whitened rows, chol(S)ᵀx_j, and offsets, centre + b_j + x_jᵀm: everybody's taste is then d ~ N(0, I).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from hushrec.arrays import FloatArray
+from hushrec.errors import ParameterError
+from hushrec.models.item_columns import ItemColumns
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.masked.blocks import SECOND_MOMENTS
+from hushrec.protocols.masked.constants import CONSTANTS, Constants
+from hushrec.protocols.masked.encoding import DecodedSum
+from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, Plan, curvature_of
+from hushrec.protocols.masked.posteriors import (
+    RowNoise,
+    best_known_directions,
+    column_posterior,
+    count_posterior,
+    effect_posterior,
+    pool,
+    prior_step,
+    weighted_covariance,
+)
+from hushrec.protocols.masked.table import PublicTable
+
+SMALLEST_DEVIATION = 0.3  # of the noise of counts: their grid is no finer
+SMALLEST_WEIGHT = 1e-3  # mean weight of a clipped rating, which noise could make negative
+SMALLEST_SIZE = 1e-4  # of a learned column, before it is scaled
+ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # least variances of a description's parts
+TINY = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Everything that was learned so far, in plain coordinates: public."""
+
+    columns: FloatArray = field(repr=False)  # x_j, (n_items, L)
+    mean: FloatArray = field(repr=False)  # m, (L,)
+    covariance: FloatArray = field(repr=False)  # S, (L, L)
+    effects: FloatArray = field(repr=False)  # b_j, (n_items,)
+    effect_variances: FloatArray = field(repr=False)  # Var b_j, (n_items,)
+    estimates: FloatArray = field(repr=False)  # of b_j, by the rounds that measured it, (n_rounds, n_items)
+    estimate_variances: FloatArray = field(repr=False)  # of their noise, (n_rounds, n_items)
+    counts: FloatArray = field(repr=False)  # E n_j, (n_items,)
+    log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,)
+    prior_columns: FloatArray = field(repr=False)  # F_j, (n_items, n_columns), an intercept first
+    description_centre: FloatArray = field(repr=False)  # (n_taste + 1,)
+    description_map: FloatArray = field(repr=False)  # (n_taste + 1, n_audience)
+
+    @property
+    def root(self) -> FloatArray:
+        """The lower triangular R with S = RRᵀ: u = m + Rd."""
+        return np.asarray(np.linalg.cholesky(self.covariance), dtype=np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class ItemSum:
+    """The noisy sum of an item block, and what its curvature block says of the weights c that clipping left."""
+
+    sums: FloatArray  # Σ c value q of each item, item weights taken out, (n_items, K)
+    deviations: FloatArray  # of the noise in them, (n_items,)
+    mean_weight: FloatArray  # M, the mean of c qqᵀ over ratings, (K, K)
+    squared_weight: FloatArray  # the mean of c² qqᵀ, (K, K)
+
+
+class Learner:
+    """Learns from one round after the other. `table` is what devices get for the next round."""
+
+    def __init__(self, columns: ItemColumns, plan: Plan, devices: int, constants: Constants = CONSTANTS) -> None:
+        self.item_columns, self.plan, self.devices, self.constants = columns, plan, devices, constants
+        self.learned = self._start()
+        self.round_number = 0  # the last one that was learned from
+
+    def _start(self) -> Learned:
+        """Before the first round: attributes and levels alone, effects of 0."""
+        items, taste = self.item_columns.n_items, self.item_columns.taste
+        length = taste.shape[1] + 3
+        variances = np.full(length, self.constants.taste_variance)
+        variances[-1] = self.constants.level_variance
+        one, none = np.ones((items, 1)), np.zeros((items, 1))
+        return Learned(
+            columns=np.concatenate([none, taste, none, one], axis=1),
+            mean=np.zeros(length),
+            covariance=np.diag(variances),
+            effects=np.zeros(items),
+            effect_variances=np.zeros(items),
+            estimates=np.zeros((0, items)),
+            estimate_variances=np.zeros((0, items)),
+            counts=np.ones(items),
+            log_counts=np.zeros(items),
+            prior_columns=one,
+            description_centre=np.zeros(taste.shape[1] + 1),
+            description_map=np.zeros((taste.shape[1] + 1, 0)),
+        )
+
+    def table(self) -> PublicTable:
+        """The public table for the next round, or of the finished run."""
+        learned, constants = self.learned, self.constants
+        rows = learned.columns @ learned.root
+        spread = weighted_covariance(rows, learned.counts)
+        weights = (learned.counts + constants.weight_offset) ** -constants.weight_power
+        rare = 1 + (constants.rare_count / learned.counts) ** 2
+        count = self._factor_count()
+        return PublicTable(
+            offsets=constants.centre + learned.effects + learned.columns @ learned.mean,
+            rows=rows,
+            variances=constants.noise + learned.effect_variances,
+            weights=_unit(weights, learned.counts),
+            factor_weights=_unit(weights / rare, learned.counts),
+            directions=best_known_directions(spread, constants.noise, count) if count else np.zeros((len(spread), 0)),
+            description_centre=learned.description_centre,
+            description_map=learned.description_map,
+            log_counts=learned.log_counts,
+            length_squared=np.array([max(constants.kernel_length**2 * np.trace(spread), TINY)]),
+        )
+
+    def state(self) -> Arrays:
+        """Everything that was learned, by name: all that a restart needs between rounds."""
+        learned = {entry.name: getattr(self.learned, entry.name) for entry in fields(Learned)}
+        return learned | {"round_number": np.array(self.round_number)}
+
+    def restore(self, state: Arrays) -> None:
+        """Continue from what `state` was."""
+        learned = Learned(**{entry.name: np.asarray(state[entry.name], np.float64) for entry in fields(Learned)})
+        if len(learned.columns) != self.item_columns.n_items:
+            raise ParameterError("this state is of another catalogue.")
+        self.learned, self.round_number = learned, int(state["round_number"])
+
+    def _factor_count(self) -> int:
+        """How many directions the factor block of the next round asks for."""
+        if self.round_number >= len(self.plan.rounds):
+            return 0
+        widths = [block.shape[1] for block in self.plan.rounds[self.round_number].blocks if block.name == FACTORS]
+        return widths[0] - 1 if widths else 0
+
+    def learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> None:
+        """Learn from the noisy sums of the next round, by the names of its blocks, over so many devices."""
+        share = survivors / self.devices
+        learned = self.learned
+        if COUNTS in sums:
+            learned = self._learn_counts(learned, sums[COUNTS], share)
+        if MOMENTS in sums:
+            learned = self._learn_moments(learned, sums[MOMENTS], survivors)
+        audience = self._audience(learned, self._item_sum(AUDIENCE, sums, share)) if AUDIENCE in sums else None
+        if BIAS in sums:
+            learned = self._learn_bias(learned, self._item_sum(BIAS, sums, share))
+        if audience is not None:
+            learned = self._add_audience(learned, audience)
+        if FACTORS in sums:
+            learned = self._learn_factors(learned, self._item_sum(FACTORS, sums, share))
+        if PRIOR in sums:
+            learned = self._learn_prior(learned, sums[PRIOR], survivors)
+        self.learned = learned
+        self.round_number += 1
+
+    # Counts and descriptions -----------------------------------------------------------------------------------
+
+    def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
+        """Popularity, a column of its own, and with its square a column of every item prior."""
+        public = self.item_columns
+        deviation = max(_deviation(noisy) / share, SMALLEST_DEVIATION)
+        found = count_posterior(noisy.values / share, deviation, np.concatenate([public.taste, public.details], axis=1))
+        popularity = (found.log_mean - found.log_mean.mean())[:, None]
+        columns = learned.columns.copy()
+        columns[:, -2:-1] = self.constants.column_spread * popularity
+        squared = popularity**2 - np.mean(popularity**2)
+        parts = [np.ones_like(popularity), public.taste, popularity, squared, public.details]
+        return replace(
+            learned,
+            columns=columns,
+            counts=found.mean,
+            log_counts=found.log_mean,
+            prior_columns=np.concatenate(parts, axis=1),
+        )
+
+    def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
+        """Whiten descriptions: principal axes of the attributes' part, and log h by itself."""
+        width = len(learned.description_centre)
+        averages = noisy.values / survivors
+        centre = averages[:width]
+        covariance = _symmetric(averages[width:], width) - np.outer(centre, centre)
+        count = self._audience_width() - 1
+        values, vectors = np.linalg.eigh(covariance[:-1, :-1])
+        axes = (vectors / np.sqrt(np.maximum(values, ATTRIBUTES_FLOOR)))[:, ::-1][:, :count]
+        matrix = np.zeros((width, count + 1))
+        matrix[:-1, :count] = axes
+        matrix[-1, count] = 1 / np.sqrt(max(covariance[-1, -1], PROFILE_FLOOR))
+        return replace(learned, description_centre=centre, description_map=matrix)
+
+    def _audience_width(self) -> int:
+        return next(block.shape[1] for block in self.plan.blocks if block.name == AUDIENCE)
+
+    # Items -----------------------------------------------------------------------------------------------------
+
+    def _item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
+        block = next(block for block in self.plan.rounds[self.round_number].blocks if block.name == name)
+        table = self.table()
+        weights = table.factor_weights if name == FACTORS else table.weights
+        width = block.shape[1]
+        noisy, curvature = sums[name], sums[curvature_of(name)].values / (share * self.learned.counts.sum())
+        half = len(curvature) // 2
+        return ItemSum(
+            sums=noisy.values.reshape(block.shape) / (share * weights[:, None]),
+            deviations=_deviation(noisy) / (share * weights),
+            mean_weight=_at_least(_symmetric(curvature[:half], width), SMALLEST_WEIGHT),
+            squared_weight=_at_least(_symmetric(curvature[half:], width) * block.clip / SECOND_MOMENTS, TINY),
+        )
+
+    def _learn_bias(self, learned: Learned, noisy: ItemSum) -> Learned:
+        """The mean of what is left of an item's ratings: c̄ n_j (θ_j − b_j) plus noise."""
+        weight, squared = noisy.mean_weight[0, 0], noisy.squared_weight[0, 0]
+        ratings = learned.counts * weight
+        return self._with_estimate(
+            learned,
+            learned.effects + noisy.sums[:, 0] / ratings,
+            (noisy.deviations / ratings) ** 2,
+            self.constants.noise * squared / (learned.counts * weight**2),
+        )
+
+    def _with_estimate(
+        self, learned: Learned, estimate: FloatArray, variances: FloatArray, sampling: FloatArray
+    ) -> Learned:
+        """Pool a round's estimate of the effects with earlier ones.
+
+        Noise of different rounds is independent; the ratings behind them are the same, so that `sampling`, the variance
+        that ratings themselves have, is added once.
+        """
+        estimates = np.concatenate([learned.estimates, estimate[None]])
+        estimate_variances = np.concatenate([learned.estimate_variances, np.maximum(variances, TINY)[None]])
+        pooled, variance = pool(list(estimates), list(estimate_variances))
+        found = effect_posterior(pooled, variance + np.maximum(sampling, TINY), learned.prior_columns)
+        columns = learned.columns.copy()
+        quality = columns.shape[1] - self.item_columns.taste.shape[1] - 3
+        columns[:, quality] = found.mean - np.average(found.mean, weights=learned.counts)
+        return replace(
+            learned,
+            columns=columns,
+            effects=found.mean,
+            effect_variances=found.variance,
+            estimates=estimates,
+            estimate_variances=estimate_variances,
+        )
+
+    def _audience(self, learned: Learned, noisy: ItemSum) -> FloatArray:
+        """Who rates this item: the mean description of its raters, `(n_items, K)`, with mean 0 and mean square 1."""
+        counts = learned.counts
+        width = noisy.sums.shape[1]
+        weight = float(np.trace(noisy.mean_weight)) / width
+        means = noisy.sums / (counts[:, None] * weight)
+        means = means - np.average(means, axis=0, weights=counts)
+        noise = RowNoise(
+            private=(noisy.deviations / (counts * weight)) ** 2,
+            private_shape=np.eye(width),
+            sampling=1 / (counts * weight**2),
+            sampling_shape=noisy.squared_weight,
+        )
+        found = column_posterior(means, noise, learned.prior_columns)
+        found = found - np.average(found, axis=0, weights=counts)
+        return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
+
+    def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
+        """Audience columns are columns of taste and of every later item prior."""
+        wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
+        return self._append(wider, self.constants.column_spread * audience, self.constants.taste_variance)
+
+    def _learn_factors(self, learned: Learned, noisy: ItemSum) -> Learned:
+        """How what is left of an item's ratings depends on taste: θ_j of e = θ_jᵀq, q = (p, 1), by least squares.
+
+        The last entry is one more estimate of the effect; the others become columns.
+        """
+        inverse = np.linalg.inv(noisy.mean_weight)
+        found = noisy.sums @ inverse / learned.counts[:, None]
+        private = (noisy.deviations / learned.counts) ** 2
+        private_shape = inverse @ inverse
+        sampling_shape = self.constants.noise * inverse @ noisy.squared_weight @ inverse
+        noise = RowNoise(private, private_shape[:-1, :-1], 1 / learned.counts, sampling_shape[:-1, :-1])
+        factors = column_posterior(found[:, :-1], noise, learned.prior_columns)
+        scale = self.constants.column_spread / np.maximum(_sizes(factors, learned.counts), SMALLEST_SIZE)
+        learned = self._with_estimate(
+            learned,
+            learned.effects + found[:, -1],
+            private * private_shape[-1, -1],
+            sampling_shape[-1, -1] / learned.counts,
+        )
+        return self._append(learned, factors * scale, self.constants.factor_variance)
+
+    def _append(self, learned: Learned, columns: FloatArray, variance: float) -> Learned:
+        """Put new columns before the others; people's tastes for them are independent with this variance."""
+        width, length = columns.shape[1], len(learned.mean)
+        covariance = np.zeros((width + length, width + length))
+        covariance[:width, :width] = variance * np.eye(width)
+        covariance[width:, width:] = learned.covariance
+        return replace(
+            learned,
+            columns=np.concatenate([columns, learned.columns], axis=1),
+            mean=np.concatenate([np.zeros(width), learned.mean]),
+            covariance=covariance,
+        )
+
+    # Tastes ----------------------------------------------------------------------------------------------------
+
+    def _learn_prior(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
+        """Move m and S toward the mean and covariance of everybody's taste."""
+        length, root = len(learned.mean), learned.root
+        averages = noisy.values / survivors
+        moments = _symmetric(averages[length:], length)
+        moments = np.where(np.eye(length, dtype=bool), moments, moments / np.sqrt(2))
+        step = prior_step(averages[:length] / 2, moments, _deviation(noisy) / survivors, self.constants.over_relaxation)
+        return replace(
+            learned, mean=learned.mean + root @ step.shift, covariance=_symmetrized(root @ step.growth @ root.T)
+        )
+
+
+def _deviation(noisy: DecodedSum) -> float:
+    """Standard deviation of what was added to each number of a sum: noise, and rounding."""
+    return float(np.sqrt(noisy.noise_variance + noisy.rounding_variance))
+
+
+def _unit(weights: FloatArray, counts: FloatArray) -> FloatArray:
+    """Weights whose mean square over ratings is 1."""
+    return np.asarray(weights / np.sqrt(np.average(weights**2, weights=counts)))
+
+
+def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:
+    """Root mean squares over ratings, `(K,)`."""
+    return np.asarray(np.sqrt(np.average(columns**2, axis=0, weights=counts)))
+
+
+def _symmetric(upper: FloatArray, length: int) -> FloatArray:
+    """The symmetric matrix with this upper triangle, row by row."""
+    matrix = np.zeros((length, length))
+    matrix[np.triu_indices(length)] = upper
+    return np.asarray(matrix + matrix.T - np.diag(np.diag(matrix)))
+
+
+def _symmetrized(matrix: FloatArray) -> FloatArray:
+    return np.asarray((matrix + matrix.T) / 2)
+
+
+def _at_least(matrix: FloatArray, smallest: float) -> FloatArray:
+    """The matrix with eigenvalues of at least `smallest`: a mean of squares under noise need not be positive."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.maximum(values, smallest)) @ vectors.T)

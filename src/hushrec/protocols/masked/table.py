@@ -1,0 +1,64 @@
+"""The public table of a masked run: all that a device needs to know of the items in one round."""
+
+from dataclasses import dataclass, field, fields
+
+import numpy as np
+
+from hushrec.arrays import FloatArray
+from hushrec.errors import RemoteProtocolError
+
+LARGEST_ENTRY = 1e6
+
+
+@dataclass(frozen=True, eq=False)
+class PublicTable:
+    """What the server knows after the rounds so far, in whitened coordinates: everybody's taste is d ~ N(0, I).
+
+    A device refuses a table with an entry that is not finite or beyond `LARGEST_ENTRY`, or a variance that is not
+    positive: formulas would fail on it, and a failure could depend on the profile.
+    """
+
+    offsets: FloatArray = field(repr=False)  # o_j, (n_items,)
+    rows: FloatArray = field(repr=False)  # x_j, (n_items, L)
+    variances: FloatArray = field(repr=False)  # v_j, (n_items,)
+    weights: FloatArray = field(repr=False)  # ω_j of bias and audience blocks, (n_items,)
+    factor_weights: FloatArray = field(repr=False)  # ω_j of factor blocks, (n_items,)
+    directions: FloatArray = field(repr=False)  # D, (L, n_factors): p = Dᵀd
+    description_centre: FloatArray = field(repr=False)  # (n_taste + 1,)
+    description_map: FloatArray = field(repr=False)  # (n_taste + 1, n_audience): z = mapᵀ(description − centre)
+    log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,): ranks lists
+    length_squared: FloatArray = field(repr=False)  # ℓ² of the kernel, (1,)
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            values = np.ascontiguousarray(getattr(self, entry.name), dtype=np.float64)
+            if not np.all(np.abs(values) <= LARGEST_ENTRY):
+                raise RemoteProtocolError(
+                    f"{entry.name} of a public table must be finite and at most {LARGEST_ENTRY:g} in size."
+                )
+            values.flags.writeable = False
+            object.__setattr__(self, entry.name, values)
+        if not (np.all(self.variances > 0) and np.all(self.length_squared > 0)):
+            raise RemoteProtocolError("variances and length_squared of a public table must be positive.")
+        if not (np.all(self.weights >= 0) and np.all(self.factor_weights >= 0)):
+            raise RemoteProtocolError("weights of a public table must not be negative.")
+        self._check_shapes()
+
+    def _check_shapes(self) -> None:
+        n_items, length = self.rows.shape if self.rows.ndim == 2 else (-1, -1)
+        expected = {
+            **dict.fromkeys(("offsets", "variances", "weights", "factor_weights", "log_counts"), (n_items,)),
+            "directions": (length, self.directions.shape[-1]),
+            "description_map": (len(self.description_centre), self.description_map.shape[-1]),
+            "length_squared": (1,),
+        }
+        for name, shape in expected.items():
+            if getattr(self, name).shape != shape:
+                raise RemoteProtocolError(
+                    f"{name} of a public table must have shape {shape}, got {getattr(self, name).shape}."
+                )
+
+    @property
+    def n_items(self) -> int:
+        """Length of the catalogue."""
+        return len(self.rows)

@@ -1,0 +1,181 @@
+"""Masked runs: what devices upload, what the server learns, and that the CPU engine's integers are the devices'."""
+
+import numpy as np
+import pytest
+
+from hushrec.engines.cpu.masked import CpuMaskedEngine
+from hushrec.engines.cpu.masked_kernels import Given
+from hushrec.engines.masked_reference import MaskedReferenceEngine
+from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.models.gaussian_process import GaussianProcess
+from hushrec.models.item_columns import item_columns
+from hushrec.protocols.masked import plan as plans
+from hushrec.protocols.masked.device import round_entries
+from hushrec.protocols.masked.plan import Block, Round, choose_plan
+from hushrec.protocols.masked.protocol import Masked
+from hushrec.protocols.masked.server import Learner
+from hushrec.protocols.masked.table import PublicTable
+from hushrec.simulation.problem import AnyProblem, make_problem
+
+N_USERS, N_ITEMS = 40, 25
+
+
+def small_problem(*, large: bool = False, empty: int | None = None, **options: float) -> AnyProblem:
+    """Forty people who like even or odd items, with a flag that says which is which; one of them may be empty."""
+    import polars as pl
+
+    rng = np.random.default_rng(1)
+    users, items = np.nonzero(rng.random((N_USERS, N_ITEMS)) < 0.4)
+    if empty is not None:
+        users, items = users[users != empty], items[users != empty]
+    liked = (users % 2) == (items % 2)
+    values = np.clip(np.where(liked, 4.5, 2.0) + rng.normal(0, 0.3, len(users)), 1, 5)
+    flags = pl.DataFrame({"kind=even": np.arange(N_ITEMS) % 2 == 0})
+    titles = [f"Film {number}" for number in range(N_ITEMS)]
+    model = GaussianProcess(item_columns(N_ITEMS, titles, flags))
+    protocol = Masked(**{"epsilon": 20.0 if large else 8.0, **options})
+    return make_problem(
+        users, items, values, n_users=N_USERS, n_items=N_ITEMS, model=model, protocols=[protocol], seed=3
+    )
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_the_cpu_engine_makes_the_integers_of_the_devices(large: bool) -> None:
+    """Round by round, from the same table and the same uniforms: equal integer by integer, one person empty."""
+    problem = small_problem(large=large, empty=7)
+    reference, cpu = MaskedReferenceEngine(problem, record=True), CpuMaskedEngine(problem)
+    assert (plans.FACTORS in {block.name for block in reference.priced.plan.blocks}) == large
+    everybody = np.ones(N_USERS, dtype=bool)
+    for one, codes in zip(reference.priced.plan.rounds, reference.priced.codes, strict=True):
+        table = reference.learner.table()
+        reference.run_round()
+        assert reference.recorded is not None
+        drawn = reference.recorded[-1]
+        counts = [0 if user == 7 else len(drawn[user].uniforms) for user in range(N_USERS)]
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        uniforms = np.concatenate([drawn[user].uniforms for user in range(N_USERS) if user != 7])
+        found = cpu.sum_integers(one, codes, table, everybody, Given(starts, uniforms))
+        for place, integers in enumerate(found):
+            np.testing.assert_array_equal(integers, sum(own.integers[place] for own in drawn.values()))
+    assert reference.round_number == problem.terms.max_rounds
+
+
+def test_both_engines_learn_alike_without_noise() -> None:
+    """With ε = ∞ the engines differ by stochastic rounding alone: predictions are close."""
+    problem = small_problem(epsilon=np.inf)
+    engines = [MaskedReferenceEngine(problem), CpuMaskedEngine(problem)]
+    for engine in engines:
+        for _ in range(problem.terms.max_rounds):
+            engine.run_round()
+    users, items = np.repeat(np.arange(N_USERS), N_ITEMS), np.tile(np.arange(N_ITEMS), N_USERS)
+    first, second = (engine.predictor().predict(users, items) for engine in engines)
+    np.testing.assert_allclose(first, second, atol=0.2)
+    liked = users % 2 == items % 2
+    assert first[liked].mean() > first[~liked].mean() + 1.5
+
+
+def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sums are integers: one thread or many, the table is the same."""
+    import numba
+
+    tables = []
+    for threads in (1, 3):
+        monkeypatch.setattr(numba, "get_num_threads", lambda threads=threads: threads)
+        engine = CpuMaskedEngine(small_problem())
+        for _ in range(2):
+            engine.run_round()
+        tables.append(engine.learner.table().rows)
+    np.testing.assert_array_equal(*tables)
+
+
+def test_a_restored_run_goes_on_bit_for_bit() -> None:
+    """State holds all that the rounds to come depend on."""
+    problem = small_problem()
+    whole, first, second = (CpuMaskedEngine(problem) for _ in range(3))
+    for _ in range(4):
+        whole.run_round()
+    for _ in range(2):
+        first.run_round()
+    second.restore(first.state())
+    for _ in range(2):
+        second.run_round()
+    np.testing.assert_array_equal(whole.learner.table().offsets, second.learner.table().offsets)
+
+
+def test_an_empty_profile_sends_exact_zeros() -> None:
+    """In every block of every plan, before any formula."""
+    problem = small_problem(large=True)
+    learner = Learner(problem.model.columns, problem.terms.priced.plan, N_USERS)
+    nothing = np.empty(0, np.int64), np.empty(0)
+    for one in problem.terms.priced.plan.rounds:
+        entries = round_entries(one.blocks, learner.table(), problem.model.columns.taste, *nothing)
+        assert [own.values.shape for own in entries] == [(block.size,) for block in one.blocks]
+        assert not any(own.values.any() for own in entries)
+
+
+@pytest.mark.parametrize(
+    ("items", "values"), [([3, 3], [1, 2]), ([5, 3], [1, 2]), ([25], [3]), ([-1], [3]), ([1], [5.5]), ([1], [np.nan])]
+)
+def test_a_device_refuses_a_profile_that_its_price_does_not_cover(items: list[int], values: list[float]) -> None:
+    """An item twice, an unknown one, a rating off the scale: the sensitivity argument needs a map of the catalogue."""
+    problem = small_problem()
+    learner = Learner(problem.model.columns, problem.terms.priced.plan, N_USERS)
+    first = problem.terms.priced.plan.rounds[0].blocks
+    with pytest.raises(ParameterError, match="profile"):
+        round_entries(first, learner.table(), problem.model.columns.taste, np.array(items), np.array(values, float))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("offsets", np.nan), ("rows", np.inf), ("variances", 0.0), ("weights", -1.0), ("rows", 1e9)]
+)
+def test_a_device_refuses_a_table_that_formulas_could_fail_on(name: str, value: float) -> None:
+    """Entries must be finite and bounded, variances positive, weights not negative."""
+    problem = small_problem()
+    table = Learner(problem.model.columns, problem.terms.priced.plan, N_USERS).table()
+    arrays = {key: np.array(entry) for key, entry in vars(table).items()}
+    arrays[name].flat[0] = value
+    with pytest.raises(RemoteProtocolError, match=name):
+        PublicTable(**arrays)
+
+
+def test_counts_of_a_device_are_ones_at_its_items() -> None:
+    """Worked by hand: the block is clipped afterwards, not here."""
+    problem = small_problem()
+    table = Learner(problem.model.columns, problem.terms.priced.plan, N_USERS).table()
+    block = Block(plans.COUNTS, (N_ITEMS,), 4.0, 1.0)
+    (own,) = round_entries([block], table, problem.model.columns.taste, np.array([2, 9]), np.array([1.0, 5.0]))
+    assert own.values.tolist() == [1, 1]
+    assert own.positions is not None
+    assert own.positions.tolist() == [2, 9]
+
+
+def test_absent_devices_are_left_out_and_too_many_end_the_run() -> None:
+    """Noise is sized for the smallest cohort: a round with fewer is refused."""
+    engine = CpuMaskedEngine(small_problem(dropout=0.2))
+    assert engine.priced.cohort.smallest < 0.8 * N_USERS
+    engine.run_round()
+    with pytest.raises(ParameterError, match="survivors"):
+        CpuMaskedEngine(small_problem(dropout=0.5, survivors=1.0)).run_round()
+
+
+def test_the_plan_follows_public_numbers_alone() -> None:
+    """Few devices or a small budget: counts, biases, prior. Many: audience and factors besides."""
+    small, large, vast = (choose_plan(devices, 3706, 20, mu) for devices, mu in ((6040, 0.24), (6040, 1.5), (10**6, 9)))
+    assert {block.name.split()[0] for block in small.blocks} == {plans.COUNTS, plans.BIAS, plans.PRIOR}
+    assert {block.name.split()[0] for block in large.blocks} > {plans.AUDIENCE, plans.FACTORS}
+    widths = [[block.shape[1] for block in plan.blocks if block.name == plans.FACTORS] for plan in (large, vast)]
+    assert widths[0][0] < widths[1][0]
+
+
+def test_blocks_of_a_plan_fit_what_devices_and_server_make_of_them() -> None:
+    """Sizes in the plan are those of the entries, whatever the number of columns."""
+    problem = small_problem(large=True)
+    engine = MaskedReferenceEngine(problem)
+    for one in engine.priced.plan.rounds:
+        assert isinstance(one, Round)
+        entries = engine.entries(one, engine.learner.table(), 0)
+        for block, own in zip(one.blocks, entries, strict=True):
+            assert len(own.values) <= block.size
+            if own.positions is None:
+                assert len(own.values) == block.size
+        engine.run_round()
