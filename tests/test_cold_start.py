@@ -7,6 +7,7 @@ import pytest
 
 import hushrec
 from hushrec.data.ratings import Ratings, Scale
+from hushrec.errors import Diverged
 from hushrec.models.cold import ColdStart, own_means
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import VectorPredictor
@@ -58,3 +59,44 @@ def test_where_everything_is_known_nothing_changes() -> None:
     settings = {"protocol": "sdcf", "rounds": 5, "factors": 4, "compare": False}
     known, random = (hushrec.train("synthetic", **settings, no_fallback=off) for off in (False, True))
     assert known.record["curve"] == random.record["curve"]
+
+
+# Runs that diverge ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_that_diverges_begins_again_at_a_smaller_step(cold: Ratings, tmp_path: Path) -> None:
+    """Said while it happens and in the record; what it is compared with does so on its own."""
+    heard: list[str] = []
+    result = hushrec.train(cold, protocol="isgld", rounds=12, out=tmp_path / "run", remark=heard.append)
+    tried = result.record["tried"]
+    assert [one["step"] for one in tried] == [0.4 / 4**place for place in range(len(tried))]
+    assert tried
+    assert result.record["step"] == tried[-1]["step"] / 4
+    assert result.record["comparisons"]["plain"]["step"] == 0.4
+    assert len(result.record["curve"]) == 12
+    assert any("beginning again at step 0.1" in sentence for sentence in heard)
+    again = hushrec.train(cold, protocol="isgld", rounds=12, step=result.record["step"], compare=False)
+    assert again.metrics == result.metrics
+
+
+def test_a_given_step_that_diverges_is_refused_with_advice_that_works(cold: Ratings) -> None:
+    """Without the option that the sentence names, the same run ends."""
+    with pytest.raises(Diverged, match="leave --step out"):
+        hushrec.train(cold, protocol="isgld", rounds=12, step=0.4, compare=False)
+    assert hushrec.train(cold, protocol="isgld", rounds=12, compare=False).metrics["rmse"] < 5
+
+
+def test_a_lowered_step_survives_an_interruption(cold: Ratings, tmp_path: Path) -> None:
+    """Resumed, the run goes on at the smaller step, bit for bit."""
+
+    def stop(protocol: str, round_number: int, rounds: int, error: float) -> None:
+        if round_number == 10 and error < 5:  # not while it diverges
+            raise KeyboardInterrupt
+
+    settings = {"protocol": "isgld", "rounds": 12, "compare": False}
+    with pytest.raises(KeyboardInterrupt):
+        hushrec.train(cold, out=tmp_path / "run", progress=stop, **settings)
+    resumed = hushrec.train(cold, out=tmp_path / "run", resume=True, **settings)
+    whole = hushrec.train(cold, **settings)
+    assert resumed.record["tried"] == whole.record["tried"]
+    assert resumed.record["curve"] == whole.record["curve"]

@@ -140,7 +140,7 @@ def test_a_ranking_run_has_its_metrics_baselines_and_budget(tmp_path):
     first, second = result.recommend("3", 2)
     assert first.score >= second.score
     assert first.predicted is None
-    shown = run("recommend", tmp_path / "run", "--user", "3", "-n", "2").out
+    shown = run("recommend", tmp_path / "run", "--user", "3", "-n", "2", "--as-measured").out
     assert "score" in shown
     assert "predicted" not in shown
     assert f"{first.score:.2f}" in shown

@@ -274,7 +274,7 @@ def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"holds no run: expected a run\.json in it or below"):
         read_studies([tmp_path])
     write_run(tmp_path / "old", {**record(), "format": 0})
-    with pytest.raises(RunError, match="must have format 1"):
+    with pytest.raises(RunError, match="must have format 2"):
         read_studies([tmp_path / "old"])
     damaged = record()
     del damaged["metrics"]

@@ -19,6 +19,7 @@ from hushrec.simulation.results import to_json
 from hushrec.simulation.settings import Settings
 
 QUICK = {"rounds": 3, "factors": 4, "engine": "reference"}
+LISTS = {"precision_at_10", "recall_at_10", "ndcg_at_10"}
 NON_PERSONAL = {"global_mean", "user_mean", "item_mean", "bias"}
 
 
@@ -54,10 +55,11 @@ def test_a_result_holds_everything_the_documentation_promises(result):
         "dataset", "model", "protocol", "engine", "seed", "split_seed", "rounds", "factors", "metrics", "curve",
         "baselines", "budget", "data", "seconds", "seconds_per_round", "bytes_per_client_round",
     }  # fmt: skip
-    assert set(record["metrics"]) == {"rmse", "mae"}
+    assert set(record["metrics"]) == {"rmse", "mae", *LISTS}
     assert [point["round"] for point in record["curve"]] == [1, 2, 3]
     assert record["curve"][-1]["rmse"] == record["metrics"]["rmse"]
-    assert set(record["baselines"]) == NON_PERSONAL
+    assert set(record["baselines"]) == {*NON_PERSONAL, "popularity"}
+    assert set(record["baselines"]["popularity"]) == LISTS
     assert set(record["comparisons"]) == {"plain", "isgld"}
     assert record["data"]["train"] + record["data"]["test"] == 1500
     assert record["bytes_per_client_round"] > 0
@@ -142,9 +144,9 @@ def test_a_saved_run_loads_as_it_was(result, tmp_path):
 
 
 def test_recommendations_are_unrated_and_sorted(result):
-    """Nothing the user trained on comes back."""
-    row = result.user_ids.index("7")
-    rated = {result.item_ids[item] for item in result.rated_items[result.starts[row] : result.starts[row + 1]]}
+    """Nothing that the user rated comes back, whether it was trained on or held out."""
+    mine = result.ratings.users == result.user_ids.index("7")
+    rated = {result.item_ids[item] for item in result.ratings.items[mine]}
     best = result.recommend(7, 1000)
     assert not rated & {entry.item for entry in best}
     assert len(best) == 80 - len(rated)
@@ -159,7 +161,7 @@ def test_a_prediction_is_shown_within_the_scale_and_ranked_as_it_is(result):
     vectors = result.predictor.user_vectors.copy()
     vectors[row] *= 4
     loud = dataclasses.replace(result.predictor, user_vectors=vectors)
-    best = dataclasses.replace(result, predictor=loud).recommend("7", 1000)
+    best = dataclasses.replace(result, predictor=loud).recommend("7", 1000, shrink=False)
     scores = [entry.score for entry in best]
     assert scores == sorted(scores, reverse=True)
     assert scores[0] > scores[1] > 5
@@ -179,7 +181,7 @@ def test_a_folder_that_is_no_run_is_refused(result, tmp_path):
     with pytest.raises(RunError, match="must be a run folder"):
         hushrec.load(tmp_path)
     (tmp_path / "run.json").write_text('{"format": 99}')
-    with pytest.raises(RunError, match="must have format 1"):
+    with pytest.raises(RunError, match="must have format 2"):
         hushrec.load(tmp_path)
     folder = tmp_path / "run"
     result.save(folder)
@@ -215,7 +217,7 @@ def test_train_prints_a_table_with_baselines_and_the_budget_in_words():
     """What a person sees: the run, its comparisons, the non-personal models, the unit, what is not covered."""
     answer = invoke(*TRAIN)
     assert answer.exit_code == 0
-    for words in ("this run", "not private", "isgld", "bias", "global mean", "ε 8 profile-level", "not covered"):
+    for words in ("this run", "not private", "isgld", "bias", "global mean", "profile-level", "not covered", "Prec@10"):
         assert words in answer.stdout
 
 

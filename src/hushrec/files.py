@@ -3,6 +3,8 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +21,11 @@ def check_free(folder: str | Path) -> None:
         path.chmod(0o700)
     except OSError as error:
         raise RunError(f"{path} cannot be made a run folder ({type(error).__name__}). Choose another --out.") from None
+
+
+def stamp() -> dict[str, str]:
+    """When a file was written, and by which version: for people, and for reports."""
+    return {"date": f"{datetime.now(UTC):%Y-%m-%d}", "hushrec": version("hushrec")}
 
 
 @contextmanager

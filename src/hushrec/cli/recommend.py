@@ -14,16 +14,33 @@ def recommend(
     user: Annotated[str, typer.Option(help="The user's id, as in the rating file.")],
     count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
     why: Annotated[bool, typer.Option("--why", help="Name what the user rated well that each item is like.")] = False,
+    shrink: Annotated[
+        bool,
+        typer.Option(
+            "--shrink/--no-shrink",
+            help="Draw predictions toward the user's own mean where few people rated the item; or sort by them alone.",
+        ),
+    ] = True,
+    as_measured: Annotated[
+        bool,
+        typer.Option(
+            "--as-measured", help="Use the model that was measured, without its test part; do not train on everything."
+        ),
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recommend unrated items to one user of a finished run."""
+    """Recommend items that one user of a finished run has not rated.
+
+    A run that held a test part out is trained again on every rating, once; `train --final` makes one that needs not.
+    """
     from rich.console import Console
     from rich.table import Table
 
     from hushrec.simulation.results import load
+    from hushrec.simulation.training import load_final
 
-    result = load(folder)
-    items = result.recommend(user, count)
+    result = load(folder) if as_measured else load_final(folder, remark=say)
+    items = result.recommend(user, count, shrink=shrink)
     reasons = [result.explain(user, item.item) if why else [] for item in items]
     if as_json:
         shown = [
@@ -33,13 +50,13 @@ def recommend(
         print_json({"user": user, "items": shown})
         return
     is_rating = all(item.predicted is not None for item in items)
-    table = Table("item", "title", "predicted" if is_rating else "score", box=None)
+    table = Table("item", "title", "predicted" if is_rating else "score", "ratings", box=None)
     if why:
         table.add_column("like what you rated")
     for item, found in zip(items, reasons, strict=True):
         named = ", ".join(f"{reason.title or reason.item}: {reason.rating:g}" for reason in found)
         number = item.score if item.predicted is None else item.predicted
-        cells = [item.item, item.title or "", f"{number:.2f}", *([named] if why else [])]
+        cells = [item.item, item.title or "", f"{number:.2f}", str(item.support), *([named] if why else [])]
         table.add_row(*map(harmless, cells))
     Console().print(table)
     if not is_rating:

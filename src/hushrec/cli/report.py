@@ -60,7 +60,7 @@ def print_study(study: "Study") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from hushrec.report.tables import measures, study_rows, verdict
+    from hushrec.report.tables import measure_name, study_rows, terminal_measures, verdict
 
     console = Console(highlight=False)
     console.print(
@@ -68,8 +68,9 @@ def print_study(study: "Study") -> None:
         f" {study.n_train:,} ratings to train, {study.n_test:,} to {'test' if study.part == 'test' else 'validate'},"
         f" {harmless(study.model)}"
     )
-    table = Table("", *(name.upper() for name in measures(study)), "gap", "protects", box=None, pad_edge=False)
-    for row in study_rows(study):
+    shown = terminal_measures(study)
+    table = Table("", *map(measure_name, shown), "gap", "protects", box=None, pad_edge=False)
+    for row in study_rows(study, shown):
         style = "dim" if row.baseline else None
         cells = [row.name, *row.values, row.gap, row.protects]
         table.add_row(*(harmless(cell) for cell in cells), style=style)
@@ -96,5 +97,5 @@ def study_summary(study: "Study") -> dict[str, Any]:
             for setting in study.settings
         ],
         "diverged": [setting.label for setting in study.diverged],
-        "baselines": study.baselines,
+        "baselines": {**study.baselines, **study.of_lists},
     }

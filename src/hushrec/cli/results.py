@@ -15,8 +15,9 @@ COLUMNS = {
     "mae": "MAE",
     "auc": "AUC",
     "hr_at_10": "HR@10",
-    "ndcg_at_10": "NDCG@10",
+    "precision_at_10": "Prec@10",
     "recall_at_10": "Recall@10",
+    "ndcg_at_10": "NDCG@10",
 }
 
 
@@ -38,40 +39,77 @@ def kept_run(out: Path | None) -> str:
 
 
 def print_result(record: dict[str, Any]) -> None:
-    """One table with the baselines in it, then the budget in words."""
+    """One table with the baselines in it, the budget in words, and what it comes to."""
     from rich.console import Console
-    from rich.table import Table
+
+    console = Console()
+    console.print(_facts(record), highlight=False)
+    for step in record["tried"]:
+        console.print(
+            f"at step {step['step']:g} it diverged in round {step['round']}, and began again: rounds that real devices"
+            " would pay for too",
+            highlight=False,
+        )
+    if record["metrics"]:
+        _print_accuracy(console, record)
+    else:
+        console.print("trained on every rating: nothing was held out, so no accuracy is known")
+    print_budget(console, record["budget"])
+    if record["verdict"]:
+        console.print(f"verdict: {record['verdict']}", highlight=False)
+
+
+def _facts(record: dict[str, Any]) -> str:
+    """What was trained on what, and how long it took: in rounds, and with measuring and comparing."""
+    data = record["data"]
+    return (
+        f"{harmless(record['dataset'])}: {counted(data['train'], 'rating')} to train, {data['test']} to test,"
+        f" {record['model']}{_factors(record)}, {counted(record['rounds'], 'round')}, {record['seconds']:.1f} s in"
+        f" rounds, {record['seconds_in_all']:.1f} s in all"
+        + ("" if record["best_round"] is None else f", the model of round {record['best_round']} kept")
+        + (", interrupted" if record["interrupted"] else "")
+    )
+
+
+def _factors(record: dict[str, Any]) -> str:
+    return "" if record.get("factors") is None else f" with {counted(record['factors'], 'factor')}"
+
+
+def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
+    """The table, and below it what its columns need to be understood."""
+    from rich.table import Column, Table
 
     data = record["data"]
     columns = [name for name in COLUMNS if name in record["metrics"]]
-    table = Table("", *(COLUMNS[name] for name in columns), "protects", box=None)
-    own = f"{record['protocol']} (this run)"
-    rows = [(own, record["metrics"], record["budget"])]
+    table = Table(Column(no_wrap=True), *(COLUMNS[name] for name in columns), "protects", box=None)
+    rows = [(f"{record['protocol']} (this run)", record["metrics"], record["budget"])]
     rows += [(find_protocol(name).row_label, entry, entry["budget"]) for name, entry in record["comparisons"].items()]
     for name, metrics, budget in rows:
-        shown = ("diverged" if metrics[column] is None else f"{metrics[column]:.4f}" for column in columns)
-        table.add_row(name, *shown, _short_budget(budget))
+        table.add_row(name, *(_cell(metrics, column) for column in columns), _short_budget(budget))
     for name, metrics in record["baselines"].items():
-        table.add_row(name.replace("_", " "), *(f"{metrics[column]:.4f}" for column in columns), "not personal")
-    console = Console()
-    console.print(
-        f"{harmless(record['dataset'])}: {counted(data['train'], 'rating')} to train, {data['test']} to test,"
-        f" {record['model']} with {counted(record['factors'], 'factor')}, {counted(record['rounds'], 'round')},"
-        f" {record['seconds']:.1f} s"
-        + ("" if record["best_round"] is None else f", the model of round {record['best_round']} kept")
-        + (", interrupted" if record["interrupted"] else ""),
-        highlight=False,
-    )
+        table.add_row(name.replace("_", " "), *(_cell(metrics, column) for column in columns), "not personal")
     if data["cold_users"] or data["cold_items"]:
         console.print(
             f"in the test part without training ratings: {counted(data['cold_users'], 'user')},"
             f" {counted(data['cold_items'], 'item')}"
         )
     console.print(table)
+    if "precision_at_10" in record["metrics"]:
+        console.print(
+            f"@10: lists of ten against held-out ratings of {data['liked_from']:g} and more; what few people rated is"
+            " drawn toward the person's own mean",
+            highlight=False,
+        )
     for entry in record["comparisons"].values():
         if "diverged" in entry:
             console.print(entry["diverged"], highlight=False)
-    print_budget(console, record["budget"])
+
+
+def _cell(metrics: dict[str, Any], column: str) -> str:
+    """A measure; empty where a baseline has no such thing."""
+    if column not in metrics:
+        return ""
+    return "diverged" if metrics[column] is None else f"{metrics[column]:.4f}"
 
 
 def _short_budget(budget: dict[str, Any]) -> str:

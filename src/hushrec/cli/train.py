@@ -39,6 +39,9 @@ def train(
             help="How it is computed: cpu, gpu (needs torch) or reference (one object per client).  [default: cpu]"
         ),
     ] = None,
+    final: Annotated[
+        bool, typer.Option("--final", help="Train on every rating, hold none out, measure nothing: a model to use.")
+    ] = False,
     compare: Annotated[
         bool,
         typer.Option("--compare/--no-compare", help="Also train the non-private model and isgld on the same split."),
@@ -70,6 +73,7 @@ def train(
             split_seed=split_seed,
             seed=seed,
             patience=patience,
+            final=final,
             engine=engine,
             **options,
         )
@@ -95,6 +99,7 @@ def _training_bar(headline: str) -> Iterator[Any]:
         def advance(what: str, round_number: int, rounds: int, error: float) -> None:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=rounds)
-            bar.update(tasks[what], completed=round_number, description=f"{what:6} {headline} {error:.4f}")
+            shown = "" if error != error else f" {headline} {error:.4f}"  # not a number where nothing is held out
+            bar.update(tasks[what], completed=round_number, description=f"{what:6}{shown}")
 
         yield advance

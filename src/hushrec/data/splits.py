@@ -32,6 +32,11 @@ def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
     return Split(order[: n_ratings - n_test], order[n_ratings - n_test :])
 
 
+def everything(n_ratings: int) -> Split:
+    """All rows train and none is held out: for the model that is used, after others were measured."""
+    return Split(np.arange(n_ratings), np.empty(0, dtype=np.int64))
+
+
 def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
     """Cuts the *training* part again; the test part is not looked at. `.test` holds the validation rows."""
     order = np.random.default_rng([_check_seed(seed), 1]).permutation(len(split.train))

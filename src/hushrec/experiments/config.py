@@ -36,7 +36,7 @@ from hushrec.options import KINDS
 from hushrec.simulation.settings import COMMON, Settings, declared_options
 
 OF_A_PLAN = {"data_weight": float, "measure_every": int}
-NOT_IN_A_FILE = ("split_seed", "seed", "patience")  # splits give the seeds, and a curve has all of its rounds
+NOT_IN_A_FILE = ("split_seed", "seed", "patience", "final")  # splits give the seeds; a curve has all its rounds
 
 
 class _Table(BaseModel):

@@ -69,7 +69,7 @@ def run_plan(task: Task, plan: Plan) -> Record:
     started = time.perf_counter()
     try:
         seconds, metrics = _play(task, plan, engine, curve)
-        metrics |= _group_metrics(task, engine, plan)
+        metrics |= task.list_metrics(engine.predictor()) | _group_metrics(task, engine, plan)
     except Diverged as error:
         own = {"curve": curve, "seconds": time.perf_counter() - started, "budget": _whole_budget(engine)}
         return own | {"bytes_per_client_round": engine.bytes_per_client_round()} | without_result(str(error))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from hushrec.errors import ParameterError
@@ -20,7 +21,7 @@ class ModelDeclaration:
     `predicts` is what comes out: the value of a rating, or an order of items from who met what. `implementation` is
     the place of its class, which has a classmethod `from_options(options, **item_facts)`; `item_facts`, where there is
     one, the place of the function that makes those from a data set's public item attributes:
-    (ratings, options) → keyword arguments.
+    (ratings, options) → keyword arguments. `tuned` holds the defaults that differ under a protocol.
     """
 
     name: str
@@ -29,6 +30,7 @@ class ModelDeclaration:
     options: tuple[Option, ...]
     implementation: str
     item_facts: str | None = None
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
         """The model with these options, and with what is public about the items of this data set."""
@@ -36,10 +38,10 @@ class ModelDeclaration:
         return imported(self.implementation).from_options(options, **facts)
 
 
-def _vector_options(factors: int, step: float) -> tuple[Option, Option]:
+def _vector_options(factors: int, step: float, described: str | None = None) -> tuple[Option, Option]:
     return (
         Option("factors", int, "Numbers in each vector.", factors),
-        Option("step", float, "First step size times the number of ratings.", step),
+        Option("step", float, "First step size times the number of ratings.", step, described),
     )
 
 
@@ -69,8 +71,9 @@ MODELS: dict[str, ModelDeclaration] = {
             "bpr",
             "who met what",
             "ranking",
-            (*_vector_options(10, 4.0), AT_LEAST),
+            (*_vector_options(10, 4.0, "4, plain: 10"), AT_LEAST),
             "hushrec.models.bpr:PairwiseRanking",
+            tuned={"plain": {"step": 10.0}},
         ),
         ModelDeclaration(
             "fm",

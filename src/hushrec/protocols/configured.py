@@ -57,6 +57,7 @@ class ConfiguredProtocol(ABC):
 
     name: ClassVar[str]
     phases: ClassVar[tuple[str, ...]]  # of a round, in their order
+    divergence_advice: ClassVar[str] = ""  # what helps a run that diverges besides a smaller step
 
     @classmethod
     @abstractmethod

@@ -13,7 +13,7 @@ from hushrec.errors import RunError
 from hushrec.report import plots
 from hushrec.report.figures import paper_figures
 from hushrec.report.records import Study, read_studies
-from hushrec.report.tables import Row, measures, study_rows, verdict
+from hushrec.report.tables import Row, measure_name, measures, study_rows, verdict
 
 SERIES_DARK = ("#6cb4ee", "#ff9d5c", "#4fd1a5", "#f08cc6", "#e3bd4a", "#9cc9f5", "#c39bff", "#b3b8c2")
 
@@ -120,7 +120,7 @@ def _series(colours: Sequence[str]) -> str:
 
 
 def _study(study: Study, figures: Figures) -> dict[str, Any]:
-    header = ["", *(name.upper().replace("_", " ") for name in measures(study)), "to best baseline", "protects"]
+    header = ["", *map(measure_name, measures(study)), "to best baseline", "protects"]
     return {
         "title": study.title or study.dataset,
         "facts": f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train,"

@@ -74,6 +74,7 @@ class Study:
     settings: list[Setting]  # all of whose runs ended well
     diverged: list[Setting]  # the others
     baselines: dict[str, dict[str, list[float]]]
+    of_lists: dict[str, dict[str, list[float]]]  # baselines that make lists and predict no ratings
     peers: dict[str, dict[str, list[float]]]  # other libraries' personal models, not private, on the same splits
     title: str | None = None  # of an experiment
     part: str = "test"  # what was measured on: "validation" where the test part was not looked at
@@ -115,7 +116,16 @@ def _all_records(folders: Iterable[str | Path]) -> Iterator[tuple[Path, dict[str
         for experiment in experiments:
             yield from ((experiment, record) for record in read_records(experiment))
         if not experiments:
-            yield from ((path / "run.json", read_record(path)) for path in find_runs([folder]))
+            measured = [(path / "run.json", record) for path, record in _run_records(folder) if not record.get("final")]
+            if not measured:
+                raise RunError(
+                    f"{folder} holds runs of `train --final` alone: nothing was held out to compare them by."
+                )
+            yield from measured
+
+
+def _run_records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    yield from ((path, read_record(path)) for path in find_runs([folder]))
 
 
 def find_runs(folders: Iterable[str | Path]) -> list[Path]:
@@ -139,10 +149,9 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
         by_setting.setdefault(_setting_key(record), []).append(record)
     settings = _told_apart([(_make_setting(group), group[0]) for group in by_setting.values()])
     settings += _compared(records, {setting.label for setting in settings})
-    names = list(first["baselines"])
-    measures = list(first["baselines"][names[0]])
     data = first["data"]
-    splits = {record["split_seed"]: record["baselines"] for record in records}
+    measure = next(name for name in MEASURES if any(name in table for table in first["baselines"].values()))
+    baselines = _baselines(records)
     return Study(
         dataset=str(first["dataset"]),
         model=str(first["model"]),
@@ -150,17 +159,24 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
         items=int(data["items"]),
         n_train=int(data["train"]),
         n_test=int(data["test"]),
-        measure=next(name for name in MEASURES if name in measures),
+        measure=measure,
         settings=[setting for setting in settings if not setting.n_diverged],
         diverged=[setting for setting in settings if setting.n_diverged],
-        baselines={
-            name: {measure: [float(split[name][measure]) for split in splits.values()] for measure in measures}
-            for name in names
-        },
+        baselines={name: table for name, table in baselines.items() if measure in table},
+        of_lists={name: table for name, table in baselines.items() if measure not in table},
         peers=_peers(records),
         title=first.get("title"),
         part="validation" if (first.get("config") or {}).get("validation") else "test",
     )
+
+
+def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Measures of each baseline, one number per split."""
+    splits = list({record["split_seed"]: record["baselines"] for record in records}.values())
+    return {
+        name: {measure: [float(split[name][measure]) for split in splits] for measure in table}
+        for name, table in splits[0].items()
+    }
 
 
 def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
@@ -183,9 +199,10 @@ def _setting_key(record: dict[str, Any]) -> str:
 def _make_setting(group: list[dict[str, Any]]) -> Setting:
     first = group[0]
     ended = [record for record in group if not record.get("diverged")]
-    metrics = (
-        {name: [float(record["metrics"][name]) for record in ended] for name in ended[0]["metrics"]} if ended else {}
+    shared = (
+        [name for name in ended[0]["metrics"] if all(name in record["metrics"] for record in ended)] if ended else []
     )
+    metrics = {name: [float(record["metrics"][name]) for record in ended] for name in shared}
     curve = _make_curve(ended) if ended else None
     setting = _setting(first["protocol"], first["budget"], metrics, curve, int(first["rounds"]))
     setting = replace(setting, n_diverged=len(group) - len(ended))

@@ -28,22 +28,38 @@ class Row:
 
 
 def measures(study: Study) -> list[str]:
-    """The measures that every setting and baseline of the study has."""
-    tables = [setting.metrics for setting in study.settings] + list(study.baselines.values())
-    return [name for name in tables[0] if all(name in table for table in tables)]
+    """The measures that every setting of the study has, or every baseline where no setting ended well."""
+    tables = [setting.metrics for setting in study.settings] or list(study.baselines.values())
+    groups = {group.measure for setting in study.settings for group in setting.groups}
+    return [name for name in tables[0] if name not in groups and all(name in table for table in tables)]
 
 
-def study_rows(study: Study) -> list[Row]:
+SHORT = {"precision_at_10": "Prec@10", "recall_at_10": "Recall@10", "ndcg_at_10": "NDCG@10", "hr_at_10": "HR@10"}
+ON_A_TERMINAL = ("rmse", "mae", "precision_at_10", "auc", "hr_at_10", "ndcg_at_10")
+
+
+def measure_name(measure: str) -> str:
+    """What a measure is called above a column."""
+    return SHORT.get(measure, measure.upper())
+
+
+def terminal_measures(study: Study) -> list[str]:
+    """At most three of the measures: what eighty columns hold."""
+    return [name for name in measures(study) if name in ON_A_TERMINAL][:3]
+
+
+def study_rows(study: Study, shown: list[str] | None = None) -> list[Row]:
     """Settings and baselines together, best first: where the bias model lies is for everyone to see.
 
-    Settings with a run that diverged come last.
+    Settings with a run that diverged come last. `shown` are the measures, all of the study's unless given.
     """
-    shown = measures(study)
+    shown = measures(study) if shown is None else shown
     rows = [(setting.mean(study.measure), _setting_row(study, setting, shown)) for setting in study.settings]
     rows += [row for setting in study.settings for row in _group_rows(study, setting, shown)]
     rows += [(study.baseline(name), _baseline_row(study, name, shown)) for name in study.baselines]
     rows += [(fmean(numbers[study.measure]), _peer_row(study, name, shown)) for name, numbers in study.peers.items()]
     ordered = [row for _, row in sorted(rows, key=lambda pair: -pair[0] if study.larger_is_better else pair[0])]
+    ordered += [_numbers_row(study.of_lists[name], name, shown, "") for name in study.of_lists]
     return ordered + [_diverged_row(setting, shown) for setting in study.diverged]
 
 
@@ -58,18 +74,23 @@ def _diverged_row(setting: Setting, shown: list[str]) -> Row:
 
 
 def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
-    numbers = study.baselines[name]
-    values = [with_spread(fmean(numbers[measure]), _spread(numbers[measure])) for measure in shown]
     gap = study.baseline(name) - study.baseline(study.best_baseline)
-    return Row(baseline_name(name), values, signed(gap), "not a personal model", baseline=True, better=False)
+    return _numbers_row(study.baselines[name], name, shown, signed(gap))
+
+
+def _numbers_row(numbers: dict[str, list[float]], name: str, shown: list[str], gap: str) -> Row:
+    """A baseline's row, with a cell for every measure that it has."""
+    values = [_mean_with_spread(numbers.get(measure)) for measure in shown]
+    return Row(baseline_name(name), values, gap, "not a personal model", baseline=True, better=False)
+
+
+def _mean_with_spread(numbers: list[float] | None) -> str:
+    return "" if numbers is None else with_spread(fmean(numbers), _spread(numbers))
 
 
 def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
     numbers = study.peers[name]
-    values = [
-        with_spread(fmean(numbers[measure]), _spread(numbers[measure])) if measure in numbers else ""
-        for measure in shown
-    ]
+    values = [_mean_with_spread(numbers.get(measure)) for measure in shown]
     gap = fmean(numbers[study.measure]) - study.baseline(study.best_baseline)
     return Row(name, values, f"{gap:+.3f}", "nothing: all ratings in one place", baseline=True, better=False)
 

@@ -20,10 +20,11 @@ from hushrec.errors import RunError
 from hushrec.files import replacing
 from hushrec.protocols import PROTOCOLS
 
-FORMAT = b"hushrec checkpoint 3"  # a change of draws changes it too: what was begun with others cannot go on
+FORMAT = b"hushrec checkpoint 4"  # a change of draws changes it too: what was begun with others cannot go on
 
 Arrays = dict[str, npt.NDArray[Any]]
 ARRAYS = ("state", "best")  # what of a checkpoint is arrays
+LISTS = ("curve", "tried")
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +36,7 @@ class Checkpoint:
     curve: list[dict[str, float]] = field(repr=False)
     patience: dict[str, Any] = field(repr=False)  # the best round on the validation part; nothing where there is none
     seconds: float
+    tried: list[dict[str, float]]  # larger steps at which this run diverged
     state: Arrays = field(repr=False)
     best: Arrays = field(repr=False)  # the predictor of that round
 
@@ -94,7 +96,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
                 {name.removeprefix(f"{kind}_"): arrays[name] for name in arrays.files if name.startswith(f"{kind}_")}
                 for kind in ARRAYS
             )
-        if not (isinstance(about["settings"], dict) and isinstance(about["curve"], list)):
+        if not (isinstance(about["settings"], dict) and all(isinstance(about[name], list) for name in LISTS)):
             raise TypeError
         return Checkpoint(**about, state=state, best=best)
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:

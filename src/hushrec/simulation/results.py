@@ -1,12 +1,15 @@
 """What a training run leaves behind: a `Result` in memory, a run folder on disk.
 
-A folder holds `run.json` (what `train --json` prints), `model.npz` (vectors, and who rated what how, to leave
-those out and to say why) and `items.parquet` (ids and titles). It holds *user vectors*: it is
-private to its owner (mode 0700), because this is a simulation in which one party plays all the devices.
+A folder holds `run.json` (what `train --json` prints), `model.npz` (the model, and every rating of the file, the test
+part's too: to leave them out of lists, to say why, and to train on all of them) and `items.parquet` (ids, titles and
+public attributes). It holds *user vectors*: it is private to its owner (mode 0700), because this is a simulation in
+which one party plays all the devices.
 """
 
 import json
+import zipfile
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +17,36 @@ import numpy as np
 import polars as pl
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.data.ratings import Scale
+from hushrec.data.ratings import Ratings, Scale
 from hushrec.errors import ParameterError, RunError
-from hushrec.files import check_free, replacing
+from hushrec.files import check_free, replacing, stamp
 from hushrec.models import find_model
 from hushrec.models.predictor import Predictor
 from hushrec.protocols import find_protocol
 from hushrec.scale import HIGHEST, LOWEST
+from hushrec.simulation.lists import STRENGTH, list_scores
+from hushrec.simulation.tasks import Profiles
 
-FORMAT = 1
+ATTRIBUTE = "attribute "
+
+FORMAT = 2
+READABLE = (1, 2)  # by reports; a folder of format 1 does not hold what its test part held
 
 
 @dataclass(frozen=True)
 class Recommendation:
     """One recommended item. `score` ranks it; `predicted` is the rating to show, within the file's own scale.
 
-    A rating model's score is its prediction on that scale, and may lie outside of it. A ranking model predicts no
-    rating: only the order of its scores means something, and `predicted` is None.
+    A rating model's score is its prediction on that scale, drawn toward the person's own mean where the item has little
+    `support`, the number of ratings that it has. A ranking model predicts no rating: only the order of its scores means
+    something, and `predicted` is None.
     """
 
     item: str
     title: str | None
     predicted: float | None
     score: float
+    support: int
 
 
 @dataclass(frozen=True, repr=False)  # holds a rating
@@ -54,35 +64,51 @@ class Result:
     """A finished run. `record` is what `train --json` prints."""
 
     record: dict[str, Any] = field(repr=False)
-    user_ids: list[str] = field(repr=False)
-    item_ids: list[str] = field(repr=False)
-    titles: list[str] | None = field(repr=False)
+    ratings: Ratings = field(repr=False)  # all of them, those that were held out too
     predictor: Predictor = field(repr=False)
-    starts: IntArray = field(repr=False)
-    rated_items: IntArray = field(repr=False)
-    rated_values: FloatArray = field(repr=False)  # on the scale 1 to 5; 1 for one-class data
+
+    @property
+    def user_ids(self) -> list[str]:
+        return self.ratings.user_ids
+
+    @property
+    def item_ids(self) -> list[str]:
+        return self.ratings.item_ids
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """Who rated what; values are 1 where the file has none."""
+        ratings = self.ratings
+        values = np.ones(ratings.n_ratings) if ratings.values is None else self._scale.to_unit(ratings.values)
+        return Profiles.of(ratings.users, ratings.items, values, ratings.n_users, ratings.n_items)
 
     @property
     def metrics(self) -> dict[str, float]:
         """Accuracy on the test part."""
         return dict(self.record["metrics"])
 
-    def recommend(self, user: str | int, n: int = 10) -> list[Recommendation]:
-        """Return the n unrated items with the highest scores for one user, the best first."""
+    def recommend(self, user: str | int, n: int = 10, *, shrink: bool = True) -> list[Recommendation]:
+        """Return the n items with the highest scores for one user, the best first; never one that they rated.
+
+        Without `shrink` a rating model's items are sorted by its predictions, however few ratings support them.
+        """
         row = self._row_of(user, n)
-        scores = self.predictor.scores(np.array([row]))[0]
-        rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
+        rated, _ = self._profile(row)
+        is_rating = find_model(self.record["model"]).predicts == "rating"
+        strength = STRENGTH if shrink and is_rating else 0.0
+        own = self.profiles
+        scores = list_scores(self.predictor, np.array([row]), own.means, own.support, strength)[0]
         scores[rated] = -np.inf
         best = np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
-        score = self._scale.from_unit(scores[best])
         predicted = self._scale.from_unit(self.predictor.predict(np.full(len(best), row), best))
-        is_rating = find_model(self.record["model"]).predicts == "rating"
+        score = self._scale.from_unit(scores[best]) if is_rating else scores[best]
         return [
             Recommendation(
                 item=self.item_ids[item],
-                title=None if self.titles is None else self.titles[item],
+                title=self._title(item),
                 predicted=float(np.clip(rating, self._scale.low, self._scale.high)) if is_rating else None,
-                score=float(score[place] if is_rating else scores[item]),
+                score=float(score[place]),
+                support=int(own.support[item]),
             )
             for place, (item, rating) in enumerate(zip(best, predicted, strict=True))
         ]
@@ -97,13 +123,12 @@ class Result:
         if str(item) not in self.item_ids:
             raise ParameterError(f"item {item} is not among the {len(self.item_ids)} items of this run.")
         alike = self.predictor.likeness(self.item_ids.index(str(item)))
-        rated = self.rated_items[self.starts[row] : self.starts[row + 1]]
-        values = self.rated_values[self.starts[row] : self.starts[row + 1]]
+        rated, values = self._profile(row)
         shown = self._scale.from_unit(values)
         reasons = [
             Reason(
                 item=self.item_ids[other],
-                title=None if self.titles is None else self.titles[other],
+                title=self._title(other),
                 rating=float(rating),
                 likeness=float(alike[other]),
             )
@@ -114,7 +139,16 @@ class Result:
 
     @property
     def _scale(self) -> Scale:
-        return Scale(*(self.record["data"]["scale"] or (LOWEST, HIGHEST)))
+        return self.ratings.scale or Scale(LOWEST, HIGHEST)
+
+    def _title(self, item: int) -> str | None:
+        return None if self.ratings.titles is None else self.ratings.titles[item]
+
+    def _profile(self, row: int) -> tuple[IntArray, FloatArray]:
+        """The items that a user rated, and the ratings on the scale 1 to 5."""
+        own = self.profiles
+        rows = slice(own.starts[row], own.starts[row + 1])
+        return own.items[rows], own.values[rows]
 
     def _row_of(self, user: str | int, n: int) -> int:
         if n < 1:
@@ -137,60 +171,110 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
     if not replace:
         check_free(folder)
     path = Path(folder)
+    ratings = result.ratings
     arrays: dict[str, Any] = {
         **result.predictor.arrays(),
-        "starts": result.starts,
-        "rated_items": result.rated_items,
-        "rated_values": result.rated_values,
-        "user_ids": np.array(result.user_ids),
+        "user_ids": np.array(ratings.user_ids),
+        "rating_users": ratings.users,
+        "rating_items": ratings.items,
     }
-    titles = result.titles if result.titles is not None else [None] * len(result.item_ids)
-    table = pl.DataFrame({"item": result.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
-    record = {"format": FORMAT, "private": "holds user vectors and who rated what: do not share", **result.record}
+    if ratings.values is not None:
+        arrays["rating_values"] = ratings.values
+    record = {
+        "format": FORMAT,
+        "private": "holds user vectors and who rated what: do not share",
+        "written": stamp(),
+        **result.record,
+    }
     (path / "run.json").unlink(missing_ok=True)
     with replacing(path / "model.npz") as file:
         np.savez_compressed(file, **arrays)
     with replacing(path / "items.parquet") as file:
-        table.write_parquet(file)
+        _items_table(ratings).write_parquet(file)
     with replacing(path / "run.json") as file:
         file.write(json.dumps(to_json(record), indent=1).encode())
 
 
+def _items_table(ratings: Ratings) -> pl.DataFrame:
+    """Ids, titles and public attributes, each of those under a name that begins with its own mark."""
+    titles = ratings.titles if ratings.titles is not None else [None] * ratings.n_items
+    table = pl.DataFrame({"item": ratings.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
+    if ratings.attributes is None:
+        return table
+    return table.hstack([column.alias(f"{ATTRIBUTE}{column.name}") for column in ratings.attributes])
+
+
+def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataFrame) -> Ratings:
+    """The ratings of a run folder as they were loaded."""
+    titles = table["title"].to_list()
+    attributes = [column for column in table if column.name.startswith(ATTRIBUTE)]
+    scale = record["data"]["rating_scale"]
+    return Ratings(
+        record["dataset"],
+        [str(name) for name in model["user_ids"]],
+        table["item"].to_list(),
+        model["rating_users"],
+        model["rating_items"],
+        model.get("rating_values"),
+        None if scale is None else Scale(*scale),
+        None if all(title is None for title in titles) else titles,
+        pl.DataFrame([one.alias(one.name.removeprefix(ATTRIBUTE)) for one in attributes]) if attributes else None,
+    )
+
+
 def read_record(folder: str | Path) -> dict[str, Any]:
-    """A run's `run.json` alone, checked for its version."""
-    path = Path(folder)
+    """A run's `run.json` alone, checked for its version: the record, and when and by what it was written."""
+    content = _read_json(Path(folder), READABLE)
+    return {name: value for name, value in content.items() if name not in ("format", "private")}
+
+
+def _read_json(path: Path, formats: tuple[int, ...]) -> dict[str, Any]:
     try:
-        record = json.loads((path / "run.json").read_text())
+        content = json.loads((path / "run.json").read_text())
     except (OSError, ValueError) as error:
         raise RunError(f"{path} must be a run folder with a readable run.json ({type(error).__name__}).") from None
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise RunError(f"{path}/run.json must have format {FORMAT}. It was written by another version of hushrec.")
-    return {name: value for name, value in record.items() if name not in ("format", "private")}
+    if not isinstance(content, dict) or content.get("format") not in formats:
+        raise RunError(
+            f"{path}/run.json must have format {FORMAT}: it was written by another version of hushrec. Train it again."
+        )
+    return content
 
 
 def load(folder: str | Path) -> Result:
     """Reads a run folder back."""
     path = Path(folder)
-    record = read_record(path)
+    content = _read_json(path, (FORMAT,))
+    record = {name: value for name, value in content.items() if name not in ("format", "private", "written")}
     try:
         with np.load(path / "model.npz", allow_pickle=False) as arrays:
             model = {name: arrays[name] for name in arrays.files}
-        table = pl.read_parquet(path / "items.parquet")
-        titles = table["title"].to_list()
-        return Result(
-            record=record,
-            user_ids=[str(name) for name in model["user_ids"]],
-            item_ids=table["item"].to_list(),
-            titles=None if all(title is None for title in titles) else titles,
-            predictor=find_protocol(record["protocol"]).load_predictor(record, model),
-            starts=model["starts"],
-            rated_items=model["rated_items"],
-            rated_values=model["rated_values"],
-        )
+        ratings = _read_ratings(record, model, pl.read_parquet(path / "items.parquet"))
+        return Result(record, ratings, find_protocol(record["protocol"]).load_predictor(record, model))
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
         raise RunError(
             f"{path} is damaged: model.npz or items.parquet cannot be read ({type(error).__name__})."
         ) from None
+
+
+FINAL_FILE = "final.npz"
+
+
+def save_final_model(folder: str | Path, final: Result) -> None:
+    """Keep in a run folder the model that was trained on all of its ratings."""
+    arrays: dict[str, Any] = {"record": np.array(json.dumps(to_json(final.record))), **final.predictor.arrays()}
+    with replacing(Path(folder) / FINAL_FILE) as file:
+        np.savez_compressed(file, **arrays)
+
+
+def load_final_model(folder: str | Path, measured: Result) -> Result | None:
+    """Read that model back; None where there is none, or none that can be read."""
+    try:
+        with np.load(Path(folder) / FINAL_FILE, allow_pickle=False) as arrays:
+            model = {name: arrays[name] for name in arrays.files}
+        record = json.loads(str(model.pop("record")))
+        return Result(record, measured.ratings, find_protocol(record["protocol"]).load_predictor(record, model))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile):
+        return None
 
 
 def to_json(value: Any) -> Any:
@@ -204,3 +288,8 @@ def to_json(value: Any) -> Any:
             return "inf" if value > 0 else "-inf"
         return None if np.isnan(value) else float(value)
     return value
+
+
+def from_json(settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings by name as they were before `to_json`: "inf" is infinity again."""
+    return {name: float(value) if value in ("inf", "-inf") else value for name, value in settings.items()}

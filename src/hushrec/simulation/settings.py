@@ -1,6 +1,6 @@
 """`Settings`: everything that defines a run besides its data, checked against what model and protocol declare."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hushrec.data.ratings import Ratings
@@ -21,6 +21,7 @@ COMMON = (
     Option("seed", int, "Seed of everything else.", 0),
     Option("patience", int, "Stop after so many rounds without progress on a validation part; keep the best."),
     Option("engine", str, "How it is computed.", default_text=DEFAULT_ENGINE),
+    Option("final", bool, "Train on every rating and hold none out: nothing is measured.", False),
 )
 
 
@@ -38,7 +39,8 @@ class Settings:
 
     `given` holds the options of the model and of the protocol that were chosen; the others stand at their defaults,
     and one that neither uses is refused. With `patience` a part of the training data is kept for validation, training
-    stops when that has not improved for so many rounds, and the model of its best round is what is kept.
+    stops when that has not improved for so many rounds, and the model of its best round is what is kept. With `final`
+    every rating trains and nothing is measured.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Settings:
         seed: int = 0,
         patience: int | None = None,
         engine: str | None = None,
+        final: bool = False,
         **options: Any,
     ) -> None:
         unknown = options.keys() - declared_options().keys()
@@ -63,7 +66,9 @@ class Settings:
         self.split_seed, self.seed, self.patience = split_seed, seed, patience
         if patience is not None and patience < 1:
             raise ParameterError(f"patience must be at least 1 round, got {patience}.")
-        self.engine = engine
+        if final and patience is not None:
+            raise ParameterError("final holds nothing out, and patience needs a validation part. Give rounds instead.")
+        self.engine, self.final = engine, bool(final)
         self.given = self._checked({name: value for name, value in options.items() if value is not None})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -108,12 +113,16 @@ class Settings:
     @property
     def options(self) -> dict[str, Any]:
         """Every option that model and protocol use, by name: what was given, or its default (None: absent)."""
-        return with_defaults(self._options(), self.given)
+        return with_defaults(self._options(), {**self._tuned(self.protocol), **self.given})
+
+    def _tuned(self, protocol: str) -> Mapping[str, Any]:
+        """Return the defaults of the model that differ under a protocol."""
+        return self.declared_model.tuned.get(protocol, {})
 
     def chosen(self) -> dict[str, Any]:
         """What makes the same settings again, by name: the common ones, and the options that were given."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
-        return {name: value for name, value in common.items() if value is not None} | self.given
+        return {name: value for name, value in common.items() if value is not None and value is not False} | self.given
 
     def replace(self, **changes: Any) -> "Settings":
         """The same settings but for these."""
@@ -126,8 +135,8 @@ class Settings:
     def make_task(self, ratings: Ratings) -> Task:
         """What the model learns from, split into training and test part."""
         if self.declared_model.predicts == "ranking":
-            return ranking_task(ratings, self.split_seed, self.options["at_least"])
-        return rating_task(ratings, self.split_seed)
+            return ranking_task(ratings, self.split_seed, self.options["at_least"], final=self.final)
+        return rating_task(ratings, self.split_seed, final=self.final)
 
     def make_protocol(self) -> ConfiguredProtocol:
         """The protocol with its budgets, checked."""
@@ -141,7 +150,11 @@ class Settings:
         return to_json(resolved)  # type: ignore[no-any-return]
 
     def compared_with(self, protocol: str) -> "Settings":
-        """The same run under another protocol; of this protocol's options, those that both declare alike are kept."""
+        """The same run under another protocol; of this protocol's options, those that both declare alike are kept.
+
+        What the model has a tuned default for under that protocol stands at it: a baseline runs at its own best.
+        """
         own = set(self.declared.options) - set(find_protocol(protocol).options)
-        changes = {option.name: None for option in own} | {"protocol": protocol}
+        changes = {option.name: None for option in own} | dict.fromkeys(self._tuned(protocol))
+        changes |= {"protocol": protocol}
         return self.replace(**changes)

@@ -2,20 +2,51 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.data.ratings import Ratings, Scale
-from hushrec.data.splits import Split, leave_one_out, random_split, validation_split
+from hushrec.data.splits import Split, everything, leave_one_out, random_split, validation_split
 from hushrec.errors import DataError, ParameterError
-from hushrec.evaluate import ranking_metrics, rating_metrics
+from hushrec.evaluate import list_metrics, ranking_metrics, rating_metrics
 from hushrec.models.baselines import rating_baselines
+from hushrec.models.cold import own_means
 from hushrec.models.predictor import Predictor
+from hushrec.simulation.lists import LIKED, list_scores
 
 Metrics = dict[str, float]
 Scorer = Callable[[IntArray], FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Profiles:
+    """Who rated what: user i rated `items[starts[i]:starts[i + 1]]`, rising, as `values` on the scale 1 to 5."""
+
+    starts: IntArray = field(repr=False)  # (n_users + 1,)
+    items: IntArray = field(repr=False)
+    values: FloatArray = field(repr=False)
+    support: FloatArray = field(repr=False)  # (n_items,) number of ratings
+
+    @staticmethod
+    def of(users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int) -> "Profiles":
+        """Group ratings by user."""
+        starts, rows = by_user(users, items, n_users)
+        support = np.bincount(items, minlength=n_items).astype(np.float64)
+        return Profiles(starts, items[rows], values[rows], support)
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """Mean rating of every user, NaN without ratings."""
+        return own_means(self.starts, self.values)
+
+
+def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
+    """Where each user's rows begin once they are sorted by user and item, and the rows in that order."""
+    counts = np.bincount(users, minlength=n_users)
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), np.lexsort((items, users))
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +82,30 @@ class RatingTask:
             ratings.users[rows], ratings.items[rows], self.values[rows], ratings.n_users, ratings.n_items
         )
         users, items, actual = self._test()
-        return {name: rating_metrics(predict(users, items), actual) for name, predict in fitted.items()}
+        found = {name: rating_metrics(predict(users, items), actual) for name, predict in fitted.items()}
+        popular = self.measure_lists(lambda users: np.tile(self.profiles.support, (len(users), 1)))
+        return found | ({"popularity": popular} if popular else {})
+
+    def list_metrics(self, predictor: Predictor) -> Metrics:
+        """Precision, recall and NDCG at 10 of the lists that `recommend` makes; empty where nobody likes a test item.
+
+        Liked is a held-out rating in the upper quarter of the scale: 4 and more on 1 to 5.
+        """
+        own = self.profiles
+        return self.measure_lists(lambda users: list_scores(predictor, users, own.means, own.support))
+
+    def measure_lists(self, score: Scorer) -> Metrics:
+        """Precision, recall and NDCG at 10 of lists that are sorted by any score."""
+        users, items, actual = self._test()
+        liked = self.scale.to_unit(actual) >= LIKED - 1e-9
+        starts, rows = by_user(users[liked], items[liked], self.ratings.n_users)
+        own = self.profiles
+        return list_metrics(score, starts, items[liked][rows], own.starts, own.items)
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """Who rated what in the training part."""
+        return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
 
     def _test(self) -> tuple[IntArray, IntArray, FloatArray]:
         rows = self.split.test
@@ -74,6 +128,10 @@ class RankingTask:
         """Users and items of the training part; the values are all alike and mean nothing."""
         rows = self.split.train
         return self.ratings.users[rows], self.ratings.items[rows], np.ones(len(rows))
+
+    def list_metrics(self, predictor: Predictor) -> Metrics:
+        """Nothing beyond `metrics`, which are of lists."""
+        return {}
 
     def metrics(self, predictor: Predictor) -> Metrics:
         """AUC over all unrated items, HR, NDCG and Recall at 10 with full ranking."""
@@ -100,22 +158,24 @@ class RankingTask:
 Task = RatingTask | RankingTask
 
 
-def rating_task(ratings: Ratings, split_seed: int) -> RatingTask:
-    """The task of models that predict values; refused where there are none."""
+def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> RatingTask:
+    """The task of models that predict values; refused where there are none. With `final`, nothing is held out."""
     if ratings.values is None or ratings.scale is None:
         raise ParameterError("this model learns from ratings with values; this file has none. Use --model bpr.")
-    return RatingTask(ratings, random_split(ratings.n_ratings, split_seed), ratings.values, ratings.scale)
+    split = everything(ratings.n_ratings) if final else random_split(ratings.n_ratings, split_seed)
+    return RatingTask(ratings, split, ratings.values, ratings.scale)
 
 
-def ranking_task(ratings: Ratings, split_seed: int, at_least: float | None = None) -> RankingTask:
+def ranking_task(
+    ratings: Ratings, split_seed: int, at_least: float | None = None, *, final: bool = False
+) -> RankingTask:
     """The task of models that rank: any rating is an action, or only those from `at_least` up."""
     ratings = without_values(ratings, at_least)
-    split = leave_one_out(ratings, split_seed)
-    if len(split.test) == 0:
+    split = everything(ratings.n_ratings) if final else leave_one_out(ratings, split_seed)
+    if len(split.test) == 0 and not final:
         raise DataError("no user has two actions, so none can be held out. Give more data, or lower at_least.")
-    rows = split.train[np.lexsort((ratings.items[split.train], ratings.users[split.train]))]
-    counts = np.bincount(ratings.users[rows], minlength=ratings.n_users)
-    return RankingTask(ratings, split, np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), ratings.items[rows])
+    starts, rows = by_user(ratings.users[split.train], ratings.items[split.train], ratings.n_users)
+    return RankingTask(ratings, split, starts, ratings.items[split.train][rows])
 
 
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:

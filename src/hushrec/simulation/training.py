@@ -27,14 +27,19 @@ from hushrec.simulation.checkpoints import (
     remove_checkpoints,
     save_checkpoint,
 )
+from hushrec.simulation.lists import LIKED
 from hushrec.simulation.problem import AnyProblem, make_problem
-from hushrec.simulation.results import Result, save
+from hushrec.simulation.results import Result, from_json, load, load_final_model, save, save_final_model, to_json
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import Task
+from hushrec.simulation.verdict import verdict
 
 Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test RMSE or AUC so far
 
 CHECKPOINT_EVERY = 10  # rounds
+SMALLER = 4.0  # a run that diverged begins again with its step divided by this
+MOST_TRIES = 6
+LOOKED_AT = 4096  # training ratings whose predictions must be numbers where nothing is held out
 
 
 def train(
@@ -57,6 +62,7 @@ def train(
     bit as if nothing had happened. Ctrl-C keeps a checkpoint of the last whole round, and what was trained.
     `remark` hears what a person should know, such as a wait for the compiler.
     """
+    started = time.perf_counter()
     chosen = Settings(**settings)
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
     keep = Keep(out, checkpoint_every, resume)
@@ -64,16 +70,54 @@ def train(
     with keep.folder_for(run):
         try:
             run.train(progress)
-            comparisons = run.compare(progress) if compare else {}
+            comparisons = run.compare(progress) if compare and not chosen.final else {}
         except KeyboardInterrupt:
             if out is not None and checkpoint_files(out):
-                save(run.result({}, interrupted=not run.is_over), out, replace=True)
+                seconds = time.perf_counter() - started
+                save(run.result({}, interrupted=not run.is_over, seconds_in_all=seconds), out, replace=True)
             raise
-        result = run.result(comparisons, interrupted=False)
+        result = run.result(comparisons, interrupted=False, seconds_in_all=time.perf_counter() - started)
         if out is not None:
             save(result, out, replace=True)
             remove_checkpoints(out)
     return result
+
+
+def train_final(result: Result, *, progress: Progress | None = None, remark: Remark | None = None) -> Result:
+    """Train a finished run's settings again on every rating, its test part included: what lists are made from.
+
+    A run that kept the model of its best round trains for as many rounds.
+    """
+    settings = Settings(**from_json(result.record["settings"]))
+    rounds = result.record["best_round"]
+    changes = {} if rounds is None else {"rounds": rounds, "patience": None}
+    started = time.perf_counter()
+    run = Run(result.ratings, settings.replace(final=True, **changes), remark=remark)
+    run.train(progress)
+    return run.result({}, interrupted=False, seconds_in_all=time.perf_counter() - started)
+
+
+def load_final(folder: str | Path, *, remark: Remark | None = None) -> Result:
+    """Read a run folder, and train its settings on every rating where it held some out; done once, and kept there.
+
+    A run that was interrupted is taken as it is.
+    """
+    result, say = load(folder), remark or (lambda sentence: None)
+    if result.record["interrupted"]:
+        say(f"the run in {folder} was interrupted: recommending from {result.record['rounds']} rounds of it.")
+    if result.record["final"] or result.record["interrupted"]:
+        return result
+    kept = load_final_model(folder, result)
+    if kept is not None:
+        return kept
+    say(
+        f"training on all {result.ratings.n_ratings} ratings, those of the test part too: a training of its own, for"
+        " which real devices would pay its budget again."
+    )
+    final = train_final(result, remark=remark)
+    with suppress(RunError):  # a folder that cannot be written is no reason to recommend nothing
+        save_final_model(folder, final)
+    return final
 
 
 @dataclass(frozen=True)
@@ -119,6 +163,7 @@ class Keep:
         if checkpoint is None:
             return
         try:
+            run.begin_again(checkpoint.tried)
             run.engine.restore(checkpoint.state)
             best = _best_of(run, checkpoint)
         except (KeyError, ValueError, TypeError, HushrecError):
@@ -137,10 +182,16 @@ class Keep:
             curve=run.curve,
             patience={} if run.best is None else run.best.about(),
             seconds=run.seconds,
+            tried=run.tried,
             state=run.engine.state(),
             best={} if run.best is None else run.best.predictor.arrays(),
         )
         save_checkpoint(checkpoint_path(self.folder, run.settings.protocol), checkpoint)
+
+    def forget(self, run: "Run") -> None:
+        """Remove the checkpoint of a run that diverged."""
+        if self.folder is not None:
+            checkpoint_path(self.folder, run.settings.protocol).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,13 +234,27 @@ class Run:
         self.settings = settings
         self.asked = settings if asked is None else asked
         self.keep = Keep() if keep is None else keep
+        self.remark = remark
         self.task = settings.make_task(ratings)
         self.validation = None if settings.patience is None else self.task.validation(settings.split_seed)
-        problem = task_problem(self.task if self.validation is None else self.validation, settings)
-        self.engine = make_engine(settings.chosen_engine, problem, remark=remark)
+        self._step_is_given = "step" in settings.given
+        self.tried: list[dict[str, float]] = []  # larger steps at which this run diverged
+        self._begin()
+
+    def _begin(self) -> None:
+        """Put the run before its first round."""
+        problem = task_problem(self.task if self.validation is None else self.validation, self.settings)
+        self.engine = make_engine(self.settings.chosen_engine, problem, remark=self.remark)
         self.curve: list[dict[str, float]] = []
         self.best: Best | None = None  # where there is a validation part
         self.seconds = 0.0
+
+    def begin_again(self, tried: list[dict[str, float]]) -> None:
+        """Put the run before its first round at the next smaller step than those that were tried."""
+        if tried:
+            self.tried = tried
+            self.settings = self.settings.replace(step=tried[-1]["step"] / SMALLER)
+            self._begin()
 
     @property
     def rounds(self) -> int:
@@ -197,8 +262,40 @@ class Run:
         return int(self.engine.problem.terms.max_rounds)
 
     def train(self, progress: Progress | None) -> None:
-        """Runs all rounds, or until patience ends, measuring after each."""
+        """Run all rounds, or until patience ends, measuring after each.
+
+        A run that diverges begins again at a smaller step, unless its step was given: then the error is raised.
+        """
         self.keep.restore(self)
+        while True:
+            try:
+                self._run_rounds(progress)
+                return
+            except Diverged:
+                step = self.settings.options.get("step")
+                if step is None or self._step_is_given:
+                    raise
+                if len(self.tried) == MOST_TRIES:
+                    raise self._diverged_at_every(step) from None
+                self._say_diverged(step)
+                self.keep.forget(self)
+                self.begin_again([*self.tried, {"step": step, "round": self.engine.round_number + 1}])
+
+    def _diverged_at_every(self, step: float) -> Diverged:
+        advice = self.engine.problem.protocol(0).divergence_advice or "give more ratings per item"
+        return Diverged(
+            f"training with {self.settings.protocol} diverged at every step from {self.tried[0]['step']:g} down to"
+            f" {step:g}. {advice.capitalize()}."
+        )
+
+    def _say_diverged(self, step: float) -> None:
+        if self.remark is not None:
+            self.remark(
+                f"training with {self.settings.protocol} diverged in round {self.engine.round_number + 1} at step"
+                f" {step:g}; beginning again at step {step / SMALLER:g}."
+            )
+
+    def _run_rounds(self, progress: Progress | None) -> None:
         try:
             while not self.is_over:
                 headline = self._play()
@@ -218,8 +315,9 @@ class Run:
         self.seconds += time.perf_counter() - started
         found = measure(self.task, self.engine)
         self._validate(found)
-        self.curve.append({"round": self.engine.round_number, self.task.headline: found[self.task.headline]})
-        return found[self.task.headline]
+        headline = {name: value for name, value in found.items() if name == self.task.headline}
+        self.curve.append({"round": self.engine.round_number, **headline})
+        return headline.get(self.task.headline, math.nan)
 
     @property
     def is_over(self) -> bool:
@@ -243,7 +341,8 @@ class Run:
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in self.settings.declared.compared_with:
             if protocol in protocols_of(self.settings.model):
-                other = Run(self.ratings, self.settings.compared_with(protocol), keep=self.keep, asked=self.settings)
+                beside = self.asked.compared_with(protocol)
+                other = Run(self.ratings, beside, keep=self.keep, remark=self.remark, asked=self.asked)
                 comparisons[protocol] = self._beside(other, progress)
         return comparisons
 
@@ -251,7 +350,7 @@ class Run:
         """What another run reaches; where it diverges this one stands, and the sentence takes the metrics' place."""
         try:
             other.train(progress)
-            return {**other.metrics(), "budget": other.budget()}
+            return {**other.metrics(), "step": other.settings.options.get("step"), "budget": other.budget()}
         except Diverged as error:
             return dict.fromkeys(self.metrics()) | {"budget": other.budget(), "diverged": str(error)}
 
@@ -263,16 +362,21 @@ class Run:
             return self.ratings.checksum
         return hashlib.sha256(self.ratings.checksum.encode() + attributes.tobytes()).hexdigest()
 
+    def predictor(self) -> Predictor:
+        """The model that is kept: the best on the validation part, or else the last."""
+        return self.engine.predictor() if self.best is None else self.best.predictor
+
     def metrics(self) -> dict[str, float]:
-        """Accuracy on the test part of the model that is kept: the best on the validation part, or else the last."""
-        return measure(self.task, self.engine) if self.best is None else self.best.metrics
+        """Accuracy of the model that is kept on the test part, and of its lists; nothing where nothing is held out."""
+        found = measure(self.task, self.engine) if self.best is None else self.best.metrics
+        return found | (self.task.list_metrics(self.predictor()) if found else {})
 
     def budget(self) -> dict[str, Any]:
         """What all rounds that were played cost, those after the best one too."""
         return spent_budget(self.engine)
 
-    def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool) -> Result:
-        """Everything that is kept of a run."""
+    def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool, seconds_in_all: float) -> Result:
+        """Everything that is kept of a run; `seconds_in_all` counts measuring and comparing too."""
         engine, settings, ratings = self.engine, self.settings, self.ratings
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)
@@ -286,12 +390,15 @@ class Run:
             "split_seed": settings.split_seed,
             "rounds": engine.round_number,
             **{name: settings.options.get(name) for name in ("factors", "step", "at_least", "order")},
+            "tried": self.tried,
+            "final": settings.final,
+            "settings": to_json(settings.chosen()),
             "patience": settings.patience,
             "best_round": None if self.best is None else self.best.round_number,
             "attributes": getattr(engine.problem.model, "n_attributes", None),
             "metrics": self.metrics(),
-            "curve": self.curve,
-            "baselines": self.task.baselines(),
+            "curve": [] if settings.final else self.curve,
+            "baselines": {} if settings.final else self.task.baselines(),
             "comparisons": comparisons,
             "budget": self.budget(),
             "data": {
@@ -301,33 +408,35 @@ class Run:
                 "validation": held_out,
                 "test": len(split.test),
                 "scale": None if scale is None else [scale.low, scale.high],
+                "rating_scale": None if ratings.scale is None else [ratings.scale.low, ratings.scale.high],
+                "liked_from": None if scale is None else float(scale.from_unit(LIKED)),
                 "cold_users": cold_users,
                 "cold_items": cold_items,
                 "checksum": ratings.checksum,
             },
             "interrupted": interrupted,
             "seconds": self.seconds,
+            "seconds_in_all": seconds_in_all,
             "seconds_per_round": self.seconds / max(engine.round_number, 1),
             "bytes_per_client_round": engine.bytes_per_client_round(),
         }
-        problem = engine.problem
-        return Result(
-            record=record,
-            user_ids=ratings.user_ids,
-            item_ids=ratings.item_ids,
-            titles=ratings.titles,
-            predictor=engine.predictor() if self.best is None else self.best.predictor,
-            starts=problem.starts,
-            rated_items=problem.items,
-            rated_values=problem.values,
-        )
+        return Result({**record, "verdict": verdict(record)}, ratings, self.predictor())
 
 
 def measure(task: Task, engine: Engine) -> dict[str, float]:
-    """Accuracy on a task's test part as the engine stands; refused where that is no number any more."""
+    """Accuracy on a task's test part as the engine stands; refused where that is no number any more.
+
+    Empty where nothing is held out; predictions of training ratings must be numbers then.
+    """
     with np.errstate(over="ignore", invalid="ignore"):
-        found = task.metrics(engine.predictor())
-    if not math.isfinite(found[task.headline]):
+        if len(task.split.test) == 0:
+            users, items, _ = task.training()
+            found = {}
+            level = float(np.mean(engine.predictor().predict(users[:LOOKED_AT], items[:LOOKED_AT])))
+        else:
+            found = task.metrics(engine.predictor())
+            level = found[task.headline]
+    if not math.isfinite(level):
         raise engine.failure(engine.round_number)
     return found
 

@@ -52,11 +52,13 @@ class RatingNoise:
         return perturb_ratings(values, LOWEST, HIGHEST, self.epsilon, clamp=self.clamp, rng=rng)
 
 
+LEFT_OUT = "or leave --step out: training then lowers it until it holds."
+
+
 class GradientProtocol(ConfiguredProtocol):
     """What a device asks of its protocol when it sends gradients of items."""
 
     phases: ClassVar[tuple[str, ...]] = (REPORT,)
-    divergence_advice: ClassVar[str] = "Lower the step."
 
     # A run -----------------------------------------------------------------------------------------------------
 
@@ -108,11 +110,12 @@ class GradientProtocol(ConfiguredProtocol):
             return Diverged(
                 f"training with {self.name} ended in round {round_number}: over {SMALL_SHARE:.0%} of the item vectors"
                 f" are shorter than {SMALLEST_ITEM_NORM:g} at step {terms.step:g}, and no device answers those."
-                " Raise factors, or change the step."
+                f" Raise factors, or lower the step; {LEFT_OUT}"
             )
+        besides = f", or {self.divergence_advice}" if self.divergence_advice else ""
         return Diverged(
             f"training with {self.name} diverged in round {round_number}: its numbers grew beyond all bounds at step"
-            f" {terms.step:g}. {self.divergence_advice}"
+            f" {terms.step:g}. Lower the step{besides}; {LEFT_OUT}"
         )
 
     def statement(self, spending: Spending) -> dict[str, Any]:
@@ -223,7 +226,7 @@ class Isgld(GradientProtocol):
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         return cls(options["epsilon"], options["clamp"])
 
-    divergence_advice: ClassVar[str] = "Lower the step, or raise epsilon."
+    divergence_advice: ClassVar[str] = "raise epsilon"
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
         return {

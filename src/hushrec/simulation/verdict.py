@@ -1,0 +1,69 @@
+"""What a run's numbers come to: whether it beats what needs no personal model, and what to try."""
+
+from typing import Any
+
+Record = dict[str, Any]
+
+HEADLINES = {"rmse": False, "auc": True}  # whether larger is better
+NAMES = {"bias": "bias model", "popularity": "most popular items"}
+STILL_LEARNING = 0.001  # relative progress in the last tenth of the rounds
+PAST_ITS_BEST = 0.002  # relative loss since the best round
+
+
+def verdict(record: Record) -> str:
+    """Say by how much a run beats or loses to the best non-personal model on its split, and what to try then.
+
+    Empty for a run that measured nothing.
+    """
+    measure = next((name for name in HEADLINES if name in record["metrics"]), None)
+    if measure is None:
+        return ""
+    own, best, theirs = record["metrics"][measure], *_best_baseline(record, measure)
+    wins = _gain(own, theirs, measure) > 0
+    sentence = (
+        f"{record['protocol']} {'beats' if wins else 'loses to'} the {_name(best)} by {abs(own - theirs):.3f}"
+        f" {measure.upper()} ({own:.3f} against {theirs:.3f}){_lists(record)}."
+    )
+    return f"{sentence} {_advice(record, measure, wins=wins, theirs=theirs)}".rstrip()
+
+
+def _best_baseline(record: Record, measure: str) -> tuple[str, float]:
+    """The best of the non-personal models, and what it reaches."""
+    known = {name: metrics[measure] for name, metrics in record["baselines"].items() if measure in metrics}
+    name = max(known, key=lambda name: known[name] if HEADLINES[measure] else -known[name])
+    return name, known[name]
+
+
+def _gain(own: float, theirs: float, measure: str) -> float:
+    return own - theirs if HEADLINES[measure] else theirs - own
+
+
+def _name(baseline: str) -> str:
+    return NAMES.get(baseline, baseline.replace("_", " "))
+
+
+def _lists(record: Record) -> str:
+    """How the lists of a rating model stand beside those of the most popular items."""
+    own, popular = record["metrics"].get("precision_at_10"), record["baselines"].get("popularity", {})
+    if own is None or "precision_at_10" not in popular:
+        return ""
+    theirs = popular["precision_at_10"]
+    how = "beat" if own > theirs else "lose to"
+    return f"; its lists {how} the most popular items (precision@10 {own:.3f} against {theirs:.3f})"
+
+
+def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
+    """What the curve and the comparisons suggest; nothing where the run wins and was done learning."""
+    values = [point[measure] for point in record["curve"]]
+    best = max(values) if HEADLINES[measure] else min(values)
+    before = values[-1 - len(values) // 10]
+    if record["patience"] is None and abs(values[-1] - best) > PAST_ITS_BEST * abs(best):
+        return "It was better in an earlier round: try --patience 10."
+    if len(values) >= 10 and _gain(values[-1], before, measure) > STILL_LEARNING * abs(before):
+        return f"It was still learning: try --rounds {2 * record['rounds']}."
+    plain = record["comparisons"].get("plain", {}).get(measure)
+    if wins or plain is None:
+        return ""
+    if _gain(plain, theirs, measure) > 0:
+        return f"Without privacy it would win ({plain:.3f}): more people or ratings make privacy cheaper."
+    return f"Without privacy it loses too ({plain:.3f}): on this data a personal model needs more ratings."
