@@ -197,7 +197,7 @@ async def measure(
         Sender(
             DeviceKey.generate(),
             np.sort(rng.choice(N_ITEMS, N_SELECTED, replace=False)),
-            rng.normal(size=(N_SELECTED, WIDTH)) * 0.1,
+            rng.normal(size=(N_SELECTED, WIDTH)) * 1e-4,
         )
         for _ in range(n_devices)
     ]

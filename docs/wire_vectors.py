@@ -62,7 +62,7 @@ def messages() -> dict[str, Any]:
         "enrolment with an invitation": Enrolment(DeviceKey.from_bytes(SECRET).public_key, "Grüße"),
         "offer": Offer(RUN_ID, "sdcf", 2, TERMS),
         "catalogue": Catalogue(0, ["1", "2"], ["Toy Story (1995)", "Amélie"]),
-        "announcement": Envelope(RUN_ID, 7, 1, REPORT, ItemVectors(TERMS, 7, TABLE)),
+        "announcement": Envelope(RUN_ID, 7, 1, REPORT, ItemVectors(TERMS, 7, TABLE, 2.5)),
         "report": Envelope(RUN_ID, 7, 1, REPORT, report),
         "empty report": Envelope(RUN_ID, 7, 1, REPORT, none),
         "receipt": Receipt(7, 1, REPORT, repeated=False),
@@ -214,6 +214,8 @@ def _round() -> dict[str, Any]:
         "eta": eta,
         "errors": errors.tolist(),
         "rows_without_noise": rows.tolist(),
+        "max_report_norm": 0.25,
+        "scaled_rows": (rows * (0.25 / np.linalg.norm(rows))).tolist(),
         "user_vector_without_noise": (user + step).tolist(),
     }
 

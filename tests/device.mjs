@@ -166,19 +166,32 @@ function drawPermanent(offer, rated, epsilonI) {
   return { bits, ...probabilities };
 }
 
-function makeReport(terms, round, table, person) {
+const mostItems = ({ n_items: m, reports_per_client: z }) => Math.min(m, Math.ceil(z + 6 * Math.sqrt(z) + 12));
+
+function randomPart(items, most) {
+  const order = items.map((item) => [uniform(), item]).sort((a, b) => a[0] - b[0]);
+  return order.slice(0, most).map(([, item]) => item).sort((a, b) => a - b);
+}
+
+function scaledDown(numbers, largest) {
+  const norm = Math.sqrt(dot(numbers, numbers));
+  return largest === null || norm <= largest ? numbers : numbers.map((number) => number * (largest / norm));
+}
+
+function makeReport(terms, round, table, largest, person) {
   const { rated, ratings, user, permanent, epsilonG } = person;
   const eta = stepSize(terms, round);
   const real = errorsOf(rated, ratings, user, table);
   const mu = mean(real);
   const s = Math.sqrt(mean(real.map((e) => (e - mu) ** 2)));
   const alpha = s === 0 ? 0 : fakeErrorBound(mu, s, epsilonG);
-  const items = permanent.bits.flatMap((bit, item) => (uniform() < (bit ? permanent.q : permanent.p) ? [item] : []));
+  const selected = permanent.bits.flatMap((bit, item) => (uniform() < (bit ? permanent.q : permanent.p) ? [item] : []));
+  const items = randomPart(selected, mostItems(terms));
   const gradients = items.flatMap((item) => {
     const error = rated.includes(item) ? real[rated.indexOf(item)] : fakeError(mu, s, alpha);
     return rowWithoutNoise(error, user, table[item], terms, eta).map((number) => number + Math.sqrt(eta) * normal());
   });
-  return { items, gradients };
+  return { items, gradients: scaledDown(gradients, largest) };
 }
 
 // A device ----------------------------------------------------------------------------------------------------------
@@ -234,7 +247,7 @@ class Device {
     const terms = { ...message.terms };
     for (const name of ["user_regularization", "item_regularization"]) terms[name] = floats(terms[name]);
     const table = rows(message.item_vectors);
-    const { items, gradients } = makeReport(terms, round_number, table, person);
+    const { items, gradients } = makeReport(terms, round_number, table, message.max_report_norm, person);
     const report = { type: "gradient.report", round_number, items: uint32(items), gradients: [table[0].length, float32(gradients)] };
     const body = encode("envelope", { run_id, round_number, attempt, phase, message: report });
     const receipts = [];
@@ -304,6 +317,8 @@ function checkVectors(vectors) {
     const error = round.rated.includes(item) ? errors[round.rated.indexOf(item)] : round.fake_error;
     rowWithoutNoise(error, round.user_vector, table[item], terms, eta).forEach((number, k) => check(near, "row", number, round.rows_without_noise[n][k]));
   });
+  const scaled = scaledDown(round.rows_without_noise.flat(), round.max_report_norm);
+  scaled.forEach((number, n) => check(near, "scaled row", number, round.scaled_rows.flat()[n]));
   userWithoutNoise(errors, round.rated, round.user_vector, table, terms, eta).forEach((number, k) =>
     check(near, "user vector", number, round.user_vector_without_noise[k]));
   return checked;

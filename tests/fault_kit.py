@@ -183,7 +183,7 @@ class Recorded:
     def body(self, number: int, round_number: int) -> bytes:
         rng = np.random.default_rng([number, round_number])
         items = np.sort(rng.choice(N_ITEMS, 20, replace=False))
-        report = GradientReport(round_number, items, rng.normal(size=(20, WIDTH)))
+        report = GradientReport(round_number, items, 0.001 * rng.normal(size=(20, WIDTH)))
         return wire.encode(Envelope(self.run_id, round_number, 1, REPORT, report))
 
     def request(self, number: int, method: str, target: str, body: bytes) -> dict[str, Any]:

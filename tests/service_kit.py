@@ -193,7 +193,7 @@ def make_body(
     round_number: int = 1,
     *,
     items: tuple[int, ...] = (1, 5, 9),
-    size: float = 0.1,
+    size: float = 0.001,
     width: int = 4,
     **changes: Any,
 ) -> bytes:

@@ -195,11 +195,11 @@ def fill_up(connection: sa.Connection) -> None:
 
 def test_a_full_disk_refuses_and_then_goes_on(tmp_path: Path) -> None:
     """While the database cannot grow, answers are not acknowledged; afterwards they are, and none is lost."""
-    settings = small_settings(terms={"factors": 50})
+    settings = small_settings(terms={"factors": 50, "reports_per_client": 590})
     with live_server(tmp_path, settings, n_items=600) as live, RawDevice(live) as one, RawDevice(live) as two:
         wait_for(lambda: live.rounds.is_open)
         assert one.answer(make_body(width=50)).status_code == 200
-        big = make_body(items=tuple(range(600)), width=50)
+        big = make_body(items=tuple(range(600)), width=50, size=1e-4)
         live.storage.read(fill_up)
         reply = two.answer(big)
         assert (reply.status_code, reply.json()["type"]) == (503, "urn:hushrec:problem:storage")

@@ -75,7 +75,7 @@ def test_postgresql_keeps_no_report_in_its_tables_after_a_round(
     tmp_path: Path, database: str, cluster: Cluster
 ) -> None:
     """The table's own file is given back: no file under base/ holds the bytes of a report."""
-    body = make_body(items=tuple(range(0, 60, 7)), size=0.123456)
+    body = make_body(items=tuple(range(0, 60, 7)), size=0.0123456)
     piece = body[-64:]
 
     def is_on_disk() -> bool:

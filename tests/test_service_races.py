@@ -131,7 +131,7 @@ def test_an_answer_of_a_device_that_is_being_revoked_does_not_stay(tmp_path: Pat
 
 def test_a_revoked_answer_leaves_no_byte_in_the_files(tmp_path: Path) -> None:
     """It is erased like the answers of a round that closes."""
-    body = make_body(items=(3, 4), size=0.123)
+    body = make_body(items=(3, 4), size=0.0123)
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         wait_for(lambda: live.rounds.is_open)
         assert one.answer(body).status_code == 200

@@ -136,6 +136,16 @@ class Terms:
         """η_t = η₀ / t^γ, t = 1, 2, …  ([SDCF], section 2.3)."""
         return self.step / self.data_weight * math.pow(round_number, -self.decay)
 
+    @property
+    def most_items(self) -> int:
+        """How many items a report may name: z + 6 √z + 12, or all of them where devices send what they rated.
+
+        A selection names at most z items on average, each decided on its own: by Bernstein's inequality it exceeds
+        this number with probability below exp(−18).
+        """
+        z = self.reports_per_client
+        return self.n_items if z is None else min(self.n_items, math.ceil(z + 6 * math.sqrt(z) + 12))
+
     def epoch(self, round_number: int) -> int:
         """The permanent epoch of a round: 0 until the first announced redraw."""
         return 0 if self.epoch_rounds is None else (round_number - 1) // self.epoch_rounds
@@ -253,6 +263,7 @@ class ItemVectors:
     terms: Terms
     round_number: int
     item_vectors: Annotated[FloatArray, Table] = field(repr=False)  # (n_items + n_side_rows, item_width)
+    max_report_norm: float | None = None  # of all gradients of a report together; devices scale theirs down to it
 
     def __post_init__(self) -> None:
         _check_whole(self, "round_number")
@@ -268,6 +279,8 @@ class ItemVectors:
             )
         if not np.all(np.isfinite(self.item_vectors)):
             raise RemoteProtocolError("item vectors must be finite numbers.")
+        if self.max_report_norm is not None and not 0 < self.max_report_norm < math.inf:
+            raise RemoteProtocolError(f"max_report_norm must be positive and finite, got {self.max_report_norm:g}.")
 
 
 @crosses("gradient.report", largest=LARGEST_TABLE)

@@ -31,6 +31,7 @@ from hushrec.messages import (
     Receipt,
 )
 from hushrec.models import make_model
+from hushrec.protocols.gradient.plausible import LEAST_REPORTS, report_bound
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.protocols.parties import Address
 from hushrec.randomness import Purpose, SystemRandomness
@@ -83,6 +84,7 @@ class Rounds:
         self.round_number: int = row.round
         self.is_open: bool = row.is_open
         self.is_paused: bool = row.is_paused
+        self.max_report_norm: float | None = row.max_report_norm
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()  # rounds open and close, and items join, one at a time, whoever asks
@@ -102,13 +104,19 @@ class Rounds:
 
     def _make_server(self, round_number: int) -> Server:
         clients = self.registry.entitled(round_number + 1)
-        side = GradientServer(self.offer.terms, self._model, self.item_vectors)
+        side = GradientServer(
+            self.offer.terms,
+            self._model,
+            self.item_vectors,
+            max_report_norm=self.max_report_norm,
+            least_reports=LEAST_REPORTS,
+        )
         return Server(side, clients, round_number=round_number)
 
     def _announced(self, server: Server) -> bytes:
         """Open the next round of a server; return the bytes that every device downloads."""
         server.start_round()
-        return self._sealed(ItemVectors(self.offer.terms, server.round_number, self.item_vectors))
+        return self._sealed(ItemVectors(self.offer.terms, server.round_number, self.item_vectors, self.max_report_norm))
 
     def _resume(self) -> None:
         """Goes on with the round that was open when the server stopped."""
@@ -138,8 +146,8 @@ class Rounds:
 
     @property
     def largest_body(self) -> int:
-        """Bytes of a report that names every item."""
-        return 400 + self.offer.terms.n_items * 4 * (1 + self._model.item_width)
+        """Bytes of a report that names as many items as it may."""
+        return 400 + self.offer.terms.most_items * 4 * (1 + self._model.item_width)
 
     def _sealed(self, message: ItemVectors) -> bytes:
         return encode(Envelope(self.offer.run_id, message.round_number, 1, REPORT, message))
@@ -306,15 +314,17 @@ class Rounds:
         if self.is_over:
             raise Refusal("run-over", "all rounds of this run are over.", status=409)
         offer, vectors = self._with_new_items()
+        bound = report_bound(offer.terms, self.round_number + 1, self.registry.count_active())
         values = {
             "offer": encode(offer),
             "item_vectors": vectors.tobytes(),
             "round": self.round_number + 1,
             "is_open": True,
             "opened_at": self._wall_clock(),
+            "max_report_norm": bound,
         }
         await self._storage.write(lambda connection: connection.execute(run.update().values(**values)))
-        self.offer, self.item_vectors = offer, vectors
+        self.offer, self.item_vectors, self.max_report_norm = offer, vectors, bound
         self._server = self._make_server(self.round_number)
         self._announcement = self._announced(self._server)
         self._answers = {}

@@ -4,6 +4,7 @@ Secrets are kept as SHA-256 hashes only. Nothing here says what a person rated; 
 """
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -24,6 +25,7 @@ run = sa.Table(
     sa.Column("is_paused", sa.Boolean, nullable=False),
     sa.Column("opened_at", sa.Float, nullable=False),  # wall clock
     sa.Column("admin_digest", sa.LargeBinary, nullable=False),
+    sa.Column("max_report_norm", sa.Float, nullable=True),  # of the open round, or the last
 )
 
 items = sa.Table(
@@ -87,6 +89,15 @@ owner = sa.Table(  # of the database: the server that was started last, one row
     sa.Column("token", sa.Text, nullable=False),
 )
 
+
+def _add_column(connection: sa.Connection, column: "sa.Column[Any]") -> None:
+    """Add a nullable column that tables of an older server lack."""
+    table = column.table.name
+    if column.name not in {found["name"] for found in sa.inspect(connection).get_columns(table)}:
+        kind = column.type.compile(connection.dialect)
+        connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}"))
+
+
 Migration = Callable[[sa.Connection], None]
 
 # Entry n brings a database of schema version n to n + 1. Entries are only ever added.
@@ -94,6 +105,7 @@ MIGRATIONS: Sequence[Migration] = (
     lambda connection: metadata.create_all(connection, checkfirst=True),
     lambda connection: history.create(connection, checkfirst=True),
     lambda connection: owner.create(connection, checkfirst=True),
+    lambda connection: _add_column(connection, run.c.max_report_norm),
 )
 
 

@@ -144,6 +144,7 @@ class _Turn:
         self._items = private.items
         self._user_vector = np.asarray(private.state["user_vector"], dtype=np.float64)
         self._table, self._terms = announcement.item_vectors, announcement.terms
+        self._max_norm = announcement.max_report_norm
         self._round = announcement.round_number
         self._step_size = self._terms.step_size(self._round)
 
@@ -168,7 +169,8 @@ class _Turn:
         user_step = step_size * model.user_gradient(
             own_errors, self._user_vector, own_rows, terms.user_regularization, data_weight=terms.data_weight
         )
-        report = GradientReport(self._round, draws.selected, gradients + draws.gradient_noise)
+        gradients = scaled_down(gradients + draws.gradient_noise, self._max_norm)
+        report = GradientReport(self._round, draws.selected, gradients)
         state = {
             "user_vector": self._user_vector + user_step + draws.user_noise,
             **permanent_state(permanent, terms.epoch(self._round)),
@@ -211,7 +213,10 @@ class _Turn:
         """All other random choices of this round, each from its own stream."""
         selected = self._items
         if permanent is not None:
-            selected = permanent.select_items(rng=self._stream(Purpose.SELECTION))
+            rng = self._stream(Purpose.SELECTION)
+            selected = permanent.select_items(rng=rng)
+            if len(selected) > self._terms.most_items:  # a random part of it tells no more
+                selected = np.sort(selected[np.argsort(rng.random(len(selected)))[: self._terms.most_items]])
         fakes, selected_partners = np.empty(0), NOBODY
         if not self._model.learns_from_pairs:
             n_fakes = int(np.count_nonzero(~self._find(selected)[0]))
@@ -268,6 +273,12 @@ class _Turn:
         others = np.concatenate([partners, self._items[first]])
         order = np.argsort(items)
         return items[order], others[order]
+
+
+def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
+    """Gradients whose norm, over all of them, is at most `max_norm`. The noise is in them: this costs no privacy."""
+    norm = float(np.linalg.norm(gradients))
+    return gradients if max_norm is None or norm <= max_norm else gradients * (max_norm / norm)
 
 
 def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:

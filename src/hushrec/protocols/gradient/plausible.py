@@ -3,17 +3,39 @@
 A server that sends item vectors of absurd length reads ratings off the errors: v = 0 makes e = r.
 """
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
 from hushrec.errors import RemoteProtocolError
+from hushrec.messages import Terms
 
 LARGEST_ITEM_NORM = 100.0
 SMALLEST_ITEM_NORM = 0.01
 SMALL_SHARE = 0.01  # of the items may be smaller than that
 LARGEST_GRADIENT = 250.0  # in units of the round's step: it would take an error of 100 and a user vector of norm 2.5
 
+# What one device may do to the item vectors of a network run, chosen with benchmarks/hostile.py.
+LEAST_REPORTS = 20  # an item that fewer devices reported moves as if so many had
+MOST_STEPS, DEVICES_PER_STEP = 20.0, 25  # of `report_bound`
+
 Rows = npt.NDArray[np.floating]
+
+
+def report_bound(terms: Terms, round_number: int, n_devices: int) -> float:
+    """Return the largest norm that all gradients of a report may have together, announced to the devices of a round.
+
+        B_t² = (η_t N · min(20, max(1, n / 25)))² + η_t K z
+
+    for n devices and gradients of K numbers. The first part is for the data: one of few devices is held to less than
+    honest ones would send, since it would outweigh the others; 20 is what honest devices reach. The second is the
+    usual squared norm of the noise of z gradients.
+    """
+    size, width = terms.step_size(round_number), len(terms.item_regularization)
+    steps = min(MOST_STEPS, max(1.0, n_devices / DEVICES_PER_STEP))
+    noise = size * width * (terms.reports_per_client or terms.n_items)
+    return math.hypot(size * terms.data_weight * steps, math.sqrt(noise))
 
 
 def row_norms(vectors: Rows) -> Rows:

@@ -13,11 +13,16 @@ from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT
 from hushrec.protocols.parties import Address, Inbox, Name, RoundOver, ServerSide
 
+_ROUNDING = 1 + 1e-6  # of a norm, by float32 on the wire
+
 
 class GradientServer(ServerSide):
     """Keeps the public table of item vectors, and nothing of a device.
 
-    `max_gradient_norm` bounds every row of a report; by default it stops the absurd, not the malicious.
+    `max_gradient_norm` bounds every row of a report; by default it stops the absurd, not the malicious. Two more bound
+    what one device can do to the item vectors: `max_report_norm`, which is announced, bounds all rows together, and
+    `least_reports`, c₀: an item with c reports moves by their sum over max(c, c₀), so that one report moves it by
+    at most `max_report_norm` / c₀ even where no other device reported it.
     """
 
     phases = (REPORT,)
@@ -29,10 +34,14 @@ class GradientServer(ServerSide):
         item_vectors: FloatArray,
         *,
         max_gradient_norm: float | None = None,
+        max_report_norm: float | None = None,
+        least_reports: int = 1,
     ) -> None:
         self._terms = terms
         self._model = model
         self._max_gradient_norm = max_gradient_norm
+        self._max_report_norm = max_report_norm
+        self._least_reports = least_reports
         self.restore({"item_vectors": item_vectors})
 
     @property
@@ -63,7 +72,8 @@ class GradientServer(ServerSide):
 
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
         """Every device downloads the same announcement."""
-        return dict.fromkeys(members, ItemVectors(self._terms, round_number, self.item_vectors))
+        announcement = ItemVectors(self._terms, round_number, self.item_vectors, self._max_report_norm)
+        return dict.fromkeys(members, announcement)
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
         if not isinstance(message, GradientReport):
@@ -76,17 +86,30 @@ class GradientServer(ServerSide):
             return
         if message.items[-1] >= self._terms.n_items:
             raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.", status_hint=422)
-        largest = self._largest_gradient(address.round_number)
-        if np.linalg.norm(message.gradients, axis=1).max() > largest:
+        if len(message.items) > self._terms.most_items:
+            raise RemoteProtocolError(
+                f"a report must name at most {self._terms.most_items} items, got {len(message.items)}.", status_hint=422
+            )
+        self._check_norms(message, address.round_number)
+
+    def _check_norms(self, report: GradientReport, round_number: int) -> None:
+        largest = self._largest_gradient(round_number)
+        if np.linalg.norm(report.gradients, axis=1).max() > largest:
             raise RemoteProtocolError(f"gradients must have norms up to {largest:g} in this round.", status_hint=422)
+        together = self._max_report_norm
+        if together is not None and np.linalg.norm(report.gradients) > _ROUNDING * together:
+            raise RemoteProtocolError(
+                f"the gradients of a report must have norm up to {together:g} together in this round.", status_hint=422
+            )
 
     def close(self, address: Address, answers: Iterable[tuple[Name, Any]]) -> RoundOver:
-        """Each item moves by the mean of its reports."""
+        """Each item moves by the mean of its reports, or less where they are few."""
         sums = np.zeros((self._terms.n_items, self._model.item_width))
         counts: IntArray = np.zeros(self._terms.n_items, dtype=np.int64)
         for _, report in answers:
             sums[report.items] += report.gradients  # each item stands once in a report
             counts[report.items] += 1
+        sums *= (counts / np.maximum(counts, self._least_reports))[:, None]
         prior = self._terms.step_size(address.round_number) * self._terms.item_regularization
         self.item_vectors = self._model.move_items(self.item_vectors, sums, counts, prior)
         return RoundOver()
