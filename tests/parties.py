@@ -58,9 +58,7 @@ def make_client(
     if protocol.selection is None:
         changes = {"reports_per_client": None, **changes}
     terms = make_terms(**changes)
-    client = Client(
-        terms, MODEL, protocol, randomness=SeededRandomness(7, user), ledger=Ledger(max_selection_epsilon=limit)
-    )
+    client = Client(terms, MODEL, protocol, randomness=SeededRandomness(7, user), ledger=Ledger(selection=limit))
     if rated:
         client.add_ratings(np.array([1, 3, 4, 8, 12, 19]), np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]))
     return client

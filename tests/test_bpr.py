@@ -24,7 +24,7 @@ RATED = np.array([1, 3, 4, 8, 12, 19])
 def make_ranker(protocol: GradientProtocol, items: np.ndarray = RATED, seed: int = 7) -> Client:
     """A client of the model with those items rated."""
     terms = make_terms(model="bpr", reports_per_client=5.0 if protocol.selection else None)
-    randomness, ledger = SeededRandomness(seed), Ledger(max_selection_epsilon=8.0)
+    randomness, ledger = SeededRandomness(seed), Ledger(selection=8.0)
     client = Client(terms, MODEL, protocol, randomness=randomness, ledger=ledger)
     client.add_ratings(items, np.ones(len(items)))
     return client

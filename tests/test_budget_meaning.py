@@ -12,8 +12,8 @@ from command import run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hushrec.budget.meaning import SelectionBudget, belief, explain_budget
 from hushrec.errors import ImpossibleBudget, ParameterError
+from hushrec.protocols.gradient.meaning import SelectionBudget, belief, explain_budget
 
 ML_100K: dict[str, Any] = {
     "n_rated": 85,

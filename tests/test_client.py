@@ -68,7 +68,7 @@ class Echo(DeviceSide):
 def make_echo(answered: Address | None = None) -> Client:
     """A device that has answered every phase up to this one."""
     protocol = SimpleNamespace(name="echo", phases=PHASES, make_device=lambda terms, model: Echo())
-    client = Client(None, None, protocol, randomness=SystemRandomness(), ledger=Ledger(max_selection_epsilon=1))
+    client = Client(None, None, protocol, randomness=SystemRandomness(), ledger=Ledger(selection=1))
     if answered is not None:
         for phase in PHASES[: PHASES.index(answered.phase) + 1]:
             client.answer(replace(answered, phase=phase), phase)
@@ -128,7 +128,7 @@ def test_an_empty_selection_sends_an_empty_report():
     client = make_client()
     nothing = Draws(np.empty(0, dtype=np.int64), np.empty(0), np.empty((0, 3)), np.zeros(3))
     assert len(answer(client, make_announcement(), nothing).items) == 0
-    assert client.ledger.statement()["rounds"] == 1
+    assert client.statement()["rounds"] == 1
 
 
 def test_given_draws_are_used_as_they_are():
@@ -158,7 +158,7 @@ def test_the_ledger_is_charged_with_what_was_sent():
     rated = client._rated_items
     errors = np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]) - announcement.item_vectors[rated] @ u
     answer(client, announcement)
-    assert client.ledger.value_rho == pytest.approx(0.008 * 50**2 * np.sum(errors**2) * (u @ u) / 2)
+    assert client.ledger["value"].rho == pytest.approx(0.008 * 50**2 * np.sum(errors**2) * (u @ u) / 2)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_step_whose_gradients_have_no_finite_price_is_refused():
     with pytest.raises(RemoteProtocolError, match="announced step makes gradients beyond all bounds"):
         answer(client, make_announcement(step=1e300))
     assert private_view(client) == before
-    assert client.ledger.value_rho == 0
+    assert client.ledger["value"].rho == 0
 
 
 def test_a_round_is_never_answered_twice():
@@ -235,7 +235,7 @@ def test_terms_that_do_not_fit_protocol_or_model_are_refused():
         make_client(Plain(), reports_per_client=5.0)
     for model, terms in ((MatrixFactorization(9), make_terms()), (MODEL, make_terms(model="other"))):
         with pytest.raises(RemoteProtocolError, match="terms are for another model"):
-            Client(terms, model, SDCF, randomness=SystemRandomness(), ledger=Ledger(max_selection_epsilon=8))
+            Client(terms, model, SDCF, randomness=SystemRandomness(), ledger=Ledger(selection=8))
 
 
 # Budgets -------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_permanent_bits_stay_for_all_rounds():
     for round_number in (2, 3, 4):
         answer(client, make_announcement(round_number))
         np.testing.assert_array_equal(permanent(client).bits, bits)
-    assert client.ledger.statement()["committed"] == 8
+    assert client.statement()["committed"] == 8
 
 
 def test_new_ratings_train_the_user_vector_but_leave_the_permanent_bits():
@@ -290,12 +290,12 @@ def test_a_permanent_epoch_redraws_and_pays_again_or_is_refused():
     first = permanent(client).bits
     answer(client, make_announcement(4, epoch_rounds=3))
     assert not np.array_equal(permanent(client).bits, first)
-    assert client.ledger.statement()["permanent_draws"] == 2
+    assert client.statement()["permanent_draws"] == 2
     with pytest.raises(BudgetExceeded):
         answer(client, make_announcement(7, epoch_rounds=3))
-    client.ledger.raise_limit(24.0)
+    client.ledger.raise_limit("selection", 24.0)
     answer(client, make_announcement(7, epoch_rounds=3))
-    assert client.ledger.statement()["committed"] == 24
+    assert client.statement()["committed"] == 24
 
 
 def test_items_that_join_get_their_bit_once():
@@ -308,7 +308,7 @@ def test_items_that_join_get_their_bit_once():
     np.testing.assert_array_equal(extended[:N_ITEMS], bits)
     answer(client, make_announcement(3, n_items=30))
     np.testing.assert_array_equal(permanent(client).bits, extended)
-    assert client.ledger.statement()["committed"] == 8
+    assert client.statement()["committed"] == 8
     with pytest.raises(RemoteProtocolError, match="breaks the terms"):
         answer(client, make_announcement(4, n_items=29))
 
@@ -319,7 +319,7 @@ def test_a_profile_cap_counts_at_most_that_many_ratings():
     answer(client, make_announcement())
     assert permanent(client).bits.sum() == 4
     assert set(np.flatnonzero(permanent(client).bits)) < set(client._rated_items.tolist())
-    assert client.ledger.statement()["capped"]
+    assert client.statement()["capped"]
 
 
 # Ratings -------------------------------------------------------------------------------------------------------
@@ -365,10 +365,10 @@ def test_isgld_charges_for_each_noisy_value_of_the_same_rating():
     """ε per rating value, once for all ratings together; a rating that is given again pays again."""
     client = make_client(Isgld(epsilon=2.0), limit=0.0)
     client.add_ratings(np.array([0]), np.array([4.0]))
-    assert client.ledger.statement()["rating_epsilon"] == 2
+    assert client.statement()["rating_epsilon"] == 2
     client.remove_rating(0)
     client.add_ratings(np.array([0]), np.array([4.0]))
-    assert client.ledger.statement()["rating_epsilon"] == 4
+    assert client.statement()["rating_epsilon"] == 4
 
 
 def test_recommendations_leave_out_what_is_rated():
@@ -422,7 +422,7 @@ def test_nothing_private_shows_in_a_repr():
 
 def test_a_device_on_system_randomness_takes_part():
     """The same client code, without a seed anywhere."""
-    client = Client(make_terms(), MODEL, SDCF, randomness=SystemRandomness(), ledger=Ledger(max_selection_epsilon=8.0))
+    client = Client(make_terms(), MODEL, SDCF, randomness=SystemRandomness(), ledger=Ledger(selection=8.0))
     client.add_ratings(np.arange(6), np.full(6, 4.0))
     assert answer(client, make_announcement()).round_number == 1
 

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulation": _SIMULATION - {"simulation"},
     "audit": _SIMULATION,
     "records": _BASE,
-    "report": _BASE | {"budget", "records", "simulation", "evaluate"},
+    "report": _BASE | {"budget", "protocols", "records", "simulation", "evaluate"},
     "demo": _SIMULATION | {"report"},
     "experiments": _SIMULATION | {"audit", "records", "report"},
     "service": _PARTS | {"protocols", "server", "wire", "signing", "pages", "open_files"},

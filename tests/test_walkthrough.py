@@ -53,7 +53,7 @@ def clients() -> dict[str, Client]:
     made = {}
     for user, (name, (items, values)) in enumerate(RATINGS.items()):
         protocol = Sdcf(epsilon_i=1.0, epsilon_g=1.0)
-        ledger = Ledger(max_selection_epsilon=2.0)
+        ledger = Ledger(selection=2.0)
         client = Client(TERMS, MODEL, protocol, randomness=SeededRandomness(0, user), ledger=ledger)
         client.add_ratings(np.array(items), np.array(values))
         state = client.private_state()
@@ -93,7 +93,7 @@ def test_the_ledger_of_the_walk_through(clients):
     """One round at ε_I = 1 of at most ε_P = 2, and the price of the values: η Σ ‖e u‖² / 2 = 0.5 (1 + 0.16)/2."""
     announcement = ItemVectors(TERMS, 1, np.array([[1.0], [2.0], [1.0]]))
     clients["anna"].answer(Address(1, 1, REPORT), announcement, DRAWS["anna"])
-    statement = clients["anna"].ledger.statement()
+    statement = clients["anna"].statement()
     assert statement["spent"] == 1
     assert statement["committed"] == 2
     assert statement["value_rho"] == pytest.approx(0.5 * (1 + 0.4**2) / 2)

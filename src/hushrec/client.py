@@ -85,6 +85,10 @@ class Client:
         """Whether this device answers at all: protocols differ in what it takes."""
         return self._side.takes_part(self._private)
 
+    def statement(self) -> dict[str, Any]:
+        """What this device has spent, in which unit, and what that does not cover. It stays on the device."""
+        return self._protocol.ledger_statement(self.ledger)
+
     @property
     def _private(self) -> Private:
         """Must never leave the device."""

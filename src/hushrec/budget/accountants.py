@@ -1,18 +1,63 @@
-"""What the events of `events` cost. Each accountant has its own unit and keeps totals, not histories.
+"""What events cost. Each accountant has its own unit and keeps totals, not histories.
 
-An accountant refuses what it cannot price. None of them knows a mechanism.
+An accountant refuses what it cannot price. None of them knows a mechanism. A protocol that releases something of its
+own declares an accountant for it in the same way (`@prices`).
 """
 
 import math
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, TypeVar
 
 from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, TableSent
 from hushrec.budget.gaussian import block_mu_squared, block_rho, epsilon_at_distance, epsilon_of_mu, zcdp_epsilon
 from hushrec.errors import ParameterError, UnknownEvent
 
 
+class Accountant(ABC):
+    """Totals in one unit: a dataclass whose fields are numbers that only grow."""
+
+    unit: ClassVar[str]
+    measure: ClassVar[str] = "epsilon"  # what its limit is a number of
+    needs_limit: ClassVar[bool] = True  # whether nothing may be released before the person has set one
+    is_secret: ClassVar[bool] = False  # whether the totals depend on the ratings, so that no sentence may name them
+
+    @abstractmethod
+    def compose(self, event: Any) -> None:
+        """Add one event; refuse one of another unit."""
+
+    @abstractmethod
+    def charged(self) -> float:
+        """What the limit holds against."""
+
+    def spent(self) -> float:
+        """What was really released so far; it can be less than what is charged."""
+        return self.charged()
+
+    def copy(self) -> Self:
+        """Return an accountant with the same totals."""
+        return replace(self)  # type: ignore[type-var]
+
+    def is_sound(self) -> bool:
+        """Whether every total is of its own type, finite and not negative, and all can belong to one history."""
+        totals = [(getattr(self, total.name), total.type) for total in fields(self)]  # type: ignore[arg-type]
+        return all(type(number) is kind and 0 <= number < math.inf for number, kind in totals)
+
+
+ACCOUNTANTS: dict[str, type[Accountant]] = {}  # by unit
+
+Kind = TypeVar("Kind", bound=type[Accountant])
+
+
+def prices(accountant: Kind) -> Kind:
+    """Declare the accountant of a unit."""
+    ACCOUNTANTS[accountant.unit] = accountant
+    return accountant
+
+
+@prices
 @dataclass(slots=True, repr=False)
-class SelectionAccountant:
+class SelectionAccountant(Accountant):
     """Prices which items were selected, over all rounds.
 
     Unit (profile level): two profiles of the same number h of ratings, calibrated alike; with a public cap H, any
@@ -22,6 +67,8 @@ class SelectionAccountant:
     When 2h exceeds the number of items m, two profiles differ in 2(m − h) bits only: the bound still holds, and is
     not tight.
     """
+
+    unit: ClassVar[str] = "selection"
 
     permanent_draws: int = 0
     rounds: int = 0
@@ -52,6 +99,20 @@ class SelectionAccountant:
         self.closed_committed = self.committed()
         self.epoch_sent = 0.0
 
+    def charged(self) -> float:
+        """A permanent draw is charged whole when it is made: the selections of its epoch can then never exceed it."""
+        return self.committed()
+
+    def is_sound(self) -> bool:
+        return (
+            Accountant.is_sound(self)
+            and self.capped_draws <= self.permanent_draws
+            and self.epoch_protected >= 1
+            and self.closed_spent <= self.closed_committed
+            and (self.permanent_draws > 0) == (self.epoch_epsilon > 0)
+            and (self.permanent_draws > 0 or self.rounds == 0)
+        )
+
     def committed(self) -> float:
         """What all selections can ever cost with the bits drawn so far: Σ epsilon_p."""
         return self.closed_committed + self.epoch_epsilon
@@ -64,23 +125,16 @@ class SelectionAccountant:
         """The same for one rating replaced by another: each epoch divided by its h, or H."""
         return self.closed_item_level + min(self.epoch_sent, self.epoch_epsilon) / self.epoch_protected
 
-    def copy(self) -> "SelectionAccountant":
-        return SelectionAccountant(
-            self.permanent_draws,
-            self.rounds,
-            self.capped_draws,
-            self.closed_committed,
-            self.closed_spent,
-            self.closed_item_level,
-            self.epoch_epsilon,
-            self.epoch_sent,
-            self.epoch_protected,
-        )
 
-
+@prices
 @dataclass(slots=True, repr=False)
-class ValueAccountant:
+class ValueAccountant(Accountant):
     """Prices the gradient values really sent, against zero gradients: realized zero-concentrated loss, Σ rho."""
+
+    unit: ClassVar[str] = "value"
+    measure: ClassVar[str] = "rho"
+    needs_limit: ClassVar[bool] = False
+    is_secret: ClassVar[bool] = True
 
     gradients: int = 0
     rho: float = 0.0
@@ -91,20 +145,21 @@ class ValueAccountant:
         self.gradients += event.n_gradients
         self.rho += event.rho
 
-    def spent(self) -> float:
+    def charged(self) -> float:
         return self.rho
 
     def epsilon(self, delta: float) -> float:
         """The epsilon of this loss at `delta`, on the Gaussian's own curve."""
         return gaussian_epsilon(self.rho, delta)
 
-    def copy(self) -> "ValueAccountant":
-        return ValueAccountant(self.gradients, self.rho)
 
-
+@prices
 @dataclass(slots=True, repr=False)
-class RatingAccountant:
+class RatingAccountant(Accountant):
     """Prices noisy rating values (ISGLD). Unit: the value of one rating; that it exists is not covered."""
+
+    unit: ClassVar[str] = "rating"
+    needs_limit: ClassVar[bool] = False
 
     perturbations: int = 0
     total: float = 0.0
@@ -115,20 +170,21 @@ class RatingAccountant:
         self.perturbations += 1
         self.total += event.epsilon
 
-    def spent(self) -> float:
+    def charged(self) -> float:
         return self.total
 
-    def copy(self) -> "RatingAccountant":
-        return RatingAccountant(self.perturbations, self.total)
 
-
+@prices
 @dataclass(slots=True, repr=False)
-class TableAccountant:
+class TableAccountant(Accountant):
     """Prices masked tables. Unit: one person's whole profile against a device that sends zeros, over all tables.
 
     Costs are Σ μ², exact for Gaussian mechanisms also when a table depends on earlier sums; `rho` is the
     zero-concentrated loss of the same tables and `distance` what separates their noise from its Gaussian stand-in.
     """
+
+    unit: ClassVar[str] = "table"
+    measure: ClassVar[str] = "mu_squared"
 
     tables: int = 0
     mu_squared: float = 0.0
@@ -144,7 +200,7 @@ class TableAccountant:
             self.rho += block_rho(block.norm_squared, block.share_variance, block.honest)
             self.distance += block.distance
 
-    def spent(self) -> float:
+    def charged(self) -> float:
         return self.mu_squared
 
     def epsilon(self, delta: float) -> float:
@@ -161,9 +217,6 @@ class TableAccountant:
 
     def _epsilon(self, mu: float, delta: float) -> float:
         return epsilon_at_distance(lambda kept: epsilon_of_mu(mu, kept), delta, self.distance)
-
-    def copy(self) -> "TableAccountant":
-        return TableAccountant(self.tables, self.mu_squared, self.rho, self.distance)
 
 
 def gaussian_epsilon(rho: float, delta: float) -> float:

@@ -1,16 +1,22 @@
-"""What was released. An event is a fact; `accountants` say what it costs.
+"""What was released. An event is a fact; it names the unit that it counts in, whose accountant says what it costs.
 
 Events stay on the device. Their reprs leave out everything that depends on the ratings.
 """
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
+
+
+class Event(Protocol):
+    """Something that was released."""
+
+    unit: ClassVar[str]  # of what it costs: `accountants.ACCOUNTANTS` has who prices it
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +26,8 @@ class PermanentDraw:
     `n_protected` is the number of ratings from which f was calibrated: the person's own (private), or a public
     cap on it, which `capped` tells.
     """
+
+    unit: ClassVar[str] = "selection"
 
     epsilon: float
     n_protected: int = field(repr=False)
@@ -37,6 +45,8 @@ class PermanentDraw:
 class SelectionSent:
     """One round's selection S was drawn from B' and sent, at epsilon_i: Theorem 2 of [SDCF]."""
 
+    unit: ClassVar[str] = "selection"
+
     epsilon: float
 
     def __post_init__(self) -> None:
@@ -46,6 +56,8 @@ class SelectionSent:
 @dataclass(frozen=True, slots=True)
 class GradientsSent:
     """Noised gradients were sent; `rho` is their realized zero-concentrated loss, from `gradient_rho`."""
+
+    unit: ClassVar[str] = "value"
 
     n_gradients: int = field(repr=False)
     rho: float = field(repr=False)
@@ -60,6 +72,8 @@ class GradientsSent:
 @dataclass(frozen=True, slots=True)
 class RatingsPerturbed:
     """Every rating value got Laplace noise at epsilon, and what follows uses only the noisy values (ISGLD)."""
+
+    unit: ClassVar[str] = "rating"
 
     epsilon: float
 
@@ -90,10 +104,9 @@ class BlockSent:
 class TableSent:
     """A masked table of these blocks was sent: one attempt of one round."""
 
+    unit: ClassVar[str] = "table"
+
     blocks: tuple[BlockSent, ...]
-
-
-Event = PermanentDraw | SelectionSent | GradientsSent | RatingsPerturbed | TableSent
 
 
 def gradient_rho(data_terms: FloatArray, step_size: float) -> float:

@@ -1,182 +1,127 @@
-"""The person's own book of what was released, asked *before* anything is sent.
+"""The person's own book of what was released, asked *before* anything is sent: one accountant for each unit.
 
-A ledger enforces the budget of the selection, records the price of the gradient values and of noisy rating
-values (enforced where a limit is given), and says in words what its numbers cover and what they do not.
+A ledger enforces the limits that the person has set, by unit. Where the accountant of a unit needs a limit and there
+is none, nothing may be released; elsewhere totals are recorded. What the totals mean, their protocol words.
 """
 
-import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, fields
 from typing import Any
 
-from hushrec.budget.accountants import RatingAccountant, SelectionAccountant, ValueAccountant
-from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, as_number
+from hushrec.budget.accountants import ACCOUNTANTS, Accountant
+from hushrec.budget.events import Event, as_number
 from hushrec.errors import BudgetExceeded, LedgerError, ParameterError, UnknownEvent
 
-RECORD_VERSION = 1
+RECORD_VERSION = 2
 _SLACK = 1 + 1e-12  # so that 0.1 + 0.1 + 0.1 fits into a limit of 0.3
-
-_UNIT_OWN = "which items were selected, over all rounds: two profiles with the same number of ratings"
-_UNIT_CAPPED = "which items were selected, over all rounds: any two profiles of up to the public cap"
-_NOT_COVERED_VALUES = "the gradient values: value_rho is their realized loss, not a guarantee"
-_NOT_COVERED_COUNT = "how many items are rated: it can be read off the selections"
-_NOT_COVERED_PARTICIPATION = "that this device takes part, and when"
-_NOT_COVERED_EXISTENCE = "which items are rated: noisy rating values hide the value of a rating only"
 
 
 class Ledger:
-    """Totals of one device; `charge` is all or nothing."""
+    """Totals of one device by unit; `charge` is all or nothing. Limits are given by unit: `Ledger(selection=8.0)`."""
 
-    def __init__(
-        self,
-        *,
-        max_selection_epsilon: float,
-        max_value_rho: float | None = None,
-        max_rating_epsilon: float | None = None,
-    ) -> None:
-        self.max_selection_epsilon = _limit("max_selection_epsilon", max_selection_epsilon)
-        self.max_value_rho = None if max_value_rho is None else _limit("max_value_rho", max_value_rho)
-        self.max_rating_epsilon = (
-            None if max_rating_epsilon is None else _limit("max_rating_epsilon", max_rating_epsilon)
-        )
-        self._selection = SelectionAccountant()
-        self._value = ValueAccountant()
-        self._rating = RatingAccountant()
+    def __init__(self, **limits: float | None) -> None:
+        given = {unit: limit for unit, limit in limits.items() if limit is not None}
+        self._limits = {unit: _checked_limit(unit, limit) for unit, limit in given.items()}
+        self._accountants: dict[str, Accountant] = {}
 
     def __repr__(self) -> str:
-        return f"Ledger(max_selection_epsilon={self.max_selection_epsilon:g})"
+        return f"Ledger({', '.join(f'{unit}={limit:g}' for unit, limit in self._limits.items())})"
 
-    def charge(self, events: Sequence[Event]) -> None:
-        """Add these events, or raise `BudgetExceeded` and change nothing. Call it before sending.
+    def __getitem__(self, unit: str) -> Any:
+        """Return the totals in a unit, as its accountant keeps them. They are private, and stay on the device."""
+        return self._accountants.get(unit) or _accountant_of(unit)()
 
-        The selection is charged when its bits are drawn: a permanent draw commits its whole epsilon_p, which the
-        selections of its epoch can then never exceed.
-        """
-        selection, value, rating = self._selection.copy(), self._value.copy(), self._rating.copy()
+    def limit(self, unit: str) -> float | None:
+        """Return what the person allows in a unit; None where no limit is set."""
+        return self._limits.get(unit)
+
+    def charge(self, events: Iterable[Event]) -> None:
+        """Add these events, or raise `BudgetExceeded` and change nothing. Call it before sending."""
+        after: dict[str, Accountant] = {}
         for event in events:
-            kind = type(event)
-            if kind is SelectionSent or kind is PermanentDraw:
-                selection.compose(event)
-            elif kind is GradientsSent:
-                value.compose(event)
-            elif kind is RatingsPerturbed:
-                rating.compose(event)
-            else:
-                raise UnknownEvent(f"a ledger cannot price a {kind.__name__}.")
-        _check("epsilon", self._selection.committed(), selection.committed(), self.max_selection_epsilon, "selection")
-        _check("rho", self._value.spent(), value.spent(), self.max_value_rho, "value")
-        _check("epsilon", self._rating.spent(), rating.spent(), self.max_rating_epsilon, "rating")
-        self._selection, self._value, self._rating = selection, value, rating
+            unit = getattr(event, "unit", None)
+            if not isinstance(unit, str):
+                raise UnknownEvent(f"a ledger cannot price a {type(event).__name__}.")
+            after.setdefault(unit, self[unit].copy()).compose(event)
+        for unit, accountant in after.items():
+            self._check(unit, self[unit].charged(), accountant)
+        self._accountants |= after
 
-    @property
-    def value_rho(self) -> float:
-        """Realized loss of the gradient values sent so far. It tells about the ratings: it stays on the device."""
-        return self._value.spent()
+    def _check(self, unit: str, before: float, after: Accountant) -> None:
+        limit = self._limits.get(unit, 0.0 if after.needs_limit else math.inf)
+        if after.charged() <= limit * _SLACK:
+            return
+        measure = after.measure
+        known = f"spent {measure} {before:.6g} of {limit:.6g}, this costs {after.charged() - before:.6g}"
+        sums = f"the limit is {measure} {limit:.6g}" if after.is_secret else known
+        raise BudgetExceeded(
+            f"{unit} budget would be exceeded: {sums}. Stop reporting or raise {limit_name(unit)}.",
+        )
 
-    def raise_limit(self, max_selection_epsilon: float) -> None:
-        """The person allows more: needed before every further draw of permanent bits. It never goes down."""
-        max_selection_epsilon = _limit("max_selection_epsilon", max_selection_epsilon)
-        if max_selection_epsilon < self.max_selection_epsilon:
-            raise ParameterError(
-                f"max_selection_epsilon can only be raised: it is {self.max_selection_epsilon:g}, "
-                f"got {max_selection_epsilon:g}."
-            )
-        self.max_selection_epsilon = max_selection_epsilon
-
-    def statement(self) -> dict[str, Any]:
-        """What was spent, in which unit, and what that does not cover. For the person: it stays on the device."""
-        selection = self._selection
-        capped = selection.permanent_draws > 0 and selection.capped_draws == selection.permanent_draws
-        return {
-            "unit": _UNIT_CAPPED if capped else _UNIT_OWN,
-            "committed": selection.committed(),
-            "spent": selection.spent(),
-            "limit": self.max_selection_epsilon,
-            "item_level": selection.item_level(),
-            "rounds": selection.rounds,
-            "permanent_draws": selection.permanent_draws,
-            "capped": capped,
-            "value_rho": self.value_rho,
-            "rating_epsilon": self._rating.spent(),
-            "not_covered": self._not_covered(capped),
-        }
-
-    def _not_covered(self, capped: bool) -> list[str]:
-        sentences = [_NOT_COVERED_VALUES]
-        if not capped:
-            sentences.append(_NOT_COVERED_COUNT)
-        if self._rating.perturbations:
-            sentences.append(_NOT_COVERED_EXISTENCE)
-        return [*sentences, _NOT_COVERED_PARTICIPATION]
+    def raise_limit(self, unit: str, limit: float) -> None:
+        """Allow more in a unit. A limit never goes down."""
+        limit, current = _checked_limit(unit, limit), self._limits.get(unit, 0.0)
+        if limit < current:
+            raise ParameterError(f"{limit_name(unit)} can only be raised: it is {current:g}, got {limit:g}.")
+        self._limits[unit] = limit
 
     def to_record(self) -> dict[str, Any]:
-        """Everything as plain numbers, for the device's own store. It holds private counts: it never leaves."""
-        return {
-            "version": RECORD_VERSION,
-            "max_selection_epsilon": self.max_selection_epsilon,
-            "max_value_rho": self.max_value_rho,
-            "max_rating_epsilon": self.max_rating_epsilon,
-            "selection": dataclasses.asdict(self._selection),
-            "value": dataclasses.asdict(self._value),
-            "rating": dataclasses.asdict(self._rating),
-        }
+        """Return everything as plain numbers, for the device's own store. It holds private counts: it never leaves."""
+        totals = {unit: asdict(accountant) for unit, accountant in self._accountants.items()}  # type: ignore[call-overload]
+        return {"version": RECORD_VERSION, "limits": dict(self._limits), "totals": totals}
 
     @classmethod
     def from_record(cls, record: object) -> "Ledger":
-        """The ledger that `to_record` wrote. A record that is damaged, or of another version, is refused."""
+        """Return the ledger that `to_record` wrote. A record that is damaged, or of another version, is refused."""
+        if isinstance(record, Mapping) and record.get("version") == 1:
+            record = _from_version_1(record)
         if not isinstance(record, Mapping) or record.get("version") != RECORD_VERSION:
-            raise LedgerError(f"a ledger record must have version {RECORD_VERSION}. Restore it from a backup.")
+            raise LedgerError(f"a ledger record must have version 1 or {RECORD_VERSION}. Restore it from a backup.")
         try:
-            ledger = cls(
-                max_selection_epsilon=record["max_selection_epsilon"],
-                max_value_rho=record["max_value_rho"],
-                max_rating_epsilon=record["max_rating_epsilon"],
-            )
-            ledger._selection = SelectionAccountant(**_totals(SelectionAccountant, record["selection"]))
-            ledger._value = ValueAccountant(**_totals(ValueAccountant, record["value"]))
-            ledger._rating = RatingAccountant(**_totals(RatingAccountant, record["rating"]))
-            sound = ledger.to_record() == record and ledger._is_sound()
-        except (AttributeError, KeyError, TypeError, OverflowError, ParameterError):
+            ledger = cls(**record["limits"])
+            for unit, totals in record["totals"].items():
+                accountant = ACCOUNTANTS[unit]
+                ledger._accountants[unit] = accountant(**_as_stored(accountant, totals))
+            sound = ledger.to_record() == record and all(one.is_sound() for one in ledger._accountants.values())
+        except (AttributeError, KeyError, TypeError, OverflowError, ParameterError, UnknownEvent):
             sound = False
         if not sound:
             raise LedgerError("the ledger record is damaged. Restore it from a backup, or pay for new bits.")
         return ledger
 
-    def _is_sound(self) -> bool:
-        """Every total is of its own type, finite and not negative, and the totals can belong to one history."""
-        selection = self._selection
-        for accountant in (selection, self._value, self._rating):
-            for total in dataclasses.fields(accountant):
-                number = getattr(accountant, total.name)
-                if type(number) is not total.type or not 0 <= number < math.inf:
-                    return False
-        return (
-            selection.capped_draws <= selection.permanent_draws
-            and selection.epoch_protected >= 1
-            and selection.closed_spent <= selection.closed_committed
-            and (selection.permanent_draws > 0) == (selection.epoch_epsilon > 0)
-            and (selection.permanent_draws > 0 or selection.rounds == 0)
-        )
+
+def limit_name(unit: str) -> str:
+    """Return how a person names the limit of a unit, as in max_selection_epsilon."""
+    return f"max_{unit}_{_accountant_of(unit).measure}"
 
 
-def _totals(accountant: type, stored: Mapping[str, Any]) -> dict[str, Any]:
+def _accountant_of(unit: str) -> type[Accountant]:
+    if unit not in ACCOUNTANTS:
+        raise UnknownEvent(f"no accountant prices what counts in {unit}.")
+    return ACCOUNTANTS[unit]
+
+
+def _from_version_1(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record of the first version as one of today: it had three units, and named each limit."""
+    try:
+        limits = {unit: record[limit_name(unit)] for unit in ("selection", "value", "rating")}
+        totals = {unit: record[unit] for unit in limits if any(record[unit].values())}
+    except (KeyError, AttributeError):
+        return {}
+    known = {unit: limit for unit, limit in limits.items() if limit is not None}
+    return {"version": RECORD_VERSION, "limits": known, "totals": totals}
+
+
+def _as_stored(accountant: type[Accountant], stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return stored totals with whole numbers as floats where floats belong: 8 and 8.0 are the same total."""
-    floats = {total.name for total in dataclasses.fields(accountant) if total.type is float}
+    floats = {total.name for total in fields(accountant) if total.type is float}  # type: ignore[arg-type]
     return {name: float(value) if name in floats and type(value) is int else value for name, value in stored.items()}
 
 
-def _limit(name: str, value: float) -> float:
+def _checked_limit(unit: str, value: float) -> float:
+    name = limit_name(unit)
     limit = as_number(name, value)
     if not 0 <= limit < math.inf:
         raise ParameterError(f"{name} must be finite and not negative, got {limit}.")
     return limit
-
-
-def _check(unit: str, before: float, after: float, limit: float | None, what: str) -> None:
-    if limit is not None and after > limit * _SLACK:
-        # What gradient values cost depends on the ratings, so the sentence says it for the other budgets alone.
-        sums = "" if what == "value" else f"spent {unit} {before:.6g} of {limit:.6g}, this costs {after - before:.6g}"
-        raise BudgetExceeded(
-            f"{what} budget would be exceeded: {sums or f'the limit is {unit} {limit:.6g}'}. "
-            f"Stop reporting or raise max_{what}_{unit}."
-        )

@@ -8,7 +8,7 @@ import typer
 from hushrec.cli.app import JsonFlag, app, print_json, say
 
 if TYPE_CHECKING:
-    from hushrec.budget.meaning import Meaning, SelectionBudget
+    from hushrec.protocols.gradient.meaning import Meaning, SelectionBudget
 
 
 @app.command(epilog="Example: hushrec budget --rated 20 --items 3706 --epsilon-i 1 --profile-cap 600 --plot budget.svg")
@@ -36,7 +36,7 @@ def budget(
     as_json: JsonFlag = False,
 ) -> None:
     """Say what an sdcf budget means for one person, in plain words; nothing is trained."""
-    from hushrec.budget.meaning import SelectionBudget, explain_budget
+    from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
     from hushrec.simulation.settings import Settings
 
     settings = Settings(protocol="sdcf", model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)

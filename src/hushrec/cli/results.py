@@ -54,7 +54,7 @@ def print_result(record: dict[str, Any]) -> None:
         _print_accuracy(console, record)
     else:
         console.print("trained on every rating: nothing was held out, so no accuracy is known")
-    print_budget(console, record["budget"])
+    print_budget(console, record["protocol"], record["budget"])
     if record["verdict"]:
         console.print(f"verdict: {record['verdict']}", highlight=False)
 
@@ -82,10 +82,12 @@ def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
     data = record["data"]
     columns = [name for name in COLUMNS if name in record["metrics"]]
     table = Table(Column(no_wrap=True), *(COLUMNS[name] for name in columns), "protects", box=None)
-    rows = [(f"{record['protocol']} (this run)", record["metrics"], record["budget"])]
-    rows += [(find_protocol(name).row_label, entry, entry["budget"]) for name, entry in record["comparisons"].items()]
-    for name, metrics, budget in rows:
-        table.add_row(name, *(_cell(metrics, column) for column in columns), _short_budget(budget))
+    rows = [(f"{record['protocol']} (this run)", record["protocol"], record["metrics"], record["budget"])]
+    for name, entry in record["comparisons"].items():
+        rows.append((find_protocol(name).row_label, name, entry, entry["budget"]))
+    for label, name, metrics, budget in rows:
+        protects = find_protocol(name).wording.protects(budget)
+        table.add_row(label, *(_cell(metrics, column) for column in columns), protects)
     for name, metrics in record["baselines"].items():
         table.add_row(name.replace("_", " "), *(_cell(metrics, column) for column in columns), "not personal")
     if data["cold_users"] or data["cold_items"]:
@@ -112,28 +114,9 @@ def _cell(metrics: dict[str, Any], column: str) -> str:
     return "diverged" if metrics[column] is None else f"{metrics[column]:.4f}"
 
 
-def _short_budget(budget: dict[str, Any]) -> str:
-    if "epsilon_p" in budget:
-        return f"selection, ε {budget['epsilon']:g} profile-level, all rounds"
-    if "clamp" in budget:
-        return f"one rating's value, ε {budget['epsilon']:g}, all rounds"
-    return "nothing"
-
-
-def print_budget(console: "Console", budget: dict[str, Any]) -> None:
+def print_budget(console: "Console", protocol: str, budget: dict[str, Any]) -> None:
     """The budget with its unit, and what it does not cover."""
     lines = [f"budget: {budget['unit']}"]
-    if "epsilon_p" in budget:
-        lines.append(
-            f"  ε = {budget['epsilon']:g} (δ = 0, {counted(budget['rounds'], 'round')});"
-            f" {budget['item_level_unit']}: ε = {budget['item_level']:.3g}"
-        )
-    elif "clamp" in budget:
-        lines.append(f"  ε = {budget['epsilon']:g} (δ = 0, {counted(budget['rounds'], 'round')})")
-    rho = budget["value_rho"]
-    lines.append(
-        f"  gradient values really sent: ρ = {rho['median']:.3g} ({rho['unit']}, median),"
-        f" that is ε = {rho['median_epsilon']:.3g} at δ = {rho['delta']:g}"
-    )
+    lines += [f"  {sentence}" for sentence in find_protocol(protocol).wording.numbers(budget)]
     lines += [f"  not covered: {what}" for what in budget["not_covered"]]
     console.print("\n".join(lines), highlight=False)

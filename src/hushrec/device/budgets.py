@@ -8,8 +8,10 @@ from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError
-from hushrec.protocols.gradient.protocols import Sdcf
+from hushrec.protocols import find_protocol
 from hushrec.scale import from_unit, to_unit
+
+PROTOCOL, MODEL = "sdcf", "mf"  # what runs over the network
 
 
 @dataclass(frozen=True)
@@ -23,21 +25,25 @@ class Budgets:
     scale: tuple[float, float] = (1.0, 5.0)
 
     def __post_init__(self) -> None:
-        if self.epsilon_p is None:
-            object.__setattr__(self, "epsilon_p", 2 * as_number("epsilon_i", self.epsilon_i))
         for name in ("epsilon_i", "epsilon_p", "epsilon_g"):
-            object.__setattr__(self, name, as_number(name, getattr(self, name)))
+            given = getattr(self, name)
+            object.__setattr__(self, name, given if given is None else as_number(name, given))
+        object.__setattr__(self, "epsilon_p", self.configured().selection_limit)
         if self.max_value_rho is not None:
             object.__setattr__(self, "max_value_rho", as_number("max_value_rho", self.max_value_rho))
         object.__setattr__(self, "scale", _as_scale(self.scale))
-        Sdcf(self.epsilon_i, self.epsilon_g, self.epsilon_p)  # checks the three
         if self.epsilon_g == math.inf:
             raise ParameterError("epsilon_g must be finite, got inf.")
         self.new_ledger()  # checks max_value_rho
 
+    def configured(self, profile_cap: int | None = None) -> Any:
+        """Return the protocol of network runs with these budgets, checked."""
+        options = {name: getattr(self, name) for name in ("epsilon_i", "epsilon_p", "epsilon_g")}
+        return find_protocol(PROTOCOL).configure({**options, "profile_cap": profile_cap}, MODEL)
+
     def new_ledger(self) -> Ledger:
         """Return an empty ledger that allows one draw of permanent bits."""
-        return Ledger(max_selection_epsilon=self.epsilon_p, max_value_rho=self.max_value_rho)
+        return Ledger(selection=self.epsilon_p, value=self.max_value_rho)
 
     def with_selection(self, epsilon_i: float) -> "Budgets":
         """Return the same with another selection budget, and its usual epsilon_p."""

@@ -182,12 +182,13 @@ class Device:
 
     def budget(self) -> dict[str, Any]:
         """What was spent, in which unit, and what that does not cover."""
-        return self._session.ledger().statement()
+        statement: dict[str, Any] = self._session.budgets.configured().ledger_statement(self._session.ledger())
+        return statement
 
     def raise_budget(self, max_selection_epsilon: float) -> None:
         """Allows further draws of permanent bits: each costs epsilon_p."""
         ledger = self._session.ledger()
-        ledger.raise_limit(max_selection_epsilon)
+        ledger.raise_limit("selection", max_selection_epsilon)
         with self._store.change():
             self._store.put_json("ledger", ledger.to_record())
         self._session.forget_client()

@@ -135,7 +135,7 @@ def _open(member: Member, orders: Orders) -> Session:
     if new:
         Session.start(store, orders.budgets)
         ledger = Session(store).ledger()
-        ledger.raise_limit(max(orders.max_selection_epsilon, ledger.max_selection_epsilon))
+        ledger.raise_limit("selection", max(orders.max_selection_epsilon, ledger.limit("selection") or 0))
         with store.change():
             store.put_ratings(dict(member.ratings))
             store.put_json("ledger", ledger.to_record())

@@ -13,7 +13,7 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.device.kept import Upload
 from hushrec.messages import Terms
-from hushrec.protocols.gradient.protocols import Sdcf
+from hushrec.protocols.gradient.protocols import GradientProtocol
 
 SHOWN = 10
 BELIEVED = 0.5  # above it, a server that has to decide says "rated"
@@ -35,7 +35,7 @@ class Reading(Protocol):
     def ratings(self) -> FloatArray: ...  # likeliest rating of each, from 1 to 5
 
 
-Attack = Callable[[Terms, Sdcf, Sequence[Upload]], Reading]
+Attack = Callable[[Terms, GradientProtocol, Sequence[Upload]], Reading]
 
 
 @dataclass(frozen=True, repr=False)

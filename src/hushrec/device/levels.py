@@ -6,10 +6,10 @@ Accuracy is that of the records of `experiments/task1-ml-100k.toml` at epsilon_g
 from dataclasses import dataclass
 from typing import Any
 
-from hushrec.budget.meaning import SelectionBudget, explain_budget
 from hushrec.device.budgets import Budgets
 from hushrec.errors import ParameterError
 from hushrec.messages import Offer
+from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
 
 SOURCE = "records of task1-ml-100k, MovieLens 100K, mean over 30 splits"
 WITHOUT_TASTE, NOT_PRIVATE = 0.940, 0.948  # the bias model; protocol plain

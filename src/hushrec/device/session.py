@@ -47,7 +47,6 @@ from hushrec.messages import (
 )
 from hushrec.models import make_model
 from hushrec.protocols.gradient.plausible import plausible_norms
-from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.protocols.parties import Address
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import DeviceKey, Request, device_id_of
@@ -91,7 +90,7 @@ class Session:
 
     def change_budgets(self, budgets: Budgets) -> None:
         """Other budgets, as long as no permanent bits were drawn: bits drawn twice would be paid twice."""
-        if self.ledger().statement()["permanent_draws"]:
+        if self.ledger()["selection"].permanent_draws:
             raise LocalProtocolError(
                 "the budget cannot change after the first round: this device's permanent bits were drawn with it. "
                 "Forget this store to start anew."
@@ -166,7 +165,7 @@ class Session:
         lost = offer.terms.epoch(answered) - int(state["permanent_epoch"]) if answered else 0
         draw = PermanentDraw(self.budgets.epsilon_p, offer.profile_cap, capped=True)
         ledger = self.ledger()
-        refused = math.ceil(ledger.max_selection_epsilon / self.budgets.epsilon_p) + 1  # more than the ledger allows
+        refused = math.ceil((ledger.limit("selection") or 0) / self.budgets.epsilon_p) + 1  # more than is allowed
         events: list[Event] = [draw] * max(0, min(lost, refused))
         ledger.charge(events)
         fresh = {**state, "permanent_bits": np.empty(0, dtype=np.bool_), "probabilities": np.empty(0)}
@@ -393,7 +392,7 @@ class Session:
         if self.offer is None:
             raise LocalProtocolError("this device has not joined a server.")
         terms, budgets = self.offer.terms, self.budgets
-        protocol = Sdcf(budgets.epsilon_i, budgets.epsilon_g, budgets.epsilon_p, self.offer.profile_cap)
+        protocol = budgets.configured(self.offer.profile_cap)
         client = Client(
             terms,
             make_model(terms.model, terms.n_factors),

@@ -24,7 +24,6 @@ from hushrec.device.view import View
 from hushrec.errors import HushrecError, ParameterError
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
-from hushrec.protocols.gradient.protocols import Sdcf
 
 TOKEN_HEADER = "hushrec-token"
 FAREWELL_SECONDS = 3.0  # that erasing waits for the server to hear of it
@@ -151,7 +150,7 @@ class Page:
         last = uploads[-1].report.round_number
         with self._attacking:
             if self._read is None or self._read[0] != last:
-                protocol = Sdcf(budgets.epsilon_i, budgets.epsilon_g, budgets.epsilon_p, offer.profile_cap)
+                protocol = budgets.configured(offer.profile_cap)
                 self._read = last, self._attack(offer.terms, protocol, uploads)
             reading = self._read[1]
         with self.use():

@@ -25,7 +25,6 @@ from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
 from hushrec.protocols.gradient.protocols import value_statement
 from hushrec.records import Record, Shared, is_experiment, write_records
-from hushrec.report.records import setting_label
 from hushrec.scale import error_from_unit
 from hushrec.simulation.results import to_json
 from hushrec.simulation.tasks import RatingTask, Task
@@ -360,7 +359,7 @@ def _label(plan: Plan, budget: Record) -> str:
     if plan.groups:
         return f"{plan.settings.protocol}, {len(plan.groups)} budget groups"
     weight = "" if plan.data_weight is None else f", N={plan.data_weight:g}"
-    return setting_label(plan.settings.protocol, budget) + weight
+    return plan.settings.declared.wording.label(budget) + weight
 
 
 def _plain_plan(plan: Plan) -> Record:

@@ -104,6 +104,10 @@ class ConfiguredProtocol(ABC):
         return {}
 
     @abstractmethod
+    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
+        """What one device has spent, in which unit, and what that does not cover. For the person alone."""
+
+    @abstractmethod
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
         """Everybody's predictions, from what is public and from the private states of those who take part."""
 

@@ -6,7 +6,7 @@ class at `implementation` is a `ConfiguredProtocol`: it holds the options of one
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +34,15 @@ class ServerKnowledge:
 
 
 @dataclass(frozen=True)
+class Wording:
+    """How the `budget` of a result is said in few words; the protocol's statement has unit and what is not covered."""
+
+    label: Callable[[Mapping[str, Any]], str]  # the protocol with the numbers that tell one setting from another
+    protects: Callable[[Mapping[str, Any]], str]  # what is protected, and how much
+    numbers: Callable[[Mapping[str, Any]], list[str]]  # the numbers with their units, one sentence each
+
+
+@dataclass(frozen=True)
 class Protocol:
     """A protocol as settings, the command line, statements, reports and pages know it."""
 
@@ -45,6 +54,7 @@ class Protocol:
     models: tuple[str, ...]  # that it speaks; the first unless one is chosen
     engines: Mapping[str, str]  # name → place of the class that runs all devices on one machine
     implementation: str  # place of the ConfiguredProtocol
+    wording: Wording = field(repr=False)
     compared_with: tuple[str, ...] = ()  # protocols that `train` runs beside it, where they speak the same model
     knowledge: ServerKnowledge = field(default=ServerKnowledge(), repr=False)
 

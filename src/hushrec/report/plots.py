@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hushrec.budget.meaning import SelectionBudget, belief, explain_budget
+from hushrec.protocols.gradient.meaning import SelectionBudget, belief, explain_budget
 from hushrec.report.records import Setting, Study
 from hushrec.report.tables import baseline_name
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hushrec.errors import RunError
+from hushrec.protocols import find_protocol
 from hushrec.records import find_experiments, read_records
 from hushrec.simulation.results import read_record
 
@@ -248,11 +249,12 @@ def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[Settin
 def _setting(
     protocol: str, budget: dict[str, Any], metrics: dict[str, list[float]], curve: Curve | None, n_rounds: int
 ) -> Setting:
+    wording = find_protocol(protocol).wording
     return Setting(
-        label=setting_label(protocol, budget),
+        label=wording.label(budget),
         protocol=str(protocol),
         private=float(budget["epsilon"]) != float("inf"),
-        protects=short_budget(budget),
+        protects=wording.protects(budget),
         unit=str(budget["unit"]),
         not_covered=tuple(map(str, budget["not_covered"])),
         metrics=metrics,
@@ -279,27 +281,3 @@ def _make_curve(group: list[dict[str, Any]]) -> Curve:
         list(map(max, by_round)),
         [statistics.stdev(row) if len(row) > 1 else 0.0 for row in by_round],
     )
-
-
-def setting_label(protocol: str, budget: dict[str, Any]) -> str:
-    """The protocol with the numbers that tell one setting from another."""
-    if "epsilon_i" in budget:
-        fakes = budget.get("epsilon_g")  # none for one-class data
-        shown = "" if fakes is None else ", α=∞" if float(fakes) == 0 else f", ε_g={float(fakes):g}"
-        cap = f", cap {budget['profile_cap']}" if budget.get("profile_cap") else ""
-        return f"{protocol} ε_I={float(budget['epsilon_i']):g}{shown}{cap}"
-    if float(budget["epsilon"]) == float("inf"):
-        return f"{protocol}, not private"
-    return f"{protocol} ε={float(budget['epsilon']):g}" + (", clamped" if budget.get("clamp") else "")
-
-
-def short_budget(budget: dict[str, Any]) -> str:
-    """The budget with its unit in a few words; `unit` has the whole sentence."""
-    epsilon = float(budget["epsilon"])
-    if "epsilon_p" in budget:
-        return f"list of items: ε {epsilon:g} profile-level, all rounds"
-    if "clamp" in budget:
-        return f"one rating's value: ε {epsilon:g}"
-    if epsilon == float("inf"):
-        return "nothing"
-    return f"ε {epsilon:g}, δ {float(budget['delta']):g}: {budget['unit']}"

@@ -1,7 +1,8 @@
 """`plain`, `isgld` and `sdcf`: protocols in which a device sends gradients of items. Declarations only."""
 
 from hushrec.options import Option
-from hushrec.protocols.protocol import Protocol, ServerKnowledge
+from hushrec.protocols.gradient import wording
+from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
 
 ENGINES = {
     "cpu": "hushrec.engines.cpu.engine:CpuEngine",
@@ -19,6 +20,7 @@ PLAIN = Protocol(
     models=("mf", "bpr", "fm"),
     engines=ENGINES,
     implementation="hushrec.protocols.gradient.protocols:Plain",
+    wording=Wording(wording.plain_label, wording.plain_protects, wording.numbers),
 )
 
 ISGLD = Protocol(
@@ -34,6 +36,7 @@ ISGLD = Protocol(
     models=("mf", "fm"),
     engines=ENGINES,
     implementation="hushrec.protocols.gradient.protocols:Isgld",
+    wording=Wording(wording.isgld_label, wording.isgld_protects, wording.numbers),
     compared_with=("plain",),
 )
 
@@ -59,6 +62,7 @@ SDCF = Protocol(
     models=("mf", "bpr", "fm"),
     engines=ENGINES,
     implementation="hushrec.protocols.gradient.protocols:Sdcf",
+    wording=Wording(wording.sdcf_label, wording.sdcf_protects, wording.numbers),
     compared_with=("plain", "isgld"),
     knowledge=ServerKnowledge(
         can=(

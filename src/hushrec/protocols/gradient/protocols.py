@@ -18,7 +18,6 @@ from hushrec.budget.accountants import gaussian_epsilon
 from hushrec.budget.calibrate import fake_error_bound
 from hushrec.budget.events import Event, RatingsPerturbed
 from hushrec.budget.ledger import Ledger
-from hushrec.budget.meaning import TAKING_PART, selection_not_covered
 from hushrec.errors import Diverged, ParameterError
 from hushrec.mechanisms.fake_errors import fake_errors
 from hushrec.mechanisms.laplace import perturb_ratings
@@ -27,12 +26,14 @@ from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.gradient import wording
 from hushrec.protocols.gradient.device import GradientDevice
 from hushrec.protocols.gradient.plausible import SMALL_SHARE, SMALLEST_ITEM_NORM, too_short
 from hushrec.protocols.gradient.prediction import Predictions, initial_user_vectors
 from hushrec.protocols.gradient.selection import Selection, calibrate_devices
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.protocols.parties import State
+from hushrec.protocols.wording import TAKING_PART
 from hushrec.randomness import Purpose, RandomStream, SeededRandomness
 from hushrec.scale import HIGHEST, LOWEST
 
@@ -87,10 +88,27 @@ class GradientProtocol(ConfiguredProtocol):
     def make_ledger(self, terms: Terms) -> Ledger:
         """Simulated people agree to every announced draw of permanent bits."""
         n_epochs = terms.epoch(terms.max_rounds) + 1
-        return Ledger(max_selection_epsilon=n_epochs * self.selection_limit)
+        return Ledger(selection=n_epochs * self.selection_limit)
 
     def losses(self, ledger: Ledger) -> dict[str, float]:
-        return {"value_rho": ledger.value_rho}
+        return {"value_rho": ledger["value"].rho}
+
+    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
+        selection, rating = ledger["selection"], ledger["rating"]
+        capped = selection.permanent_draws > 0 and selection.capped_draws == selection.permanent_draws
+        return {
+            "unit": wording.ledger_unit(capped=capped),
+            "committed": selection.committed(),
+            "spent": selection.spent(),
+            "limit": ledger.limit("selection"),
+            "item_level": selection.item_level(),
+            "rounds": selection.rounds,
+            "permanent_draws": selection.permanent_draws,
+            "capped": capped,
+            "value_rho": ledger["value"].rho,
+            "rating_epsilon": rating.charged(),
+            "not_covered": wording.ledger_not_covered(capped=capped, perturbed=rating.perturbations > 0),
+        }
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> VectorPredictor:
         """Users who take no part keep the vector that they start with."""
@@ -201,8 +219,8 @@ class Plain(GradientProtocol):
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
         return {
-            "unit": "none: gradients of the rated items are sent as they are",
-            "not_covered": ["anything a person rated"],
+            "unit": wording.NOTHING_HIDDEN,
+            "not_covered": [wording.ALL_THAT_IS_RATED],
         }
 
 
@@ -230,11 +248,11 @@ class Isgld(GradientProtocol):
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
         return {
-            "unit": "the value of one rating, over the whole training",
+            "unit": wording.ONE_VALUE,
             "epsilon": self.epsilon,
             "item_level": self.epsilon,
             "clamp": self.clamp,
-            "not_covered": ["which items are rated, and how many", "the user vector", TAKING_PART],
+            "not_covered": [wording.EXISTENCE, wording.USER_VECTOR, TAKING_PART],
         }
 
     @property
@@ -282,22 +300,19 @@ class Sdcf(GradientProtocol):
         caps = [own.profile_cap for own in selections]
         cap = None if None in caps else max(own for own in caps if own is not None)
         typical = int(np.median(spending.rated_counts)) if cap is None else cap
-        profiles = (
-            "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {cap} ratings"
-        )
         epsilons_g = [own.fake_range for own in gradient_protocols(spending.protocols) if own.fake_range is not None]
         return {
-            "unit": f"profile-level: which items are reported, over all rounds, for {profiles}",
+            "unit": wording.selection_unit(cap),
             "epsilon": spent,
             "item_level": spent / typical,
-            "item_level_unit": f"one rating replaced by another, for a person with {typical} ratings",
+            "item_level_unit": wording.item_level_unit(typical),
             "epsilon_i": max(own.epsilon_i for own in selections),
             "epsilon_p": max(own.epsilon_p for own in selections),
             "epsilon_g": max(epsilons_g, default=None),
             "profile_cap": cap,
             "permanent_draws": terms.epoch(max(spending.rounds, 1)) + 1,
             "reports_per_client": terms.reports_per_client,
-            "not_covered": selection_not_covered(cap, from_pairs=spending.model.learns_from_pairs),
+            "not_covered": wording.selection_not_covered(cap, from_pairs=spending.model.learns_from_pairs),
         }
 
 
@@ -365,7 +380,7 @@ def value_statement(median: float, largest: float) -> dict[str, Any]:
     return {
         "median": median,
         "max": largest,
-        "unit": "zCDP, realized, per person",
+        "unit": wording.VALUE_LOSS,
         "median_epsilon": np.inf if median == np.inf else gaussian_epsilon(median, VALUE_DELTA),
         "delta": VALUE_DELTA,
     }

@@ -1,7 +1,8 @@
 """The masked protocol: devices add up clipped, noised tables of integers; only sums are seen. Declaration only."""
 
 from hushrec.options import Option
-from hushrec.protocols.protocol import Protocol, ServerKnowledge
+from hushrec.protocols.masked import wording
+from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
 
 MASKED = Protocol(
     name="masked",
@@ -26,5 +27,6 @@ MASKED = Protocol(
         "reference": "hushrec.engines.masked_reference:MaskedReferenceEngine",
     },
     implementation="hushrec.protocols.masked.protocol:Masked",
+    wording=Wording(wording.label, wording.protects, wording.numbers),
     knowledge=ServerKnowledge(),
 )

@@ -8,10 +8,10 @@ from typing import Any
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.events import TableSent
 from hushrec.budget.gaussian import Cohort, require_delta, run_mu
-from hushrec.budget.meaning import TAKING_PART
 from hushrec.errors import ParameterError
 from hushrec.protocols.masked.encoding import BlockCode, code_block
 from hushrec.protocols.masked.plan import Plan
+from hushrec.protocols.wording import TAKING_PART
 
 UNIT = "one person's whole profile against a device that sends zeros, over the whole run"
 REPLACED_UNIT = "one rating added, removed or changed, or the whole profile replaced by another, over the whole run"

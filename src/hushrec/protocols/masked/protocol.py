@@ -122,6 +122,9 @@ class Masked(ConfiguredProtocol):
     def make_ledger(self, terms: Any) -> Ledger:
         raise LocalProtocolError(NOT_BY_MESSAGES)
 
+    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
+        raise LocalProtocolError(NOT_BY_MESSAGES)
+
 
 def _predictor(problem: Any, table: ItemTable) -> GaussianProcessPredictor:
     return GaussianProcessPredictor(table, Ratings(problem.starts, problem.items, problem.values))

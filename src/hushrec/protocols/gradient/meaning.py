@@ -12,30 +12,7 @@ from scipy.special import expit
 
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection, smallest_epsilon_p
 from hushrec.errors import ParameterError
-
-TAKING_PART = "that a device takes part, and when"
-EPSILON_G_CAVEAT = (
-    "epsilon_g is the paper's parameter for fake errors, not a guarantee:"
-    " a real error outside the fakes' range gives itself away"
-)
-
-
-OPPOSITE_PULLS = (
-    "which reported items are rated: in one upload, rated and unrated items pull in opposite directions along the"
-    " user vector, so that it splits into two groups"
-)
-
-
-def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
-    """Return what the budget of the selections says nothing about."""
-    covered_by_cap = [] if profile_cap is not None else ["how many items a person rated"]
-    return [
-        "the gradient values: the user vector's direction and the errors can be read off one upload",
-        *covered_by_cap,
-        OPPOSITE_PULLS if from_pairs else EPSILON_G_CAVEAT,
-        "a malicious server",
-        TAKING_PART,
-    ]
+from hushrec.protocols.gradient.wording import selection_not_covered, selection_unit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +106,7 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
         epsilon_one_rating=spent / budget.n_protected,
         smallest_epsilon_p=budget.smallest_epsilon_p(),
         real_errors_outside_fakes=None if budget.epsilon_g is None else -math.expm1(-budget.epsilon_g),
-        unit=_unit(budget.profile_cap),
+        unit=selection_unit(budget.profile_cap, rounds=""),
         not_covered=selection_not_covered(budget.profile_cap, from_pairs=budget.epsilon_g is None),
     )
 
@@ -147,9 +124,3 @@ def belief(budget: SelectionBudget, *, rounds: int, sent: bool = True) -> float:
     log_ratio = np.logaddexp(keep + a, flip + b) - np.logaddexp(flip + a, keep + b)
     log_odds = math.log(budget.prior) - math.log1p(-budget.prior) + float(log_ratio)
     return float(expit(log_odds))
-
-
-def _unit(profile_cap: int | None) -> str:
-    if profile_cap is None:
-        return "profile-level: which items are reported, for two profiles of the same number of ratings"
-    return f"profile-level: which items are reported, for any two profiles of up to {profile_cap} ratings"

@@ -1,0 +1,123 @@
+"""Every sentence about what the gradient protocols guarantee and what they do not: statements, ledgers, labels.
+
+A *budget* here is the `budget` of a result, as a program or `run.json` holds it. Imports nothing heavy.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from hushrec.protocols.wording import TAKING_PART
+
+Budget = Mapping[str, Any]
+
+NOTHING_HIDDEN = "none: gradients of the rated items are sent as they are"
+ONE_VALUE = "the value of one rating, over the whole training"
+VALUE_LOSS = "zCDP, realized, per person"
+EPSILON_G_CAVEAT = (
+    "epsilon_g is the paper's parameter for fake errors, not a guarantee:"
+    " a real error outside the fakes' range gives itself away"
+)
+OPPOSITE_PULLS = (
+    "which reported items are rated: in one upload, rated and unrated items pull in opposite directions along the"
+    " user vector, so that it splits into two groups"
+)
+VALUES = "the gradient values: the user vector's direction and the errors can be read off one upload"
+COUNT = "how many items a person rated"
+ALL_THAT_IS_RATED = "anything a person rated"
+EXISTENCE = "which items are rated, and how many"
+USER_VECTOR = "the user vector"
+MALICIOUS_SERVER = "a malicious server"
+
+
+def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -> str:
+    """Return what the budget of the selections is a budget of."""
+    cap = None if profile_cap is None else f"{profile_cap} ratings"
+    return f"profile-level: which items are reported{rounds}, for {_profiles(cap)}"
+
+
+def ledger_unit(*, capped: bool) -> str:
+    """Return the same for a device's own totals: every draw was calibrated from the public cap, or not every one."""
+    cap = "the public cap" if capped else None
+    return f"profile-level: which items are reported, over all rounds, for {_profiles(cap)}"
+
+
+def _profiles(cap: str | None) -> str:
+    return "two profiles of the same number of ratings" if cap is None else f"any two profiles of up to {cap}"
+
+
+def item_level_unit(n_rated: int) -> str:
+    """Return what the same budget is for one rating of a person with so many."""
+    return f"one rating replaced by another, for a person with {n_rated} ratings"
+
+
+def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
+    """Return what the budget of the selections says nothing about."""
+    covered_by_cap = [] if profile_cap is not None else [COUNT]
+    about_values = OPPOSITE_PULLS if from_pairs else EPSILON_G_CAVEAT
+    return [VALUES, *covered_by_cap, about_values, MALICIOUS_SERVER, TAKING_PART]
+
+
+def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
+    """Return what a device's own totals say nothing about; `perturbed` where ratings were sent with noise."""
+    sentences = [f"{VALUES}; value_rho is their realized loss, not a guarantee"]
+    if not capped:
+        sentences.append(COUNT)
+    if perturbed:
+        sentences.append(EXISTENCE)
+    return [*sentences, TAKING_PART]
+
+
+# A budget in a table, and below it -------------------------------------------------------------------------------
+
+
+def plain_label(budget: Budget) -> str:
+    """Return the protocol with the numbers that tell one setting from another."""
+    return "plain, not private"
+
+
+def isgld_label(budget: Budget) -> str:
+    """Return the same of `isgld`."""
+    return f"isgld ε={float(budget['epsilon']):g}" + (", clamped" if budget.get("clamp") else "")
+
+
+def sdcf_label(budget: Budget) -> str:
+    """Return the same of `sdcf`; one-class data has no fakes."""
+    fakes = budget.get("epsilon_g")
+    shown = "" if fakes is None else ", α=∞" if float(fakes) == 0 else f", ε_g={float(fakes):g}"
+    cap = f", cap {budget['profile_cap']}" if budget.get("profile_cap") else ""
+    return f"sdcf ε_I={float(budget['epsilon_i']):g}{shown}{cap}"
+
+
+def plain_protects(budget: Budget) -> str:
+    """Return what is protected and how much, in a few words; `unit` has the whole sentence."""
+    return "nothing"
+
+
+def isgld_protects(budget: Budget) -> str:
+    """Return the same of `isgld`."""
+    return f"one rating's value: ε {float(budget['epsilon']):g}"
+
+
+def sdcf_protects(budget: Budget) -> str:
+    """Return the same of `sdcf`."""
+    return f"list of items: ε {float(budget['epsilon']):g} profile-level, all rounds"
+
+
+def numbers(budget: Budget) -> list[str]:
+    """Return the numbers of a statement, one sentence each; unit and what is not covered go around them."""
+    lines = []
+    if float(budget["epsilon"]) < float("inf"):
+        lines.append(f"ε = {float(budget['epsilon']):g} (δ = 0, {_counted(budget['rounds'])})")
+    if "item_level_unit" in budget:
+        lines[-1] += f"; {budget['item_level_unit']}: ε = {budget['item_level']:.3g}"
+    rho = budget["value_rho"]
+    if "median_epsilon" in rho:
+        lines.append(
+            f"gradient values really sent: ρ = {float(rho['median']):.3g} ({rho['unit']}, median),"
+            f" that is ε = {float(rho['median_epsilon']):.3g} at δ = {rho['delta']:g}"
+        )
+    return lines
+
+
+def _counted(rounds: int) -> str:
+    return f"{rounds} round" if rounds == 1 else f"{rounds} rounds"
