@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from hushrec.models.predictor import Arrays, Predictor
 
 
+REFERENCE = "hushrec.engines.reference:ReferenceEngine"  # runs the messages of any protocol
+
+
 @dataclass(frozen=True)
 class ServerKnowledge:
     """Sentences about a server that keeps everything it receives: what it can and what it cannot know."""
@@ -52,9 +55,9 @@ class Protocol:
     is_private: bool
     options: tuple[Option, ...]
     models: tuple[str, ...]  # that it speaks; the first unless one is chosen
-    engines: Mapping[str, str]  # name → place of the class that runs all devices on one machine
     implementation: str  # place of the ConfiguredProtocol
     wording: Wording = field(repr=False)
+    engines: Mapping[str, str] = field(default_factory=lambda: {"reference": REFERENCE})  # name → place of its class
     compared_with: tuple[str, ...] = ()  # protocols that `train` runs beside it, where they speak the same model
     knowledge: ServerKnowledge = field(default=ServerKnowledge(), repr=False)
 

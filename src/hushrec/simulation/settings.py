@@ -108,7 +108,9 @@ class Settings:
     @property
     def chosen_engine(self) -> str:
         """How the rounds are computed."""
-        return DEFAULT_ENGINE if self.engine is None else self.engine
+        if self.engine is not None:
+            return self.engine
+        return DEFAULT_ENGINE if DEFAULT_ENGINE in self.declared.engines else next(iter(self.declared.engines))
 
     @property
     def options(self) -> dict[str, Any]:

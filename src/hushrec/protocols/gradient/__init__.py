@@ -2,12 +2,12 @@
 
 from hushrec.options import Option
 from hushrec.protocols.gradient import wording
-from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
+from hushrec.protocols.protocol import REFERENCE, Protocol, ServerKnowledge, Wording
 
 ENGINES = {
     "cpu": "hushrec.engines.cpu.engine:CpuEngine",
     "gpu": "hushrec.engines.gpu.engine:GpuEngine",
-    "reference": "hushrec.engines.reference:ReferenceEngine",
+    "reference": REFERENCE,
 }
 ROUNDS = Option("rounds", int, "Rounds to train.", 100)
 

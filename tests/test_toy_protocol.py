@@ -1,0 +1,397 @@
+"""A protocol is one folder: this file is one, with two phases, a message, a unit and a model of its own.
+
+Devices say hello; those who did send how often and how high they rated each item, with noise. The server publishes
+item means. Nothing in `src` knows any of it.
+"""
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import pytest
+
+import hushrec
+from hushrec import wire
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.accountants import ACCOUNTANTS, Accountant, prices
+from hushrec.budget.ledger import Ledger
+from hushrec.data.sources import load as load_ratings
+from hushrec.errors import BudgetExceeded, ParameterError, RemoteProtocolError
+from hushrec.messages import KINDS, Table, crosses
+from hushrec.models import MODELS, ModelDeclaration
+from hushrec.models.predictor import Arrays
+from hushrec.options import Option
+from hushrec.protocols import PROTOCOLS
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.parties import Address, Answer, DeviceSide, NextAttempt, Private, RoundOver, ServerSide, State
+from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
+from hushrec.randomness import Purpose, Randomness
+from hushrec.report import write_report
+
+HERE = Path(__file__)
+DATA = "synthetic:users=60,items=20,ratings=900,seed=1"
+
+
+# What it declares ------------------------------------------------------------------------------------------------
+
+
+def register() -> None:
+    """All that makes the toy known: a message, a unit, a model and a protocol."""
+    for tag, message in (("toy.question", Question), ("toy.hello", Hello), ("toy.tally", Tally)):
+        crosses(tag, largest=100_000)(message)
+    prices(LoudnessAccountant)
+    MODELS["means"] = ModelDeclaration("means", "how items are rated on average", "rating", (), f"{__name__}:Means")
+    PROTOCOLS["toy"] = Protocol(
+        name="toy",
+        summary="noisy sums of ratings",
+        row_label="toy",
+        is_private=True,
+        options=(Option("loudness", float, "How clearly a device speaks.", 6.0), Option("rounds", int, "Rounds.", 2)),
+        models=("means",),
+        implementation=f"{__name__}:Toy",
+        wording=Wording(
+            label=lambda budget: f"toy at {budget['epsilon']:g}",
+            protects=lambda budget: f"one rating: loudness {budget['epsilon']:g}",
+            numbers=lambda budget: [f"loudness = {budget['epsilon']:g} over {budget['rounds']} rounds"],
+        ),
+        knowledge=ServerKnowledge(can=("Who says hello.",), cannot=("A rating for certain.",)),
+    )
+
+
+@pytest.fixture
+def registered() -> Iterator[None]:
+    """The toy, for one test."""
+    registries: list[dict[str, Any]] = [KINDS, ACCOUNTANTS, MODELS, PROTOCOLS]
+    before = [dict(one) for one in registries]
+    register()
+    yield
+    for one, content in zip(registries, before, strict=True):
+        one.clear()
+        one.update(content)
+
+
+# What it sends and what that costs -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the server asks."""
+
+    words: str
+
+
+@dataclass(frozen=True)
+class Hello:
+    """A device is there."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Sums of ratings and their numbers by item, `(n_items, 2)`, with noise."""
+
+    numbers: Annotated[FloatArray, Table] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Told:
+    """A tally was sent, at this loudness."""
+
+    unit: ClassVar[str] = "loudness"
+    epsilon: float
+
+
+@dataclass(slots=True)
+class LoudnessAccountant(Accountant):
+    """Adds up how loud a device was."""
+
+    unit: ClassVar[str] = "loudness"
+    total: float = 0.0
+
+    def compose(self, event: Any) -> None:
+        self.total += event.epsilon
+
+    def charged(self) -> float:
+        return self.total
+
+
+# What its two sides do -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Terms:
+    """As many rounds as were asked for."""
+
+    max_rounds: int
+    n_items: int
+
+
+class ToyDevice(DeviceSide):
+    """Says hello, then tells."""
+
+    def __init__(self, loudness: float, terms: Terms) -> None:
+        self.loudness, self.terms = loudness, terms
+
+    def new_state(self, randomness: Randomness) -> State:
+        return {"told": np.array(0)}
+
+    def n_items(self, state: State) -> int:
+        return self.terms.n_items
+
+    def takes_part(self, private: Private) -> bool:
+        return True
+
+    def answer(self, private: Private, address: Address, message: Any, draws: Any = None) -> Answer:
+        if address.phase == "hello":
+            return Answer(Hello(), private.state)
+        table = np.zeros((self.terms.n_items, 2))
+        table[private.items] = np.stack([private.values, np.ones(len(private.items))], axis=1)
+        uniform = private.randomness.stream(Purpose.RATING_NOISE, address.round_number).random(table.shape) - 0.5
+        noise = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) * 6 / self.loudness
+        told = {"told": private.state["told"] + 1}
+        return Answer(Tally(table + noise), told, (Told(self.loudness / self.terms.max_rounds),))
+
+    def predict(self, private: Private, public: Arrays) -> FloatArray:
+        return np.asarray(public["means"])
+
+
+class ToyServer(ServerSide):
+    """Adds up what those tell who said hello; one who is alone is not listened to."""
+
+    phases = ("hello", "tell")
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._sums = np.zeros((terms.n_items, 2))
+
+    @property
+    def terms(self) -> Terms:
+        return self._terms
+
+    @property
+    def public(self) -> Arrays:
+        means = np.clip(self._sums[:, 0] / np.maximum(self._sums[:, 1], 1), 1, 5)
+        return {"sums": self._sums, "means": np.where(self._sums[:, 1] > 1, means, 3.0)}
+
+    def restore(self, public: Arrays) -> None:
+        self._sums = np.array(public["sums"])
+
+    def open(self, round_number: int, attempt: int, members: Any) -> Any:
+        return dict.fromkeys(members, Question("who is there?"))
+
+    def check(self, address: Address, sender: Any, message: Any) -> None:
+        if not isinstance(message, Tally if address.phase == "tell" else Hello):
+            raise RemoteProtocolError("a tally is told after a hello.", status_hint=422)
+
+    def close(self, address: Address, answers: Any) -> Any:
+        heard = dict(answers)
+        if len(heard) < 2:
+            return NextAttempt("nobody to hide among", list(heard))
+        if address.phase == "hello":
+            return dict.fromkeys(heard, Question("tell me"))
+        self._sums = self._sums + sum(tally.numbers for tally in heard.values())
+        return RoundOver()
+
+
+class Means:
+    """The model: it has no settings."""
+
+    name = "means"
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "Means":
+        return cls()
+
+
+@dataclass(frozen=True, eq=False)
+class MeanPredictor:
+    """Everybody is predicted the items' means."""
+
+    means: FloatArray
+
+    def predict(self, users: IntArray, items: IntArray) -> FloatArray:
+        return self.means[items]
+
+    def scores(self, users: IntArray) -> FloatArray:
+        return np.tile(self.means, (len(users), 1))
+
+    def likeness(self, item: int) -> FloatArray:
+        return 1 - np.abs(self.means - self.means[item]) / 4
+
+    def deviations(self, user: int) -> None:
+        return None
+
+    def arrays(self) -> Arrays:
+        return {"means": self.means}
+
+
+@dataclass(frozen=True)
+class Toy(ConfiguredProtocol):
+    """The protocol at one loudness."""
+
+    name: ClassVar[str] = "toy"
+    phases: ClassVar[tuple[str, ...]] = ("hello", "tell")
+
+    loudness: float
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "Toy":
+        if not options["loudness"] > 0:
+            raise ParameterError(f"loudness must be positive, got {options['loudness']}.")
+        return cls(options["loudness"])
+
+    def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> Any:
+        return rated_counts >= 0
+
+    def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
+        return Terms(options["rounds"], fleet.n_items)
+
+    def statement(self, spending: Spending) -> dict[str, Any]:
+        spent = self.loudness * spending.rounds / spending.terms.max_rounds
+        words = {"unit": "how clearly one rating is heard", "not_covered": ["who says hello"]}
+        return {"epsilon": spent, "delta": 0.0, "rounds": spending.rounds, **words}
+
+    @classmethod
+    def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> MeanPredictor:
+        return MeanPredictor(arrays["means"])
+
+    def make_device(self, terms: Terms, model: Any) -> ToyDevice:
+        return ToyDevice(self.loudness, terms)
+
+    def make_server(self, terms: Terms, model: Any, seed: int) -> ToyServer:
+        return ToyServer(terms)
+
+    def make_ledger(self, terms: Terms) -> Ledger:
+        return Ledger(loudness=self.loudness)
+
+    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
+        return {"spent": ledger["loudness"].charged()}
+
+    def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> MeanPredictor:
+        return MeanPredictor(public["means"])
+
+    def predictor_from(self, problem: Any, arrays: Arrays) -> MeanPredictor:
+        return MeanPredictor(arrays["means"])
+
+
+# What the rest of hushrec makes of it ----------------------------------------------------------------------------
+
+
+def test_nothing_in_the_package_knows_the_toy():
+    """What works below works for a protocol that no module names."""
+    package = Path(hushrec.__file__).parent
+    assert not [path for path in package.rglob("*.py") if "loudness" in path.read_text("utf-8")]
+
+
+@pytest.mark.usefixtures("registered")
+def test_it_trains_on_the_reference_engine_and_says_what_it_cost(tmp_path):
+    """Item means are learned: better than one mean for all. Budget, run folder and recommendations are there."""
+    ratings = load_ratings(DATA)
+    result = hushrec.train(ratings, protocol="toy", loudness=600, out=tmp_path / "run")
+    record = result.record
+    assert record["engine"] == "reference"
+    assert [point["round"] for point in record["curve"]] == [1, 2]
+    assert record["metrics"]["rmse"] < record["baselines"]["global_mean"]["rmse"]
+    assert record["budget"] == {
+        "unit": "how clearly one rating is heard",
+        "epsilon": 600.0,
+        "delta": 0.0,
+        "rounds": 2,
+        "not_covered": ["who says hello"],
+    }
+    assert record["bytes_per_client_round"] == 4 * 2 * ratings.n_items
+    again = hushrec.load(tmp_path / "run")
+    assert again.recommend(ratings.user_ids[0], 3) == result.recommend(ratings.user_ids[0], 3)
+    page = write_report([tmp_path / "run"], tmp_path / "report.html").page.read_text("utf-8")
+    for words in ("toy at 600", "one rating: loudness 600", "who says hello"):
+        assert words in page
+
+
+@pytest.mark.usefixtures("registered")
+def test_it_resumes_where_it_was_cut(tmp_path):
+    """Checkpoints hold what its server published and what its devices keep."""
+
+    def cut(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    settings = {"protocol": "toy", "rounds": 3, "seed": 4}
+    whole = hushrec.train(load_ratings(DATA), **settings)
+    with pytest.raises(KeyboardInterrupt):
+        hushrec.train(load_ratings(DATA), out=tmp_path / "run", progress=cut, **settings)
+    resumed = hushrec.train(load_ratings(DATA), out=tmp_path / "run", resume=True, **settings)
+    assert resumed.record["curve"] == whole.record["curve"]
+
+
+@pytest.mark.usefixtures("registered")
+def test_its_devices_are_held_to_phases_and_budget():
+    """A hello and a tally per round; one tally more than the ledger allows is refused, and nothing is sent."""
+    from hushrec.client import Client
+    from hushrec.randomness import SystemRandomness
+    from hushrec.server import Server, Stage
+
+    protocol, terms = Toy(6.0), Terms(2, 20)
+    clients = {
+        name: Client(terms, Means(), protocol, randomness=SystemRandomness(), ledger=protocol.make_ledger(terms))
+        for name in ("anna", "ben")
+    }
+    server = Server(protocol.make_server(terms, Means(), 0), clients)
+    for _ in range(2):
+        server.start_round()
+        while server.stage is Stage.OPEN:
+            for name, client in clients.items():
+                server.receive(name, server.address, client.answer(server.address, server.inbox(name)))
+            server.close_phase()
+    assert clients["anna"].statement() == {"spent": 6.0}
+    hello, tell = (Address(3, 1, phase) for phase in ToyServer.phases)
+    with pytest.raises(RemoteProtocolError, match="rounds must rise"):
+        clients["anna"].answer(tell, Question("tell me"))
+    clients["anna"].answer(hello, Question("who is there?"))
+    with pytest.raises(BudgetExceeded, match="max_loudness_epsilon"):
+        clients["anna"].answer(tell, Question("tell me"))
+
+
+@pytest.mark.usefixtures("registered")
+def test_its_message_crosses_the_boundary():
+    """The wire knows what was declared."""
+    sent = Tally(np.arange(6.0).reshape(3, 2))
+    back = wire.decode(wire.encode(sent), Tally)
+    np.testing.assert_array_equal(back.numbers, sent.numbers)
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(
+    ("settings", "name"), [({"epsilon_i": 4.0}, "epsilon_i"), ({"model": "mf"}, "model"), ({"loudness": 0}, "loudness")]
+)
+def test_settings_hold_it_to_what_it_declares(settings, name):
+    """Options of others, models that it does not speak and impossible values are refused by their names."""
+    with pytest.raises(ParameterError, match=name):
+        hushrec.Settings(protocol="toy", **settings).make_protocol()
+
+
+@pytest.mark.usefixtures("registered")
+def test_the_command_line_prints_its_budget():
+    """In its own words, with its unit and what is not covered."""
+    from command import run  # here: the commands read the registry when they are imported
+
+    shown = run("train", DATA, "--protocol", "toy", columns=300).out
+    for words in ("one rating: loudness 6", "loudness = 6 over 2 rounds", "not covered: who says hello"):
+        assert words in shown
+
+
+def test_the_command_line_offers_it():
+    """`train --help` lists it with its option."""
+    script = "import test_toy_protocol as toy; toy.register(); from hushrec.cli import main; main()"
+    shown = subprocess.run(
+        [sys.executable, "-c", script, "train", "--help"],
+        cwd=HERE.parent,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PYTHONPATH": ":".join([str(HERE.parent), *sys.path]), "COLUMNS": "300"},
+    ).stdout
+    words = " ".join(shown.split())
+    assert "toy (noisy sums of ratings)" in words
+    assert "toy: how clearly a device speaks. [default: 6]" in words
