@@ -126,7 +126,9 @@ def _deep(row: Record) -> Record:
 def _full(row: Record, shared: Shared, about: Record) -> Record:
     setting, split = shared.settings[row["setting"]], shared.splits[row["split_seed"]]
     parts = {name: split[name] for name in ("train", "test", "cold_users", "cold_items")}
-    rho = {"unit": setting["budget"]["value_rho"]["unit"], **row["value_rho"]}
+    budget = dict(setting["budget"])
+    if "value_rho" in budget:  # measured while a run goes on, under protocols that send gradients
+        budget["value_rho"] = {"unit": budget["value_rho"]["unit"], **row["value_rho"]}
     own = {name: value for name, value in row.items() if name != "value_rho"}
     return {
         **about,
@@ -134,7 +136,7 @@ def _full(row: Record, shared: Shared, about: Record) -> Record:
         **own,
         "baselines": split["baselines"],
         "comparisons": {},
-        "budget": {**setting["budget"], "value_rho": rho},
+        "budget": budget,
         "data": {**shared.about["data"], **parts},
         "seconds_per_round": row["seconds"] / setting["rounds"],
         "interrupted": False,

@@ -349,7 +349,8 @@ def _setting_record(plan: Plan, row: Record, engine: str | None) -> Record:
         "model": settings.model,
         "protocol": settings.protocol,
         "engine": engine or settings.chosen_engine,
-        **{name: settings.options.get(name) for name in ("rounds", "factors", "step", "at_least")},
+        "rounds": budget["rounds"],  # those of the plan, where the protocol has one
+        **{name: settings.options.get(name) for name in ("factors", "step", "at_least")},
         "config": _plain_plan(plan),
         "budget": budget,
     }

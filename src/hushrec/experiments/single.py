@@ -79,7 +79,7 @@ def run_plan(task: Task, plan: Plan) -> Record:
         "curve": curve,
         "seconds": seconds,
         "bytes_per_client_round": engine.bytes_per_client_round(),
-        "value_rho": {name: budget["value_rho"][name] for name in ("median", "max")},
+        "value_rho": {name: budget.get("value_rho", {}).get(name) for name in ("median", "max")},
         "budget": to_json(budget),
     }
 
