@@ -421,25 +421,6 @@ async def answer_by_hand(server: ServerProcess, recorded: Recorded, round_number
         await send_until_acknowledged(http, server, recorded, 0, round_number)
 
 
-def test_a_round_that_nobody_answers_stays_open(tmp_path: Path) -> None:
-    """Rounds are not used up while everybody sleeps; the first answer after the deadline closes the round."""
-
-    async def scenario() -> None:
-        clock = Clock()
-        storage, rounds = make_rounds(tmp_path, clock, Clock())
-        devices = await join_two(rounds)
-        await rounds._advance()
-        clock.now += 10_000
-        assert await rounds._advance() is None
-        assert (rounds.is_open, rounds.round_number) == (True, 1)
-        await rounds.answer(devices[1], 2, Request("POST", "/v1/reports", make_body()))
-        await rounds._advance()
-        assert not rounds.is_open
-        storage.close()
-
-    asyncio.run(scenario())
-
-
 def test_two_servers_do_not_share_a_database(tmp_path: Path) -> None:
     """The second is refused with one sentence."""
     storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")

@@ -77,9 +77,9 @@ def add_admin(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/admin/devices", responses=problems(401), **common)
     async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
-        """The devices: their ids, to revoke one by, their state, and the first and last round of each."""
+        """The devices: ids, to revoke one by, states, first and last rounds, when last seen and rounds missed."""
         service.check_admin(request)
-        return {"devices": rounds.registry.listed()}
+        return {"devices": rounds.registry.listed(is_open=rounds.is_open)}
 
     @app.delete("/v1/admin/devices/{device}", status_code=204, responses=problems(401, 404), **common)
     async def revoke(request: Request, device: Annotated[str, Path(max_length=64)]) -> Response:

@@ -76,7 +76,7 @@ class Dashboard:
 
     def _make_now(self) -> dict[str, Any]:
         rounds = self._rounds
-        asked = rounds.registry.count_active(rounds.round_number) if rounds.is_open else 0
+        asked = rounds.count_present(rounds.round_number) if rounds.is_open else 0
         return {
             "state": _state(rounds),
             "paused": rounds.is_paused,

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import secrets
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
@@ -56,6 +57,8 @@ class Device:
     first_round: int
     last_round: int
     last_nonce: int
+    last_seen: float | None  # wall clock
+    heard: int  # the round that was open, or the last one, when it last asked for something
     bucket: Bucket = field(repr=False)
 
 
@@ -63,18 +66,29 @@ class Registry:
     """The table of devices, in memory and in the database."""
 
     def __init__(
-        self, storage: Storage, limits: LimitSettings, *, run_id: str, open_enrolment: bool, clock: Callable[[], float]
+        self,
+        storage: Storage,
+        limits: LimitSettings,
+        *,
+        run_id: str,
+        open_enrolment: bool,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self._storage = storage
         self._limits = limits
         self._run_id = run_id
         self._open_enrolment = open_enrolment
         self._clock = clock
+        self._wall_clock = wall_clock
+        self.round_number = 0  # the open round, or the last one: `Rounds` says
         self._enrolments = self._bucket(limits.enrolments_per_second * 5, limits.enrolments_per_second)
         self._admin_digest = storage.read(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
         rows = storage.read(lambda c: c.execute(sa.select(devices)).all())
         self._devices = {row.id: self._device(row._asdict()) for row in rows}
-        self._active_since = Counter(d.first_round for d in self._devices.values() if d.state == ACTIVE)
+        active = [device for device in self._devices.values() if device.state == ACTIVE]
+        self._active_since = Counter(device.first_round for device in active)
+        self._active_heard = Counter(device.heard for device in active)
         self._ended = {d.id for d in self._devices.values() if d.state != ACTIVE}
         unused = sa.select(invitations.c.digest).where(invitations.c.used_by.is_(None))
         self._unused = {bytes(digest) for digest in storage.read(lambda c: c.execute(unused).scalars().all())}
@@ -87,6 +101,8 @@ class Registry:
             first_round=row["first_round"],
             last_round=row["last_round"],
             last_nonce=row["last_nonce"],
+            last_seen=row["last_seen"],
+            heard=max(row["last_round"], row["first_round"] - 1),
             bucket=self._bucket(self._limits.burst, self._limits.requests_per_second),
         )
 
@@ -104,14 +120,33 @@ class Registry:
         since = self._active_since.items()  # short: asked for after every answer
         return sum(count for first, count in since if round_number is None or first <= round_number)
 
+    def count_present(self, round_number: int, missed_rounds: int) -> int:
+        """Devices that a round should wait for: those that may answer it and were heard of in the rounds before it."""
+        heard = sum(self._active_heard[n] for n in range(max(0, round_number - missed_rounds), self.round_number + 1))
+        newcomers = sum(count for first, count in self._active_since.items() if first > round_number)
+        return heard - newcomers
+
+    def _hear(self, device: Device) -> None:
+        """A device asked for something: it counts again."""
+        device.last_seen = self._wall_clock()
+        if device.heard < self.round_number:
+            self._active_heard[device.heard] -= 1
+            self._active_heard[self.round_number] += 1
+            device.heard = self.round_number
+
     def count_ended(self, names: AbstractSet[str]) -> int:
         """How many of these take part no more."""
         return len(self._ended & names)
 
-    def listed(self) -> list[dict[str, Any]]:
-        """What the admin may see of them."""
-        names = ("id", "state", "first_round", "last_round")
-        return [{name: getattr(device, name) for name in names} for device in self._devices.values()]
+    def listed(self, *, is_open: bool) -> list[dict[str, Any]]:
+        """What the admin may see of them; `missed` counts closed rounds since the last that a device reported in."""
+        names = ("id", "state", "first_round", "last_round", "last_seen")
+        closed = self.round_number - is_open
+        return [
+            {name: getattr(device, name) for name in names}
+            | {"missed": max(0, closed - max(device.last_round, device.first_round - 1))}
+            for device in self._devices.values()
+        ]
 
     def known(self, device: str) -> Device:
         """The device of this name, if it takes part; cheap, before any body is read."""
@@ -135,6 +170,7 @@ class Registry:
                 last_nonce=device.last_nonce,
             )
         device.last_nonce = credentials.nonce
+        self._hear(device)
         if not device.bucket.take(self._clock()):
             raise Refusal("too-many-requests", "this device asks too often.", status=429, retry_after=1)
         return device
@@ -169,6 +205,7 @@ class Registry:
             "first_round": first_round,
             "last_round": 0,
             "last_nonce": credentials.nonce,
+            "last_seen": self._wall_clock(),
         }
 
         def write(connection: sa.Connection) -> None:
@@ -184,6 +221,7 @@ class Registry:
         if name not in self._devices:
             self._devices[name] = self._device(row)
             self._active_since[first_round] += 1
+            self._active_heard[first_round - 1] += 1
         return self._devices[name]
 
     async def rotate(self, device: Device, public_key: bytes) -> None:
@@ -212,12 +250,13 @@ class Registry:
 
     def _end(self, device: Device, state: str) -> None:
         self._active_since[device.first_round] -= device.state == ACTIVE
+        self._active_heard[device.heard] -= device.state == ACTIVE
         self._ended.add(device.id)
         device.state = state
 
     async def _update(self, device: Device, **values: object) -> None:
         statement = devices.update().where(devices.c.id == device.id)
-        statement = statement.values(last_nonce=device.last_nonce, **values)
+        statement = statement.values(last_nonce=device.last_nonce, last_seen=device.last_seen, **values)
         await self._storage.write(lambda connection: connection.execute(statement))
 
     async def invite(self, count: int) -> list[str]:

@@ -19,6 +19,7 @@ class NewReport:
     device: str
     nonce: int
     body: bytes = field(repr=False)
+    seen: float | None = None  # wall clock
 
 
 def insert_reports(connection: sa.Connection, new: list[NewReport]) -> None:
@@ -31,11 +32,11 @@ def insert_reports(connection: sa.Connection, new: list[NewReport]) -> None:
         raise StorageError("the round has closed meanwhile. Try again.")
     rows = [{"round": r.round_number, "device": r.device, "body": r.body} for r in new]
     connection.execute(reports.insert(), rows)
-    seen = [{"name": r.device, "nonce": r.nonce, "round": r.round_number} for r in new]
+    seen = [{"name": r.device, "nonce": r.nonce, "round": r.round_number, "time": r.seen} for r in new]
     connection.execute(
         devices.update()
         .where(devices.c.id == sa.bindparam("name"))
-        .values(last_nonce=sa.bindparam("nonce"), last_round=sa.bindparam("round")),
+        .values(last_nonce=sa.bindparam("nonce"), last_round=sa.bindparam("round"), last_seen=sa.bindparam("time")),
         seen,
     )
 

@@ -80,8 +80,10 @@ class Rounds:
             run_id=self.offer.run_id,
             open_enrolment=settings.open_enrolment,
             clock=clock,
+            wall_clock=wall_clock,
         )
         self.round_number: int = row.round
+        self.registry.round_number = row.round
         self.is_open: bool = row.is_open
         self.is_paused: bool = row.is_paused
         self.max_report_norm: float | None = row.max_report_norm
@@ -89,6 +91,7 @@ class Rounds:
         self._wake = asyncio.Event()
         self._turn = asyncio.Lock()  # rounds open and close, and items join, one at a time, whoever asks
         self._closing = False
+        self._quorum_at: float | None = None  # when enough devices had reported in the open round
         self._is_stopping = False
         self._catalogue = storage.read(lambda c: read_items(c, 0))
         self._answers: dict[str, bytes] = {}
@@ -171,6 +174,8 @@ class Rounds:
     async def next_round(self, device: Device, after: int, wait: float) -> bytes | None:
         """The announcement of a round above `after` that this device can still answer; None if none opens in time."""
         until = self._clock() + wait
+        if not self.is_open:
+            self._wake.set()  # a device that returns may be the one that a round lacks
         while not self._can_answer(device, after):
             if self.is_over:
                 raise Refusal("run-over", f"all {self.offer.terms.max_rounds} rounds of this run are over.", status=410)
@@ -222,7 +227,7 @@ class Rounds:
                 await asyncio.shield(self._pending[device.id][1])
             return Receipt(round_number, envelope.attempt, envelope.phase, repeated=True)
         self._check_message(device, envelope)
-        stored = self._storage.store(NewReport(round_number, device.id, nonce, request.body))
+        stored = self._storage.store(NewReport(round_number, device.id, nonce, request.body, device.last_seen))
         self._pending[device.id] = digest, stored
         stored.add_done_callback(partial(self._stored, device, round_number, digest))
         await asyncio.shield(stored)  # a request that is given up loses nothing
@@ -283,25 +288,38 @@ class Rounds:
         """Does what is due now; returns the seconds until something may be due again."""
         elapsed = self.elapsed
         if self.is_open:
-            if self._has_quorum() or (elapsed >= self._settings.deadline_seconds and self.n_answers):
+            left = self._seconds_left()
+            if left <= 0:
                 await self.close_round()
-                return 0.0
-            left = self._settings.deadline_seconds - elapsed
-            return left if left > 0 else None  # past the deadline without an answer: the first one closes the round
+            return max(0.0, left)
         if self.is_over or self.is_paused or not self._settings.automatic:
             return None
         if elapsed < self._settings.pause_seconds and self.round_number:
             return float(self._settings.pause_seconds - elapsed)
-        if self.registry.count_active() >= self._settings.min_devices:
+        if self.count_present(self.round_number + 1) >= self._settings.min_devices:
             await self.open_round()
             return 0.0
         return None
 
-    def _has_quorum(self) -> bool:
-        """Of the devices that take part: the answer of one that left stays in the sum, and stands for nobody else."""
-        asked = self.registry.count_active(self.round_number)
+    def _seconds_left(self) -> float:
+        """Until the open round closes, as things stand: none once all present devices reported.
+
+        The report of a device that left stays in the sum, and counts for nobody else.
+        """
+        until = self._settings.deadline_seconds - self.elapsed
+        asked = self.count_present(self.round_number)
         given = self.n_answers - self.registry.count_ended(self._answers.keys())
-        return self.n_answers > 0 and given >= math.ceil(self._settings.quorum * asked)
+        if self.n_answers == 0 or given < math.ceil(self._settings.quorum * asked):
+            self._quorum_at = None
+            return until
+        if self._quorum_at is None:
+            self._quorum_at = self._clock()
+        grace = 0.0 if given >= asked else self._settings.grace_seconds
+        return min(until, self._quorum_at + grace - self._clock())
+
+    def count_present(self, round_number: int) -> int:
+        """Devices that this round should wait for."""
+        return self.registry.count_present(round_number, self._settings.missed_rounds)
 
     async def open_round(self) -> None:
         """Opens the next round; items that joined the catalogue are in it."""
@@ -314,7 +332,7 @@ class Rounds:
         if self.is_over:
             raise Refusal("run-over", "all rounds of this run are over.", status=409)
         offer, vectors = self._with_new_items()
-        bound = report_bound(offer.terms, self.round_number + 1, self.registry.count_active())
+        bound = report_bound(offer.terms, self.round_number + 1, self.count_present(self.round_number + 1))
         values = {
             "offer": encode(offer),
             "item_vectors": vectors.tobytes(),
@@ -329,6 +347,8 @@ class Rounds:
         self._announcement = self._announced(self._server)
         self._answers = {}
         self.round_number += 1
+        self.registry.round_number = self.round_number
+        self._quorum_at = None
         self.is_open = True
         self._since = self._clock()
         self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
@@ -354,7 +374,7 @@ class Rounds:
             raise Refusal("no-round", "no round is open.", status=409)
         self._closing = True
         seconds = self.elapsed
-        asked, latency = self.registry.count_active(self.round_number), self._monitor.latency()
+        asked, latency = self.count_present(self.round_number), self._monitor.latency()
         server = self._make_server(self.round_number - 1)  # here: devices come and go while the other thread writes
 
         def write(connection: sa.Connection) -> tuple[FloatArray, int]:

@@ -45,6 +45,7 @@ devices = sa.Table(
     sa.Column("first_round", sa.Integer, nullable=False),  # the first round that it may answer
     sa.Column("last_round", sa.Integer, nullable=False),  # the last round that this key answered
     sa.Column("last_nonce", sa.BigInteger, nullable=False),
+    sa.Column("last_seen", sa.Float, nullable=True),  # wall clock, of its last report, enrolment or key change
 )
 
 invitations = sa.Table(
@@ -106,6 +107,7 @@ MIGRATIONS: Sequence[Migration] = (
     lambda connection: history.create(connection, checkfirst=True),
     lambda connection: owner.create(connection, checkfirst=True),
     lambda connection: _add_column(connection, run.c.max_report_norm),
+    lambda connection: _add_column(connection, devices.c.last_seen),
 )
 
 

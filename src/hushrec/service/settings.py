@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hushrec.errors import ParameterError
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -34,9 +35,11 @@ class RoundSettings(_Table):
 
     automatic: bool = True  # else only an admin opens rounds
     min_devices: Count = 2
-    quorum: Annotated[float, Field(gt=0, le=1)] = 1.0  # share of the devices that closes a round
-    deadline_seconds: Positive = 3600
-    pause_seconds: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # share of the devices whose reports close a round
+    grace_seconds: NotNegative = 10  # that a round with a quorum waits for the others, whose reports are on their way
+    deadline_seconds: Positive = 120  # closes a round with what has arrived, be it nothing
+    missed_rounds: Count = 3  # a device that was not heard of in so many rounds does not count until it returns
+    pause_seconds: NotNegative = 0
 
 
 class LimitSettings(_Table):

@@ -88,8 +88,8 @@ function showNow(news) {
 function troubles() {
   const last = past.round.length - 1;
   const found = [];
-  if (now.state === "open" && now.elapsed > now.deadline) found.push(`Round ${count(now.round)} is past its time, and no device has answered.`);
-  if (last >= 0 && dropouts(last) > past.answers[last]) found.push(`More devices dropped out of round ${count(past.round[last])} than answered it.`);
+  if (last >= 0 && past.answers[last] === 0) found.push(`No device reported in round ${count(past.round[last])}.`);
+  else if (last >= 0 && dropouts(last) > past.answers[last]) found.push(`More devices dropped out of round ${count(past.round[last])} than answered it.`);
   if (last >= 10 && past.moved[last] > Math.max(...past.moved.slice(0, 3))) found.push("Item vectors move further than at the start: the step may be too large.");
   return found;
 }
