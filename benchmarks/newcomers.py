@@ -99,7 +99,7 @@ def main() -> None:
     for name, settings in SETS.items():
         rest, people = newcomers(load_data(name))
         result = train(rest, compare=False, **PROTOCOL, **settings)
-        prepared[name] = rest, result.item_vectors, people[::2], people[1::2]
+        prepared[name] = rest, result.predictor.item_vectors, people[::2], people[1::2]
     scores = {}
     for weight, level in itertools.product(TASTE_WEIGHTS, LEVEL_RATINGS):
         fit.TASTE_WEIGHT, fit.LEVEL_RATINGS = weight, level

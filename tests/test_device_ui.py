@@ -33,9 +33,8 @@ from hushrec.device import ui as device_ui
 from hushrec.device.inference import compare
 from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
 from hushrec.device.ui import Page, Rating, make_ui
-from hushrec.device.view import View, likeness_between
+from hushrec.device.view import View
 from hushrec.errors import ParameterError
-from hushrec.models.predictor import cosine_likeness
 
 ROOT = Path(__file__).parents[1]
 HOST, TOKEN = "127.0.0.1:8471", "secret"
@@ -290,13 +289,6 @@ def test_attacks_are_held_against_the_truth() -> None:
     assert 0 <= away.public_top <= 10
     taste = np.random.default_rng(1).normal((3.0, 0.0), size=(200, 2))
     assert compare(Said(), np.array([1.0, 0.0]), taste, {}).public_top > 5  # V w is nearly constant along the mean
-
-
-def test_reasons_are_those_of_explain(rng: np.random.Generator) -> None:
-    """The device's likeness is that of `Result.explain`, for the items that matter."""
-    vectors = rng.normal(size=(30, 5))
-    between = likeness_between(vectors, [3, 4], [7, 8, 9])
-    assert np.allclose(between, [cosine_likeness(vectors, item)[[7, 8, 9]] for item in (3, 4)])
 
 
 def test_the_figures_of_the_levels_are_those_of_the_records() -> None:

@@ -9,13 +9,14 @@ from command import run
 import hushrec
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import ParameterError
-from hushrec.models.predictor import cosine_likeness
+from hushrec.models.predictor import cosine_likeness, likeness_between
 
 
 def test_likeness_by_hand() -> None:
     """The mean of (3, 1), (1, 1), (2, 1), (2, 1) is (2, 1): the first two point apart, the others nowhere."""
     vectors = np.array([[3.0, 1.0], [1.0, 1.0], [2.0, 1.0], [2.0, 1.0]])
-    assert list(cosine_likeness(vectors, 0)) == [1, -1, 0, 0]
+    assert cosine_likeness(vectors, 0) == pytest.approx([1, -1, 0, 0])
+    assert likeness_between(vectors, [0, 1], [1]) == pytest.approx(np.array([[-1], [1]]))
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ from hushrec.arrays import FloatArray
 from hushrec.device.device import Device
 from hushrec.device.inference import BELIEVED, SHOWN, Reading, compare
 from hushrec.device.kept import Upload
+from hushrec.models.predictor import likeness_between
 
 MOST_FOUND = 12
 MOST_REASONS = 2
@@ -112,13 +113,3 @@ class View:
             "n_rated": len(rated),
             "of_top": SHOWN,
         }
-
-
-def likeness_between(vectors: FloatArray, items: list[int], others: list[int]) -> FloatArray:
-    """Cosines of item vectors off the mean of all, `(len(items), len(others))`: the reasons of `Result.explain`."""
-    mean = vectors.mean(axis=0)
-    units = []
-    for rows in (vectors[items] - mean, vectors[others] - mean):
-        norms = np.linalg.norm(rows, axis=1)
-        units.append(rows / np.where(norms > 0, norms, 1)[:, None])
-    return np.asarray(units[0] @ units[1].T)

@@ -1,5 +1,6 @@
 """What a trained model predicts, whatever it is made of: metrics, patience, run folders and lists ask nothing else."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
@@ -78,11 +79,19 @@ def cold_start_of(arrays: Arrays) -> ColdStart | None:
 
 
 def cosine_likeness(vectors: FloatArray, item: int) -> FloatArray:
-    """How alike each item is to the given one, `(n_items,)`: the cosine of their vectors, off the mean of all.
+    """Return how alike each item is to the given one, `(n_items,)`."""
+    return np.asarray(likeness_between(vectors, [item], range(len(vectors)))[0])
+
+
+def likeness_between(vectors: FloatArray, items: Sequence[int], others: Sequence[int]) -> FloatArray:
+    """Return how alike items are to others, `(len(items), len(others))`: cosines of their vectors, off the mean of all.
 
     Without the mean taken off all would be alike, since every vector first says that ratings are positive.
     """
-    centred = vectors - vectors.mean(axis=0)
-    norms = np.linalg.norm(centred, axis=1)
-    unit = centred / np.where(norms > 0, norms, 1)[:, None]
-    return np.asarray(unit @ unit[item])
+    mean = vectors.mean(axis=0)
+    units = []
+    for chosen in (items, others):
+        rows = vectors[list(chosen)] - mean
+        norms = np.linalg.norm(rows, axis=1)
+        units.append(rows / np.where(norms > 0, norms, 1)[:, None])
+    return np.asarray(units[0] @ units[1].T)

@@ -166,7 +166,7 @@ def _shared_name(setting: Setting) -> str:
         return "non-private"
     if setting.protocol == "isgld":
         return f"ISGLD ε = {setting.levels['epsilon']:g}" + (", clamped" if setting.clamped else "")
-    return "sdcf α = ∞"
+    return "sdcf α = ∞" if "epsilon_i" in setting.levels else setting.label
 
 
 def _limits(study: Study) -> tuple[float, float]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from hushrec.protocols.gradient.meaning import SelectionBudget, belief, explain_budget
+from hushrec.protocols.gradient.selection import Selection
 from hushrec.report.records import Setting, Study
 from hushrec.report.tables import baseline_name
 
@@ -104,7 +105,8 @@ def budget_plot(budget: SelectionBudget) -> str:
 
 
 def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
-    return SelectionBudget(**{**vars(budget), "epsilon_i": epsilon_i, "epsilon_p": 2 * epsilon_i})
+    chosen = Selection.checked(epsilon_i, None)
+    return SelectionBudget(**{**vars(budget), "epsilon_i": chosen.epsilon_i, "epsilon_p": chosen.epsilon_p})
 
 
 def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> list[float]:
