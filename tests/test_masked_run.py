@@ -13,7 +13,7 @@ from hushrec.protocols.masked import plan as plans
 from hushrec.protocols.masked.device import round_entries
 from hushrec.protocols.masked.plan import Block, Round, choose_plan
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.protocols.masked.server import Learner
+from hushrec.protocols.masked.server import GpLearner
 from hushrec.protocols.masked.table import PublicTable
 from hushrec.simulation.problem import AnyProblem, make_problem
 
@@ -105,7 +105,7 @@ def test_a_restored_run_goes_on_bit_for_bit() -> None:
 def test_an_empty_profile_sends_exact_zeros() -> None:
     """In every block of every plan, before any formula."""
     problem = small_problem(large=True)
-    learner = Learner(problem.model.columns, problem.terms.priced.plan, N_USERS)
+    learner = GpLearner(problem.model.columns, problem.terms.priced.plan, N_USERS)
     nothing = np.empty(0, np.int64), np.empty(0)
     for one in problem.terms.priced.plan.rounds:
         entries = round_entries(one.blocks, learner.table(), problem.model.columns.taste, *nothing)
@@ -119,7 +119,7 @@ def test_an_empty_profile_sends_exact_zeros() -> None:
 def test_a_device_refuses_a_profile_that_its_price_does_not_cover(items: list[int], values: list[float]) -> None:
     """An item twice, an unknown one, a rating off the scale: the sensitivity argument needs a map of the catalogue."""
     problem = small_problem()
-    learner = Learner(problem.model.columns, problem.terms.priced.plan, N_USERS)
+    learner = GpLearner(problem.model.columns, problem.terms.priced.plan, N_USERS)
     first = problem.terms.priced.plan.rounds[0].blocks
     with pytest.raises(ParameterError, match="profile"):
         round_entries(first, learner.table(), problem.model.columns.taste, np.array(items), np.array(values, float))
@@ -131,7 +131,7 @@ def test_a_device_refuses_a_profile_that_its_price_does_not_cover(items: list[in
 def test_a_device_refuses_a_table_that_formulas_could_fail_on(name: str, value: float) -> None:
     """Entries must be finite and bounded, variances positive, weights not negative."""
     problem = small_problem()
-    table = Learner(problem.model.columns, problem.terms.priced.plan, N_USERS).table()
+    table = GpLearner(problem.model.columns, problem.terms.priced.plan, N_USERS).table()
     arrays = {key: np.array(entry) for key, entry in vars(table).items()}
     arrays[name].flat[0] = value
     with pytest.raises(RemoteProtocolError, match=name):
@@ -141,7 +141,7 @@ def test_a_device_refuses_a_table_that_formulas_could_fail_on(name: str, value: 
 def test_counts_of_a_device_are_ones_at_its_items() -> None:
     """Worked by hand: the block is clipped afterwards, not here."""
     problem = small_problem()
-    table = Learner(problem.model.columns, problem.terms.priced.plan, N_USERS).table()
+    table = GpLearner(problem.model.columns, problem.terms.priced.plan, N_USERS).table()
     block = Block(plans.COUNTS, (N_ITEMS,), 4.0, 1.0)
     (own,) = round_entries([block], table, problem.model.columns.taste, np.array([2, 9]), np.array([1.0, 5.0]))
     assert own.values.tolist() == [1, 1]

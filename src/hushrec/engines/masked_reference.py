@@ -3,7 +3,7 @@
 Masks cancel in the sum and are left out here; `hushrec.protocols.masked.secagg` runs them.
 """
 
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -11,10 +11,9 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark
 from hushrec.engines.masked_run import MaskedRun
 from hushrec.protocols.configured import BoolArray
-from hushrec.protocols.masked.device import Entries, round_entries
+from hushrec.protocols.masked.device import Entries
 from hushrec.protocols.masked.encoding import Table, add_share, encode_block
 from hushrec.protocols.masked.plan import Round
-from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness, Shape
 from hushrec.simulation.problem import AnyProblem
 
@@ -35,7 +34,7 @@ class MaskedReferenceEngine(MaskedRun):
         super().__init__(problem)
         self.recorded: list[dict[int, Recorded]] | None = [] if record else None
 
-    def sum_tables(self, one: Round, table: PublicTable, present: BoolArray) -> list[Table]:
+    def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
         codes = self.priced.codes[self.round_number]
         totals = [np.zeros(code.size, np.uint32) for code in codes]
         recorded: dict[int, Recorded] = {}
@@ -55,11 +54,11 @@ class MaskedReferenceEngine(MaskedRun):
             self.recorded.append(recorded)
         return totals
 
-    def entries(self, one: Round, table: PublicTable, user: int) -> list[Entries]:
+    def entries(self, one: Round, table: Any, user: int) -> list[Entries]:
         """What this person's device puts into the blocks of a round, before clipping."""
         problem = self.problem
         own = slice(problem.starts[user], problem.starts[user + 1])
-        return round_entries(one.blocks, table, problem.model.columns.taste, problem.items[own], problem.values[own])
+        return self.learning.entries(one.blocks, table, problem.items[own], problem.values[own])
 
 
 class _Recording:

@@ -1,7 +1,7 @@
 """What every engine of the masked protocol shares: whose devices answer, what the server learns, what is predicted."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,10 +11,9 @@ from hushrec.errors import Diverged, LocalProtocolError, ParameterError
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked.encoding import Table, decode_sum
+from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.plan import Round
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.protocols.masked.server import Learner
-from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.problem import AnyProblem
 
@@ -27,10 +26,11 @@ class MaskedRun(ABC):
     def __init__(self, problem: AnyProblem) -> None:
         self.problem = problem
         self.priced = problem.terms.priced
-        self.learner = Learner(problem.model.columns, self.priced.plan, problem.n_users)
+        self.learning = learning_of(problem.model)
+        self.learner = self.learning.make_learner(self.priced.plan, problem.n_users)
 
     @abstractmethod
-    def sum_tables(self, one: Round, table: PublicTable, present: BoolArray) -> list[Table]:
+    def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
         """Return the sum modulo 2³² of what the devices that are present upload, noise included, block by block."""
 
     @property

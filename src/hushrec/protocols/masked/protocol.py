@@ -11,15 +11,11 @@ from hushrec.arrays import IntArray
 from hushrec.budget.gaussian import Cohort, default_delta, run_mu
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import Diverged, LocalProtocolError, ParameterError
-from hushrec.models.gaussian_process import GaussianProcess, GaussianProcessPredictor, ItemTable, Ratings
-from hushrec.models.item_columns import ItemColumns
-from hushrec.models.predictor import Arrays
+from hushrec.models.gaussian_process import Ratings
+from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
-from hushrec.protocols.masked.constants import CONSTANTS
-from hushrec.protocols.masked.plan import choose_plan
+from hushrec.protocols.masked.learning import find_learning, learning_of
 from hushrec.protocols.masked.price import PricedPlan, price_plan
-from hushrec.protocols.masked.server import Learner
-from hushrec.protocols.masked.table import PublicTable
 from hushrec.protocols.parties import DeviceSide, ServerSide, State
 
 NOT_BY_MESSAGES = "a simulated masked run has no client objects yet; use engine cpu or reference."
@@ -71,8 +67,7 @@ class Masked(ConfiguredProtocol):
         devices = len(fleet.rated_counts)
         delta = default_delta(devices) if self.delta is None else self.delta
         cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt)
-        model: GaussianProcess = fleet.model
-        plan = choose_plan(devices, fleet.n_items, model.n_attributes, run_mu(self.epsilon, delta))
+        plan = learning_of(fleet.model).choose_plan(devices, run_mu(self.epsilon, delta))
         return PlanTerms(price_plan(plan, epsilon=self.epsilon, delta=delta, cohort=cohort))
 
     def expected_survivors(self, devices: int) -> float:
@@ -87,22 +82,22 @@ class Masked(ConfiguredProtocol):
         return terms.priced.statement() | {"rounds": spending.rounds}
 
     @classmethod
-    def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> GaussianProcessPredictor:
-        table = ItemTable(*(arrays[name] for name in ItemTable._fields))
-        return GaussianProcessPredictor(table, Ratings(arrays["starts"], arrays["rated_items"], arrays["rated_values"]))
+    def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
+        ratings = Ratings(arrays["starts"], arrays["rated_items"], arrays["rated_values"])
+        return find_learning(record["model"]).predictor_from(arrays, ratings)
 
-    def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> GaussianProcessPredictor:
+    def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
         """Everybody's predictions from the public state of a `Learner`; devices keep nothing but their ratings."""
-        learner = Learner(problem.model.columns, problem.terms.priced.plan, problem.n_users)
+        learning = learning_of(problem.model)
+        learner = learning.make_learner(problem.terms.priced.plan, problem.n_users)
         learner.restore(public)
         final = learner.round_number == problem.terms.max_rounds
-        return _predictor(problem, item_table(learner.table(), problem.model.columns, final=final))
+        return learning.predictor(learner.table(), _ratings(problem), final=final)
 
-    def predictor_from(self, problem: Any, arrays: Arrays) -> GaussianProcessPredictor:
-        table = ItemTable(*(arrays[name] for name in ItemTable._fields))
-        if len(table.offsets) != problem.n_items:
+    def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
+        if len(arrays["log_counts"]) != problem.n_items:
             raise ValueError("this table is of another catalogue.")
-        return _predictor(problem, table)
+        return learning_of(problem.model).predictor_from(arrays, _ratings(problem))
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
         return Diverged(
@@ -126,26 +121,5 @@ class Masked(ConfiguredProtocol):
         raise LocalProtocolError(NOT_BY_MESSAGES)
 
 
-def _predictor(problem: Any, table: ItemTable) -> GaussianProcessPredictor:
-    return GaussianProcessPredictor(table, Ratings(problem.starts, problem.items, problem.values))
-
-
-def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
-    """Return what predictions need of a public table.
-
-    Before the last round the process has its linear part alone: quick, and good enough to watch training.
-    """
-    titles = columns.titles
-    starts = titles.starts if final else np.zeros_like(titles.starts)
-    amplitude = CONSTANTS.kernel_amplitude if final else 0.0
-    return ItemTable(
-        offsets=table.offsets,
-        rows=table.rows,
-        variances=table.variances,
-        effect_variances=table.variances - CONSTANTS.noise,
-        log_counts=table.log_counts,
-        kernel=np.array([amplitude, table.length_squared[0]]),
-        title_starts=starts,
-        title_columns=titles.columns,
-        title_weights=np.asarray(titles.weights, dtype=np.float64),
-    )
+def _ratings(problem: Any) -> Ratings:
+    return Ratings(problem.starts, problem.items, problem.values)

@@ -1,4 +1,4 @@
-"""The server's part of a masked run: from noisy sums to the next public table. It never sees a sum without noise.
+"""The server of model `gp`: from noisy sums to the next public table.
 
 Columns of items x_j, in this order: factors, audience, quality, attributes, log-popularity, 1. Quality is the item's
 own effect b_j again: people differ in how far they follow the crowd. A rating is
@@ -9,35 +9,40 @@ Published are whitened rows, chol(S)ᵀx_j, and offsets, centre + b_j + x_jᵀm:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from hushrec.arrays import FloatArray
-from hushrec.errors import ParameterError
 from hushrec.models.item_columns import ItemColumns
-from hushrec.models.predictor import Arrays
-from hushrec.protocols.masked.blocks import SECOND_MOMENTS
 from hushrec.protocols.masked.constants import CONSTANTS, Constants
 from hushrec.protocols.masked.encoding import DecodedSum
+from hushrec.protocols.masked.learner import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, Plan, curvature_of
 from hushrec.protocols.masked.posteriors import (
     RowNoise,
     best_known_directions,
     column_posterior,
-    count_posterior,
     effect_posterior,
     pool,
     prior_step,
     weighted_covariance,
 )
+from hushrec.protocols.masked.sums import (
+    TINY,
+    ItemSum,
+    audience_means,
+    deviation_of,
+    item_sum,
+    moments_of,
+    popularity_of,
+    symmetric,
+    unit_weights,
+)
 from hushrec.protocols.masked.table import PublicTable
 
-SMALLEST_DEVIATION = 0.3  # of the noise of counts: their grid is no finer
-SMALLEST_WEIGHT = 1e-3  # mean weight of a clipped rating, which noise could make negative
 SMALLEST_SIZE = 1e-4  # of a learned column, before it is scaled
 ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # least variances of a description's parts
-TINY = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,23 +68,12 @@ class Learned:
         return np.asarray(np.linalg.cholesky(self.covariance), dtype=np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class ItemSum:
-    """The noisy sum of an item block, and what its curvature block says of the weights c that clipping left."""
-
-    sums: FloatArray  # Σ c value q of each item, item weights taken out, (n_items, K)
-    deviations: FloatArray  # of the noise in them, (n_items,)
-    mean_weight: FloatArray  # M, the mean of c qqᵀ over ratings, (K, K)
-    squared_weight: FloatArray  # the mean of c² qqᵀ, (K, K)
-
-
-class Learner:
-    """Learns from one round after the other. `table` is what devices get for the next round."""
+class GpLearner(Learner[Learned]):
+    """Learns the items and the prior of taste of model `gp`. `table` is what devices get for the next round."""
 
     def __init__(self, columns: ItemColumns, plan: Plan, devices: int, constants: Constants = CONSTANTS) -> None:
-        self.item_columns, self.plan, self.devices, self.constants = columns, plan, devices, constants
-        self.learned = self._start()
-        self.round_number = 0  # the last one that was learned from
+        self.constants = constants
+        super().__init__(columns, plan, devices)
 
     def _start(self) -> Learned:
         """Before the first round: attributes and levels alone, effects of 0."""
@@ -115,26 +109,14 @@ class Learner:
             offsets=constants.centre + learned.effects + learned.columns @ learned.mean,
             rows=rows,
             variances=constants.noise + learned.effect_variances,
-            weights=_unit(weights, learned.counts),
-            factor_weights=_unit(weights / rare, learned.counts),
+            weights=unit_weights(weights, learned.counts),
+            factor_weights=unit_weights(weights / rare, learned.counts),
             directions=best_known_directions(spread, constants.noise, count) if count else np.zeros((len(spread), 0)),
             description_centre=learned.description_centre,
             description_map=learned.description_map,
             log_counts=learned.log_counts,
             length_squared=np.array([max(constants.kernel_length**2 * np.trace(spread), TINY)]),
         )
-
-    def state(self) -> Arrays:
-        """Everything that was learned, by name: all that a restart needs between rounds."""
-        learned = {entry.name: getattr(self.learned, entry.name) for entry in fields(Learned)}
-        return learned | {"round_number": np.array(self.round_number)}
-
-    def restore(self, state: Arrays) -> None:
-        """Continue from what `state` was."""
-        learned = Learned(**{entry.name: np.asarray(state[entry.name], np.float64) for entry in fields(Learned)})
-        if len(learned.columns) != self.item_columns.n_items:
-            raise ParameterError("this state is of another catalogue.")
-        self.learned, self.round_number = learned, int(state["round_number"])
 
     def _factor_count(self) -> int:
         """How many directions the factor block of the next round asks for."""
@@ -143,8 +125,7 @@ class Learner:
         widths = [block.shape[1] for block in self.plan.rounds[self.round_number].blocks if block.name == FACTORS]
         return widths[0] - 1 if widths else 0
 
-    def learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> None:
-        """Learn from the noisy sums of the next round, by the names of its blocks, over so many devices."""
+    def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> Learned:
         share = survivors / self.devices
         learned = self.learned
         if COUNTS in sums:
@@ -160,35 +141,21 @@ class Learner:
             learned = self._learn_factors(learned, self._item_sum(FACTORS, sums, share))
         if PRIOR in sums:
             learned = self._learn_prior(learned, sums[PRIOR], survivors)
-        self.learned = learned
-        self.round_number += 1
+        return learned
 
     # Counts and descriptions -----------------------------------------------------------------------------------
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
         """Popularity, a column of its own, and with its square a column of every item prior."""
-        public = self.item_columns
-        deviation = max(_deviation(noisy) / share, SMALLEST_DEVIATION)
-        found = count_posterior(noisy.values / share, deviation, np.concatenate([public.taste, public.details], axis=1))
-        popularity = (found.log_mean - found.log_mean.mean())[:, None]
+        found = popularity_of(noisy, share, self.item_columns)
         columns = learned.columns.copy()
-        columns[:, -2:-1] = self.constants.column_spread * popularity
-        squared = popularity**2 - np.mean(popularity**2)
-        parts = [np.ones_like(popularity), public.taste, popularity, squared, public.details]
-        return replace(
-            learned,
-            columns=columns,
-            counts=found.mean,
-            log_counts=found.log_mean,
-            prior_columns=np.concatenate(parts, axis=1),
-        )
+        columns[:, -2] = self.constants.column_spread * (found.log_counts - found.log_counts.mean())
+        return replace(learned, columns=columns, **found._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
         """Whiten descriptions: principal axes of the attributes' part, and log h by itself."""
         width = len(learned.description_centre)
-        averages = noisy.values / survivors
-        centre = averages[:width]
-        covariance = _symmetric(averages[width:], width) - np.outer(centre, centre)
+        centre, covariance = moments_of(noisy, width, survivors)
         count = self._audience_width() - 1
         values, vectors = np.linalg.eigh(covariance[:-1, :-1])
         axes = (vectors / np.sqrt(np.maximum(values, ATTRIBUTES_FLOOR)))[:, ::-1][:, :count]
@@ -203,18 +170,9 @@ class Learner:
     # Items -----------------------------------------------------------------------------------------------------
 
     def _item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        block = next(block for block in self.plan.rounds[self.round_number].blocks if block.name == name)
         table = self.table()
         weights = table.factor_weights if name == FACTORS else table.weights
-        width = block.shape[1]
-        noisy, curvature = sums[name], sums[curvature_of(name)].values / (share * self.learned.counts.sum())
-        half = len(curvature) // 2
-        return ItemSum(
-            sums=noisy.values.reshape(block.shape) / (share * weights[:, None]),
-            deviations=_deviation(noisy) / (share * weights),
-            mean_weight=_at_least(_symmetric(curvature[:half], width), SMALLEST_WEIGHT),
-            squared_weight=_at_least(_symmetric(curvature[half:], width) * block.clip / SECOND_MOMENTS, TINY),
-        )
+        return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, self.learned.counts, share)
 
     def _learn_bias(self, learned: Learned, noisy: ItemSum) -> Learned:
         """The mean of what is left of an item's ratings: c̄ n_j (θ_j − b_j) plus noise."""
@@ -254,17 +212,7 @@ class Learner:
     def _audience(self, learned: Learned, noisy: ItemSum) -> FloatArray:
         """Who rates this item: the mean description of its raters, `(n_items, K)`, with mean 0 and mean square 1."""
         counts = learned.counts
-        width = noisy.sums.shape[1]
-        weight = float(np.trace(noisy.mean_weight)) / width
-        means = noisy.sums / (counts[:, None] * weight)
-        means = means - np.average(means, axis=0, weights=counts)
-        noise = RowNoise(
-            private=(noisy.deviations / (counts * weight)) ** 2,
-            private_shape=np.eye(width),
-            sampling=1 / (counts * weight**2),
-            sampling_shape=noisy.squared_weight,
-        )
-        found = column_posterior(means, noise, learned.prior_columns)
+        found = audience_means(noisy, counts, learned.prior_columns)
         found = found - np.average(found, axis=0, weights=counts)
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
@@ -313,22 +261,14 @@ class Learner:
         """Move m and S toward the mean and covariance of everybody's taste."""
         length, root = len(learned.mean), learned.root
         averages = noisy.values / survivors
-        moments = _symmetric(averages[length:], length)
+        moments = symmetric(averages[length:], length)
         moments = np.where(np.eye(length, dtype=bool), moments, moments / np.sqrt(2))
-        step = prior_step(averages[:length] / 2, moments, _deviation(noisy) / survivors, self.constants.over_relaxation)
+        step = prior_step(
+            averages[:length] / 2, moments, deviation_of(noisy) / survivors, self.constants.over_relaxation
+        )
         return replace(
             learned, mean=learned.mean + root @ step.shift, covariance=_symmetrized(root @ step.growth @ root.T)
         )
-
-
-def _deviation(noisy: DecodedSum) -> float:
-    """Standard deviation of what was added to each number of a sum: noise, and rounding."""
-    return float(np.sqrt(noisy.noise_variance + noisy.rounding_variance))
-
-
-def _unit(weights: FloatArray, counts: FloatArray) -> FloatArray:
-    """Weights whose mean square over ratings is 1."""
-    return np.asarray(weights / np.sqrt(np.average(weights**2, weights=counts)))
 
 
 def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:
@@ -336,18 +276,5 @@ def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt(np.average(columns**2, axis=0, weights=counts)))
 
 
-def _symmetric(upper: FloatArray, length: int) -> FloatArray:
-    """The symmetric matrix with this upper triangle, row by row."""
-    matrix = np.zeros((length, length))
-    matrix[np.triu_indices(length)] = upper
-    return np.asarray(matrix + matrix.T - np.diag(np.diag(matrix)))
-
-
 def _symmetrized(matrix: FloatArray) -> FloatArray:
     return np.asarray((matrix + matrix.T) / 2)
-
-
-def _at_least(matrix: FloatArray, smallest: float) -> FloatArray:
-    """The matrix with eigenvalues of at least `smallest`: a mean of squares under noise need not be positive."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray((vectors * np.maximum(values, smallest)) @ vectors.T)

@@ -1,0 +1,59 @@
+"""Model `gp` under the masked protocol."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.models.gaussian_process import GaussianProcessPredictor, ItemTable, Ratings
+from hushrec.models.item_columns import ItemColumns
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.masked.constants import CONSTANTS
+from hushrec.protocols.masked.device import Entries, round_entries
+from hushrec.protocols.masked.learning import Learning
+from hushrec.protocols.masked.plan import Block, Plan, choose_plan
+from hushrec.protocols.masked.server import GpLearner
+from hushrec.protocols.masked.table import PublicTable
+
+
+class GpLearning(Learning):
+    """Effects of items, columns of taste and the prior of everybody's taste, from sums."""
+
+    def choose_plan(self, devices: int, mu: float) -> Plan:
+        return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
+
+    def make_learner(self, plan: Plan, devices: int) -> GpLearner:
+        return GpLearner(self.columns, plan, devices)
+
+    def entries(
+        self, blocks: Sequence[Block], table: PublicTable, items: IntArray, values: FloatArray
+    ) -> list[Entries]:
+        return round_entries(blocks, table, self.columns.taste, items, values)
+
+    def predictor(self, table: PublicTable, ratings: Ratings, *, final: bool) -> GaussianProcessPredictor:
+        return GaussianProcessPredictor(item_table(table, self.columns, final=final), ratings)
+
+    @staticmethod
+    def predictor_from(arrays: Arrays, ratings: Ratings) -> GaussianProcessPredictor:
+        return GaussianProcessPredictor(ItemTable(*(arrays[name] for name in ItemTable._fields)), ratings)
+
+
+def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
+    """Return what predictions need of a public table.
+
+    Before the last round the process has its linear part alone: quick, and good enough to watch training.
+    """
+    titles = columns.titles
+    starts = titles.starts if final else np.zeros_like(titles.starts)
+    amplitude = CONSTANTS.kernel_amplitude if final else 0.0
+    return ItemTable(
+        offsets=table.offsets,
+        rows=table.rows,
+        variances=table.variances,
+        effect_variances=table.variances - CONSTANTS.noise,
+        log_counts=table.log_counts,
+        kernel=np.array([amplitude, table.length_squared[0]]),
+        title_starts=starts,
+        title_columns=titles.columns,
+        title_weights=np.asarray(titles.weights, dtype=np.float64),
+    )

@@ -1,0 +1,57 @@
+"""What a model brings to the masked protocol: a plan, a device's part of a round, the server's, and predictions."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.models.gaussian_process import Ratings
+from hushrec.models.item_columns import ItemColumns
+from hushrec.models.predictor import Arrays, Predictor
+from hushrec.options import imported
+from hushrec.protocols.masked.device import Entries
+from hushrec.protocols.masked.learner import Learner
+from hushrec.protocols.masked.plan import Block, Plan
+
+LEARNINGS = {
+    "gp": "hushrec.protocols.masked.gp_learning:GpLearning",
+}
+
+
+class Learning(ABC):
+    """One model of a run, as the protocol, its devices, its server and its engines know it."""
+
+    def __init__(self, columns: ItemColumns) -> None:
+        self.columns = columns
+
+    @abstractmethod
+    def choose_plan(self, devices: int, mu: float) -> Plan:
+        """Return the plan for this many devices at the budget μ: public numbers only."""
+
+    @abstractmethod
+    def make_learner(self, plan: Plan, devices: int) -> Learner[Any]:
+        """Return the server before the first round."""
+
+    @abstractmethod
+    def entries(self, blocks: Sequence[Block], table: Any, items: IntArray, values: FloatArray) -> list[Entries]:
+        """Return what a device puts into each block of a round, before clipping. Private."""
+
+    @abstractmethod
+    def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:
+        """Return everybody's predictions from a public table; `final` is that of the finished run."""
+
+    @staticmethod
+    @abstractmethod
+    def predictor_from(arrays: Arrays, ratings: Ratings) -> Predictor:
+        """Return the predictor that `Predictor.arrays` described."""
+
+
+def find_learning(model: str) -> type[Learning]:
+    """Return the class of the model of that name."""
+    found: type[Learning] = imported(LEARNINGS[model])
+    return found
+
+
+def learning_of(model: Any) -> Learning:
+    """Return what a model with these public item columns brings."""
+    return find_learning(model.name)(model.columns)
