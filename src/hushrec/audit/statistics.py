@@ -1,11 +1,13 @@
 """How attacks are scored: areas under curves, rates, intervals, and the least that an observed success rules out."""
 
 import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import expit, logit
-from scipy.stats import beta, rankdata
+from scipy.stats import binomtest, bootstrap, rankdata
 
 from hushrec.arrays import FloatArray, IntArray
 
@@ -49,24 +51,35 @@ def roc(scores: FloatArray, labels: BoolArray) -> tuple[FloatArray, FloatArray]:
 def mean_interval(per_person: FloatArray, *, rng: np.random.Generator) -> Interval:
     """Percentile bootstrap of the mean over people, the unit that is drawn independently."""
     values = per_person[np.isfinite(per_person)]
-    if len(values) == 0:
-        return math.nan, math.nan
-    rows = rng.integers(0, len(values), (RESAMPLES, len(values)))
-    low, high = np.quantile(values[rows].mean(axis=1), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    if len(values) < 2:
+        only = float(values[0]) if len(values) else math.nan
+        return only, only
+    return _percentiles((values,), np.mean, RESAMPLES, rng)
 
 
 def auc_interval(scores: FloatArray, labels: BoolArray, *, rng: np.random.Generator) -> Interval:
     """Percentile bootstrap over cases, true and false ones apart."""
-    true, false = np.flatnonzero(labels), np.flatnonzero(~labels)
+    true, false = scores[labels], scores[~labels]
     if len(true) == 0 or len(false) == 0:
         return math.nan, math.nan
-    values = []
-    for _ in range(RESAMPLES // 5):
-        rows = np.concatenate([rng.choice(true, len(true)), rng.choice(false, len(false))])
-        values.append(auc(scores[rows], labels[rows]))
-    low, high = np.quantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-    return float(low), float(high)
+    if min(len(true), len(false)) < 2:  # drawn again, one case is always itself
+        true, false = (np.repeat(cases, 2) if len(cases) == 1 else cases for cases in (true, false))
+    return _percentiles((true, false), _auc_of_two, RESAMPLES // 5, rng)
+
+
+def _auc_of_two(true: FloatArray, false: FloatArray) -> float:
+    labels = np.repeat([True, False], [len(true), len(false)])
+    return auc(np.concatenate([true, false]), labels)
+
+
+def _percentiles(
+    data: Sequence[FloatArray], statistic: Callable[..., Any], n_resamples: int, rng: np.random.Generator
+) -> Interval:
+    """The percentile bootstrap of SciPy at our confidence."""
+    found = bootstrap(
+        data, statistic, n_resamples=n_resamples, confidence_level=CONFIDENCE, method="percentile", rng=rng
+    ).confidence_interval
+    return float(found.low), float(found.high)
 
 
 def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
@@ -86,10 +99,8 @@ def correlation_interval(left: FloatArray, right: FloatArray, *, rng: np.random.
 
 def share_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
     """Clopper–Pearson: an exact interval for a probability, half of the error on each side."""
-    tail = (1 - confidence) / 2
-    low = 0.0 if successes == 0 else float(beta.ppf(tail, successes, trials - successes + 1))
-    high = 1.0 if successes == trials else float(beta.ppf(1 - tail, successes + 1, trials - successes))
-    return low, high
+    found = binomtest(successes, trials).proportion_ci(confidence, method="exact")
+    return float(found.low), float(found.high)
 
 
 def epsilon_ruled_out(correct: int, guesses: int, confidence: float = CONFIDENCE) -> float:
@@ -101,7 +112,7 @@ def epsilon_ruled_out(correct: int, guesses: int, confidence: float = CONFIDENCE
     """
     if correct == 0:
         return 0.0
-    low = float(beta.ppf(1 - confidence, correct, guesses - correct + 1))
+    low = binomtest(correct, guesses, alternative="greater").proportion_ci(confidence, method="exact").low
     return max(0.0, float(logit(low)))
 
 
