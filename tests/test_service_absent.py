@@ -6,10 +6,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_kit import OPEN_SOCKETS, RUN_ID, RawDevice, live_server, make_body, small_settings, wait_for
+from service_kit import (
+    OPEN_SOCKETS,
+    ROUND_WAIT,
+    RUN_ID,
+    RawDevice,
+    live_server,
+    make_body,
+    new_device,
+    play,
+    small_settings,
+    wait_for,
+)
 from test_service_faults import Clock
 
 from hushrec import wire
+from hushrec.errors import RemoteProtocolError
 from hushrec.messages import Enrolment
 from hushrec.service.monitor import Monitor
 from hushrec.service.registry import Device
@@ -220,3 +232,23 @@ def test_a_device_that_is_gone_is_not_waited_for(tmp_path: Path, state: str) -> 
         assert stage.rounds.round_number == 2
 
     played(tmp_path, scenario, quorum=1.0)
+
+
+def test_a_run_that_is_over_can_be_extended_with_consent(tmp_path: Path) -> None:
+    """A device that did not agree refuses further rounds; one that did takes part, without a new draw or enrolment."""
+    settings = small_settings(terms={"rounds": 1}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        with pytest.raises(RemoteProtocolError, match="no further rounds"):
+            device.extend()
+        assert play([device]) == [1]
+        assert live.admin("POST", "/v1/admin/extend/2").json()["over"] is False
+        assert live.admin("POST", "/v1/admin/extend/2").status_code == 409
+        with pytest.raises(RemoteProtocolError, match="accepted"):
+            device.step(wait=ROUND_WAIT)
+        device.extend()
+        assert play([device]) == [2]
+        assert device.budget()["rounds"] == 3
+        token = live.admin_token
+    with live_server(tmp_path, settings, admin_token=token) as live:  # the same settings, and the run that was extended
+        assert live.rounds.offer.terms.max_rounds == 3

@@ -193,6 +193,11 @@ class Offer:
         )
         return same and self.terms.agrees_with(accepted.terms)
 
+    def extends(self, accepted: "Offer") -> bool:
+        """Whether this is the offer that was accepted, with more rounds: a person has to agree to them."""
+        shorter = replace(self, terms=replace(self.terms, max_rounds=accepted.terms.max_rounds))
+        return self.terms.max_rounds > accepted.terms.max_rounds and shorter.keeps(accepted)
+
 
 @crosses("enrolment", largest=1_000)
 @dataclass(frozen=True)

@@ -155,6 +155,9 @@ def join(
     again: Annotated[
         bool, typer.Option("--again", help="Enrol anew after a lost, restored or copied store; it costs epsilon-p.")
     ] = False,
+    extend: Annotated[
+        bool, typer.Option("--extend", help="Agree to further rounds that the server offers after its run was over.")
+    ] = False,
     rounds: Annotated[
         int | None, typer.Option(help="Take part in so many rounds; 0 only enrols.  [default: all]", min=0)
     ] = None,
@@ -171,6 +174,9 @@ def join(
                 raise ParameterError("join needs the server's address the first time.")
             device.join(address, invitation=invitation, ca=ca, insecure=insecure, again=again)
             say("joined")
+        elif extend:
+            device.extend()
+            say("agreed to the further rounds of this run")
         answered, outcome = 0, ""
         while outcome != "run over" and (rounds is None or answered < rounds):
             outcome = device.step(wait=WAIT_SECONDS)

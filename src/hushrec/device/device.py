@@ -124,6 +124,10 @@ class Device:
             self._store.put_json("server", place)
         self._driver().run(self._session.rejoin(invitation) if again else self._session.join(invitation))
 
+    def extend(self) -> None:
+        """Agree to the further rounds that the server offers after its run was over."""
+        self._driver().run(self._session.extend())
+
     def step(self, wait: float = 0) -> str:
         """Report in the open round, waiting up to `wait` seconds for it: "reported", "no round" or "run over"."""
         outcome: str = self._driver().run(self._session.step(wait))

@@ -152,6 +152,20 @@ class Session:
             raise RemoteProtocolError("this server offers another run than the one that this device accepted.")
         check_size(offer.terms)
 
+    def extend(self) -> Job:
+        """Agree to the further rounds of a run that was over. They draw no new permanent bits, unless an epoch ends."""
+        accepted = self.kept.offer()
+        if accepted is None or not self.is_enrolled:
+            raise LocalProtocolError("this device has not joined a server.")
+        offer = wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
+        if not offer.extends(accepted):
+            raise RemoteProtocolError("this server offers no further rounds of the run that this device accepted.")
+        self.offer = offer
+        with self.store.change():
+            self.store.put("offer", wire.encode(offer))
+            self.store.drop("over")
+        self.forget_client()
+
     def rejoin(self, invitation: str | None = None) -> Job:
         """Enrols again after a store was lost, restored or copied: a new key, and new permanent bits that cost anew.
 

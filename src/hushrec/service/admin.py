@@ -54,6 +54,13 @@ def add_admin(app: FastAPI, service: Service) -> None:
             await rounds.close_round()
         return _status(rounds)
 
+    @app.post("/v1/admin/extend/{more}", responses=problems(401, 409), **common)
+    async def extend(request: Request, more: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, Any]:
+        """Offers so many further rounds of a run that is over. Devices take part if their person agrees."""
+        service.check_admin(request)
+        await rounds.extend(more)
+        return _status(rounds)
+
     @app.post("/v1/admin/invitations/{count}", responses=problems(401), **common)
     async def invite(request: Request, count: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, list[str]]:
         """New invitation codes, each for one device. They are shown once."""

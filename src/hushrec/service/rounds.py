@@ -134,6 +134,12 @@ class Rounds:
         return not self.is_open and self.round_number >= self.offer.terms.max_rounds
 
     @property
+    def expected_devices(self) -> int:
+        """How many devices the terms were made for: N / z."""
+        terms = self.offer.terms
+        return round(terms.data_weight / (terms.reports_per_client or 1))
+
+    @property
     def n_answers(self) -> int:
         """Durable answers to the open round."""
         return len(self._answers)
@@ -429,6 +435,17 @@ class Rounds:
         async with self._turn:
             if not self.is_open:
                 await self._open_round()
+
+    async def extend(self, more: int) -> None:
+        """Offer further rounds of a run that is over; only devices whose person agrees take part in them."""
+        async with self._turn:
+            if not self.is_over:
+                raise Refusal("run-on", "only a run that is over can be extended.", status=409)
+            terms = replace(self.offer.terms, max_rounds=self.offer.terms.max_rounds + more)
+            offer = replace(self.offer, terms=terms)
+            await self._storage.write(lambda connection: connection.execute(run.update().values(offer=encode(offer))))
+            self.offer = offer
+        self._announce_change()
 
     async def revoke(self, name: str) -> None:
         """Sends a device away; its answer to the open round no longer counts."""

@@ -112,6 +112,8 @@ def _check_same(settings: TermsSettings, offer: Offer) -> None:
     }
     for name, value in stored.items():
         given = getattr(settings, name)
+        if name == "rounds" and given < value:
+            continue  # the run was extended
         if given != value and not (given is None and name in ("reports_per_client", "profile_cap")):
             raise ParameterError(
                 f"terms.{name} of this database's run is {value}, got {given}: devices accepted the first. "
