@@ -9,6 +9,7 @@ from hushrec.audit.devices import profile
 from hushrec.audit.observation import Observation
 from hushrec.audit.record import Truth, record
 from hushrec.audit.run import Audit, audit, item_popularity, settings_for
+from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine
 from hushrec.simulation.problem import Problem
@@ -23,7 +24,9 @@ QUIET = 1e9  # weight of the data beside which no Langevin noise is left
 
 
 @cache
-def problem_of(model: str, protocol: str, rounds: int = 25, open_wide: bool = True) -> Problem:
+def problem_of(
+    model: str, protocol: str, rounds: int = 25, open_wide: bool = True, data: Ratings | None = None
+) -> Problem:
     """A small problem without noise; open wide, permanent bits are the ratings, and noisy ratings are true ones."""
     options: dict[str, float] = {}
     if protocol == "sdcf":
@@ -31,7 +34,7 @@ def problem_of(model: str, protocol: str, rounds: int = 25, open_wide: bool = Tr
     elif protocol == "isgld" and open_wide:
         options = {"epsilon": 1e6}
     settings = Settings(model=model, protocol=protocol, rounds=rounds, factors=8, **options)
-    data = synthetic(n_users=60, n_items=120, n_ratings=2_400, seed=1)
+    data = synthetic(n_users=60, n_items=120, n_ratings=2_400, seed=1) if data is None else data
     problem = task_problem(settings.make_task(data), settings)
     return replace(problem, terms=replace(problem.terms, data_weight=QUIET))
 

@@ -25,7 +25,9 @@ from hushrec.audit.attacks.person import PersonFromUploads
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE, likeliest_ratings
 from hushrec.audit.crowd import Crowd
+from hushrec.audit.findings import ERROR_REMOVED, EXACT, Finding, worst
 from hushrec.audit.judge import judge, judge_linkage, judge_people
+from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.observation import Observation
 from hushrec.audit.own_steps import evidence_of_steps
 from hushrec.audit.partners import evidence_of_partners, likeliest_norm
@@ -34,6 +36,9 @@ from hushrec.audit.rating_grid import RecoveredRatings
 from hushrec.audit.record import record
 from hushrec.audit.run import AUDITED, TOLD_BY
 from hushrec.audit.statistics import auc
+from hushrec.audit.value_scores import ValueScore
+from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Plain
 from hushrec.protocols.parties import Address
@@ -439,7 +444,7 @@ def test_ratings_are_guessed_no_better_than_blindly_where_nothing_leaks(model, p
 
 def test_a_noisy_rating_is_read_as_its_likeliest_origin():
     """Far out it is the nearest end, near the middle the commoner neighbour; unknown stays unknown."""
-    found = likeliest_ratings(np.array([9.0, -3.0, np.nan, 3.4]), epsilon=8.0)
+    found = likeliest_ratings(np.array([9.0, -3.0, np.nan, 3.4]), epsilon=8.0, levels=WHOLE_STARS)
     assert found[:2].tolist() == [5.0, 1.0]
     assert np.isnan(found[2])
     assert found[3] == 3.0
@@ -475,7 +480,7 @@ def test_crafted_tables_read_no_ratings_that_were_not_there(protocol, rng):
     for table in malicious.CRAFTED:
         right = trials = 0
         for user in users:
-            guess = malicious._read(table, problem, observation.protocol, int(user), 2, rng)
+            guess = malicious._read(table, problem, observation.protocol, observation.levels, int(user), 2, rng)
             known = np.flatnonzero(~np.isnan(guess))
             right += int((np.rint(guess[known]) == rng.choice(problem.values, len(known))).sum())
             trials += len(known)
@@ -812,3 +817,87 @@ def test_a_test_that_leaves_an_attack_out_does_not_cover_it():
     assert not covers(test, model="mf", protocol="sdcf", attack="popularity")
     assert not covers(test, model="mf", protocol="plain", attack="consistent ratings")
     assert not covers(both_tests, model="mf", protocol="plain", attack="popularity")
+
+
+# Scales other than whole stars ---------------------------------------------------------------------------------------
+
+
+SCALES = {
+    "half stars": (lambda stars: np.clip(np.rint(2 * stars) / 2, 0.5, 5), Scale(0.5, 5)),
+    "ten points": (lambda stars: np.clip(np.rint(2 * stars), 1, 10), Scale(1, 10)),
+    "likes": (lambda stars: (stars > 3.4).astype(float), Scale(0, 1)),
+    "percent": (lambda stars: np.clip(np.rint(25 * stars - 25), 0, 100), Scale(0, 100)),
+}
+
+
+@cache
+def on_scale(name: str, protocol: str) -> tuple[Levels, dict[str, Finding]]:
+    """The same taste asked on another form, watched without noise: its levels, and what attacks on values find."""
+    shape = {"n_users": 60, "n_items": 120, "n_ratings": 2_400, "seed": 1}
+    base = synthetic(**shape)
+    stars = synthetic_truth(**shape).expected(base.users, base.items)
+    give, scale = SCALES[name]
+    values = give(stars + np.random.default_rng(0).normal(0, 0.6, len(stars)))
+    data = Ratings(name, base.user_ids, base.item_ids, base.users, base.items, values, scale)
+    problem = problem_of("mf", protocol, rounds=12, data=data)
+    popularity = np.full(problem.n_items, 0.3)
+    observation, truth, _ = record(problem, victims_of(problem)[:4], problem.active_users[:1], popularity)
+    findings = [one for attack in VALUE for one in judge(attack, observation, truth, rng=np.random.default_rng(0))]
+    return observation.levels, {f"{one.name}, {one.metric}": one for one in findings}
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [
+        ("half stars", "plain"),
+        ("half stars", "isgld"),
+        ("half stars", "sdcf"),
+        ("ten points", "plain"),
+        ("likes", "plain"),
+    ],
+)
+def test_every_rating_is_read_on_every_scale_of_levels(name, protocol):
+    """One upload showed 0.185 of half stars and all of whole ones: the grid was that of whole stars."""
+    levels, found = on_scale(name, protocol)
+    assert not levels.continuous
+    best = max(one.value for one in found.values() if one.metric == EXACT)
+    assert best > 0.97
+    if protocol == "plain":
+        assert found[f"one upload, {EXACT}"].value > 0.97
+        assert found[f"two consecutive uploads, {EXACT}"].value > 0.97
+
+
+@pytest.mark.parametrize(("protocol", "least"), [("plain", 0.9), ("isgld", 0.9), ("sdcf", 0.5)])
+def test_on_a_continuous_scale_the_error_removed_is_measured(protocol, least):
+    """Exact hits of a hundred values would look like chance; the headline shows how much of the error is gone."""
+    levels, found = on_scale("percent", protocol)
+    assert levels.continuous
+    assert "continuous" in levels.in_words()
+    assert not [one for one in found.values() if one.metric == EXACT]
+    headline = worst(list(found.values()), protocol, "value")
+    assert headline.metric == ERROR_REMOVED
+    assert headline.value > least
+    assert headline.chance == 0
+
+
+def test_levels_by_hand():
+    """Nearest levels, of an even and of an uneven scale; a single value shows no scale; a continuous one keeps all."""
+    half = Levels.of(np.arange(1, 5.5, 0.5))
+    assert half.nearest(np.array([1.2, 3.3, 9.0, np.nan])).tolist()[:3] == [1.0, 3.5, 5.0]
+    uneven = Levels.of(np.array([1.0, 2.0, 5.0]))
+    assert uneven.nearest(np.array([0.0, 1.4, 3.4, 3.6])).tolist() == [1.0, 1.0, 2.0, 5.0]
+    assert Levels.of(np.ones(5)) is WHOLE_STARS
+    stars = Levels.of(np.array([1.0, 2, 3, 4, 5]))
+    assert (stars.mean, stars.deviation) == (WHOLE_STARS.mean, WHOLE_STARS.deviation)
+    fine = Levels.of(np.linspace(1, 5, 101))
+    assert fine.continuous
+    assert fine.nearest(np.array([1.234, 7.0])).tolist() == [1.234, 5.0]
+
+
+def test_error_removed_by_hand():
+    """Ratings 1, 3, 5, median 3: blind guesses are 4 off in all; 1, 3, 4 are 1 off, and remove three quarters."""
+    score = ValueScore.on(np.array([1.0, 3.0, 5.0]), Levels.of(np.linspace(1, 5, 101)))
+    ratings = np.array([1.0, 3.0, 5.0])
+    assert score.chance(ratings) == 0
+    assert score.share(np.array([1.0, np.nan, 4.0]), ratings) == 0.75
+    assert score.share(ratings, ratings) == 1

@@ -32,21 +32,23 @@ class Finding:
         }
 
 
-# What the table of protocol × target shows of each target: the findings of this metric, the larger the worse.
+EXACT, ERROR_REMOVED = "share_of_ratings_exact", "share_of_error_removed"
+
+# What the table of protocol × target shows of each target: the findings of these metrics, the larger the worse.
 WORST_BY = {
-    "existence": "auc",
-    "value": "share_of_ratings_exact",
-    "model": "mean_abs_cosine",
-    "person": "auc",
-    "metadata": "auc",
-    "integrity": "exposure_at_10",
-    "epsilon": "epsilon_ruled_out",
+    "existence": ("auc",),
+    "value": (EXACT, ERROR_REMOVED),  # the latter where ratings are continuous
+    "model": ("mean_abs_cosine",),
+    "person": ("auc",),
+    "metadata": ("auc",),
+    "integrity": ("exposure_at_10",),
+    "epsilon": ("epsilon_ruled_out",),
 }
 
 
 def worst(findings: list[Finding], protocol: str, target: str) -> Finding | None:
     """The most successful attack of a protocol on a target."""
     of_target = [
-        one for one in findings if (one.protocol, one.target, one.metric) == (protocol, target, WORST_BY[target])
+        one for one in findings if (one.protocol, one.target) == (protocol, target) and one.metric in WORST_BY[target]
     ]
     return max(of_target, key=lambda one: one.value, default=None)

@@ -24,7 +24,7 @@ from hushrec.audit.statistics import (
     roc,
     share_interval,
 )
-from hushrec.scale import HIGHEST, LOWEST
+from hushrec.audit.value_scores import ValueScore
 
 FALSE_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 1, 61).round(6)])  # where ROC curves are kept
 TOP = 10
@@ -35,7 +35,9 @@ def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.ran
     if not attack.applies_to(observation):
         return []
     guess = observation.guessed_by(attack)
-    return {"existence": _existence, "value": _value, "model": _model, "metadata": _count}[attack.target](
+    if attack.target == "value":
+        return _value(attack, observation, guess, truth, rng)
+    return {"existence": _existence, "model": _model, "metadata": _count}[attack.target](
         attack, observation.protocol.name, guess, truth, rng
     )
 
@@ -72,48 +74,35 @@ def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
     return np.asarray(np.mean(curves, axis=0).round(4))
 
 
-def _value(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
-    """Share of a person's ratings guessed exactly; where nothing is known, the commonest rating is guessed."""
-    commonest = most_common(truth.ratings[truth.rated])
-    whole = np.where(np.isnan(guess), commonest, np.clip(np.rint(guess), LOWEST, HIGHEST))
-    hits = np.where(truth.rated, whole == truth.ratings, np.nan)
-    shares = np.nanmean(hits, axis=1)
-    blind = np.nanmean(np.where(truth.rated, truth.ratings == commonest, np.nan), axis=1)
+def _value(
+    attack: Attack, observation: Observation, guess: FloatArray, truth: Truth, rng: np.random.Generator
+) -> list[Finding]:
+    """How much of a person's ratings is read: of all, and where only some were reported, of those."""
+    score = ValueScore.on(truth.ratings[truth.rated], observation.levels)
     reported = truth.rated & ~np.isnan(guess)
+    asked = {score.metric: truth.rated}
+    if reported.any() and not reported[truth.rated].all():
+        asked[score.metric_of_reported] = reported
     common: dict[str, Any] = {
-        "protocol": protocol,
+        "protocol": observation.protocol.name,
+        "name": attack.name,
         "target": attack.target,
         "claim": attack.claim,
-        "chance": float(blind.mean()),
+        "chance": float(np.mean([score.chance(row[known]) for row, known in _people(truth.ratings, truth.rated)])),
     }
-    findings = [
-        Finding(
-            name=attack.name,
-            metric="share_of_ratings_exact",
-            value=float(shares.mean()),
-            interval=mean_interval(shares, rng=rng),
-            **common,
-        )
-    ]
-    if reported.any() and not reported[truth.rated].all():
-        of_reported = np.where(reported, whole == truth.ratings, np.nan)[reported.any(axis=1)]
-        shares = np.nanmean(of_reported, axis=1)
+    findings = []
+    for metric, rows in asked.items():
+        people = zip(guess, truth.ratings, rows, strict=True)
+        shares = np.array([score.share(own[row], actual[row]) for own, actual, row in people if row.any()])
         findings.append(
-            Finding(
-                name=attack.name,
-                metric="share_exact_of_reported",
-                value=float(shares.mean()),
-                interval=mean_interval(shares, rng=rng),
-                **common,
-            )
+            Finding(metric=metric, value=float(shares.mean()), interval=mean_interval(shares, rng=rng), **common)
         )
     return findings
 
 
-def most_common(ratings: FloatArray) -> float:
-    """The value that occurs most."""
-    values, counts = np.unique(ratings, return_counts=True)
-    return float(values[np.argmax(counts)])
+def _people(ratings: FloatArray, rated: BoolArray) -> list[tuple[FloatArray, BoolArray]]:
+    """Rows of those who rated anything."""
+    return [(row, known) for row, known in zip(ratings, rated, strict=True) if known.any()]
 
 
 def _model(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:

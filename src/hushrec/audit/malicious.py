@@ -14,16 +14,16 @@ from hushrec.audit.attacks.marking import MarkingServer, can_mark
 from hushrec.audit.attacks.value import read_last_upload
 from hushrec.audit.devices import make_device, profile, upload_of
 from hushrec.audit.findings import Finding
-from hushrec.audit.judge import most_common
+from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
 from hushrec.audit.statistics import auc, mean_interval, rate_at
+from hushrec.audit.value_scores import ValueScore
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import ItemVectors, Terms
 from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
 from hushrec.protocols.gradient.protocols import GradientProtocol
-from hushrec.scale import HIGHEST, LOWEST
 
 MARKED = 400
 CLAIM = "none: a malicious server is not covered; devices refuse tables of absurd norm"
@@ -95,7 +95,8 @@ def attack_devices(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
 ) -> list[Finding]:
     """Every crafted table against fresh devices of the victims, for a few rounds: the share of ratings read."""
-    return [_attack(table, problem, observation.protocol, victims, rounds, rng) for table in CRAFTED]
+    protocol, levels = observation.protocol, observation.levels
+    return [_attack(table, problem, protocol, levels, victims, rounds, rng) for table in CRAFTED]
 
 
 def attack_by_marks(
@@ -108,7 +109,8 @@ def attack_by_marks(
     if not can_mark(problem.terms):
         return []
     areas, rates, shares, blind = [], [], [], []
-    commonest = most_common(problem.values)
+    levels = observation.levels
+    score = ValueScore.on(problem.values, levels)
     for user in victims:
         server = _mark(problem, int(user), rng)
         asked = ~np.isnan(server.scores)
@@ -118,8 +120,10 @@ def attack_by_marks(
         areas.append(auc(server.scores[asked], rated[asked]))
         rates.append(rate_at(server.scores[asked], rated[asked]) if rated[asked].any() else np.nan)
         if asked[items].any() and not problem.model.learns_from_pairs:
-            shares.append(float(np.mean(np.rint(server.ratings()[items]) == ratings, where=asked[items])))
-            blind.append(float(np.mean(ratings == commonest, where=asked[items])))
+            guess, known = server.ratings(levels)[items], asked[items]
+            exact = np.abs(guess - ratings)[known] < levels.reach  # those that do not seem rated are misses
+            shares.append(score.share(guess[known], ratings[known]) if levels.continuous else float(np.mean(exact)))
+            blind.append(score.chance(ratings[known]))
     common: dict[str, Any] = {
         "protocol": observation.protocol.name,
         "name": "malicious V, marked rows",
@@ -143,7 +147,7 @@ def attack_by_marks(
         found.append(
             Finding(
                 target="value",
-                metric="share_of_ratings_exact",
+                metric=score.metric,
                 value=float(np.mean(shares)),
                 interval=mean_interval(np.array(shares), rng=rng),
                 chance=float(np.mean(blind)),
@@ -168,24 +172,24 @@ def _attack(
     table: CraftedTable,
     problem: GradientProblem,
     protocol: GradientProtocol,
+    levels: Levels,
     victims: IntArray,
     rounds: int,
     rng: np.random.Generator,
 ) -> Finding:
+    score = ValueScore.on(problem.values, levels)
     shares, blind = [], []
     rounds = min(rounds, problem.terms.max_rounds)
     for user in victims:
         items, ratings = profile(problem, int(user))
-        guess = _read(table, problem, protocol, int(user), rounds, rng)
-        commonest = most_common(problem.values)
-        whole = np.where(np.isnan(guess[items]), commonest, np.clip(np.rint(guess[items]), LOWEST, HIGHEST))
-        shares.append(float(np.mean(whole == ratings)))
-        blind.append(float(np.mean(ratings == commonest)))
+        guess = _read(table, problem, protocol, levels, int(user), rounds, rng)
+        shares.append(score.share(guess[items], ratings))
+        blind.append(score.chance(ratings))
     return Finding(
         protocol=protocol.name,
         name=table.name,
         target="value",
-        metric="share_of_ratings_exact",
+        metric=score.metric,
         value=float(np.mean(shares)),
         interval=mean_interval(np.array(shares), rng=rng),
         chance=float(np.mean(blind)),
@@ -197,6 +201,7 @@ def _read(
     table: CraftedTable,
     problem: GradientProblem,
     protocol: GradientProtocol,
+    levels: Levels,
     user: int,
     rounds: int,
     rng: np.random.Generator,
@@ -213,4 +218,4 @@ def _read(
             return np.full(terms.n_items, np.nan)
         if upload is not None:
             seen = Trace((*seen.parts, take_apart(announcement, upload, seen.direction)))
-    return read_last_upload(seen, protocol, terms)
+    return read_last_upload(seen, protocol, terms, levels)

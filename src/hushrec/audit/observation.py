@@ -14,6 +14,7 @@ from scipy.special import logit
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.crowd import Crowd, watch_crowd
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
+from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.messages import GradientReport, ItemVectors, Terms
@@ -37,6 +38,7 @@ class Observation:
     crowd: tuple[tuple[Upload, ...], ...] = field(repr=False)  # the last few rounds of many people
     popularity: FloatArray = field(repr=False)  # (n_items,) share of *other* people who rated each item
     finish_seconds: FloatArray | None = field(default=None, repr=False)  # (n_victims, n_rounds)
+    levels: Levels = WHOLE_STARS  # the ratings that people can give
 
     @property
     def terms(self) -> Terms:
@@ -101,7 +103,7 @@ class Observation:
     def recovered(self) -> tuple[RecoveredRatings, ...]:
         """Every victim's ratings as far as the traces show them; the most expensive step, done once."""
         found = zip(self.traces, self.laws, strict=True)
-        return tuple(recover_ratings(one, self.protocol, self.terms, laws) for one, laws in found)
+        return tuple(recover_ratings(one, self.protocol, self.terms, laws, self.levels) for one, laws in found)
 
     @cached_property
     def _guesses(self) -> dict[Any, FloatArray]:
@@ -128,4 +130,5 @@ class Observation:
 
     def _rounds(self, part: slice) -> "Observation":
         uploads = tuple(uploads[part] for uploads in self.uploads)
-        return Observation(self.protocol, self.announcements[part], uploads, (), self.popularity)
+        announcements = self.announcements[part]
+        return Observation(self.protocol, announcements, uploads, (), self.popularity, levels=self.levels)

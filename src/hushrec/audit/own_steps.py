@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.rank_one import Trace, UploadParts
-from hushrec.audit.rating_grid import GRID, RATING_SHARES, RecoveredRatings
+from hushrec.audit.rating_grid import RecoveredRatings
 from hushrec.messages import ItemVectors
 
 EARLY_ROUNDS = 4
@@ -24,8 +25,6 @@ SURE = 4.0  # log odds of a rating that counts as known
 NORMS = np.linspace(0.5, 5.0, 2251)[:, None]  # c to choose from
 COARSE = 0.005  # what the grid of c leaves of an amplitude
 NORM_ERROR = 0.0005
-MEAN_RATING = float(GRID @ RATING_SHARES)
-RATING_DEVIATION = float(np.sqrt((GRID - MEAN_RATING) ** 2 @ RATING_SHARES))
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,13 +38,17 @@ class Equations:
 
 
 def evidence_of_steps(
-    trace: Trace, found: RecoveredRatings, announcements: tuple[ItemVectors, ...], chances: FloatArray
+    trace: Trace,
+    found: RecoveredRatings,
+    announcements: tuple[ItemVectors, ...],
+    chances: FloatArray,
+    levels: Levels = WHOLE_STARS,
 ) -> FloatArray:
     """Nats for "rated" of every item that was never reported, 0 for all others; `chances` are those of popularity."""
     scores = np.zeros(len(chances))
     unknown = np.flatnonzero(np.isnan(found.ratings))
     steps = zip(trace.parts[:EARLY_ROUNDS], trace.parts[1:], strict=False)
-    every = [_equations(before, after, found, announcements, unknown) for before, after in steps]
+    every = [_equations(before, after, found, announcements, unknown, levels) for before, after in steps]
     usable = [one for one in every if one is not None]
     if usable and len(unknown):
         scores[unknown] = _evidence(usable, chances[unknown])
@@ -75,6 +78,7 @@ def _equations(
     found: RecoveredRatings,
     announcements: tuple[ItemVectors, ...],
     unknown: IntArray,
+    levels: Levels,
 ) -> Equations | None:
     """None where a round is missing between the two, or the norms are not known."""
     here, there = norm_of(before, found), norm_of(after, found)
@@ -95,8 +99,8 @@ def _equations(
     scale = count / (step_size * terms.data_weight)
     return Equations(
         scale * step - (found.ratings[known] - scores[known]) @ table[known],
-        ((MEAN_RATING - scores[unknown])[:, None] * table[unknown]).T,
-        RATING_DEVIATION * table[unknown].T,
+        ((levels.mean - scores[unknown])[:, None] * table[unknown]).T,
+        levels.deviation * table[unknown].T,
         scale**2 * noise,
     )
 

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.rank_one import stacked_direction, trace
 from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
 from hushrec.messages import GradientReport, ItemVectors, Terms
@@ -39,7 +40,9 @@ class Reading:
     ratings: FloatArray = field(repr=False)  # likeliest rating of each, if it is rated
 
 
-def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload]) -> Reading:
+def read_uploads(
+    terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], levels: Levels = WHOLE_STARS
+) -> Reading:
     """Direction by the rank-one attack on the last ten, ratings by the attack `consistent ratings` on all."""
     items = np.unique(np.concatenate([upload.report.items for upload in uploads]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)
@@ -51,7 +54,7 @@ def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upl
         announcements.append(ItemVectors(terms, upload.report.round_number, table))
         reports.append(GradientReport(upload.report.round_number, places, upload.report.gradients))
     found = trace(announcements, reports)
-    recovered = recover_ratings(found, protocol, terms)
+    recovered = recover_ratings(found, protocol, terms, levels=levels)
     return Reading(
         direction=stacked_direction(found.parts[-STACKED:]),
         items=items,

@@ -1,12 +1,13 @@
-"""From errors up to a factor to ratings: a rating is a whole number, the same in every round.
+"""From errors up to a factor to ratings: a rating is one of few levels, the same in every round.
 
 An upload gives e ‖u‖ and û, so for a rated item
 
     r = a / c + c û·v,        c = ‖u‖ the only unknown,
 
-must be one of 1, …, 5 *and* the same whenever the item is reported. A wrong c misses the whole numbers, a fake
-misses them afresh in each round. `recover_ratings` finds the c of every round and weighs each item as fake against
-rated 1, …, 5; a device whose items are all real needs only two uploads (`two_upload_norms`).
+must be one of the levels that people can give (1, …, 5 stars, say) *and* the same whenever the item is reported. A
+wrong c misses the levels, a fake misses them afresh in each round. `recover_ratings` finds the c of every round and
+weighs each item as fake against rated at each level; a device whose items are all real needs only two uploads
+(`two_upload_norms`). On a continuous scale no level is missed, and the agreement between rounds alone tells c.
 """
 
 import math
@@ -17,13 +18,11 @@ from scipy.stats import trim_mean
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
+from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
-from hushrec.scale import HIGHEST, LOWEST
 
-GRID = np.arange(LOWEST, HIGHEST + 1)
-RATING_SHARES = np.array([0.06, 0.11, 0.27, 0.34, 0.22])  # how people rate films: outside knowledge
 SHARE_REAL = 0.05  # about h / m
 SEARCH_ROUNDS = 20
 FLOOR = 0.005  # deviation of a recovered rating that no noise explains: rounding, a coarse c
@@ -45,7 +44,11 @@ class RecoveredRatings:
 
 
 def recover_ratings(
-    trace: Trace, protocol: GradientProtocol, terms: Terms, laws: list[ErrorLaw] | None = None
+    trace: Trace,
+    protocol: GradientProtocol,
+    terms: Terms,
+    laws: list[ErrorLaw] | None = None,
+    levels: Levels = WHOLE_STARS,
 ) -> RecoveredRatings:
     """Ratings and their existence from all uploads of one person; `laws` as `fit_laws` finds them."""
     if not trace.parts:
@@ -53,28 +56,27 @@ def recover_ratings(
     if protocol.selection is None:
         return _recover_unhidden(trace, terms)
     laws = fit_laws(trace.parts, protocol.checked_fake_range()) if laws is None else laws
-    nothing = np.zeros((terms.n_items, len(GRID)))
+    nothing = np.zeros((terms.n_items, len(levels)))
     chains = [
-        _sweep(trace, laws, nothing, np.full(len(laws), start), trust, widths=(0.06, 61), chained=True)
-        for start, trust in _search_norm(trace.parts[-SEARCH_ROUNDS:], laws[-SEARCH_ROUNDS:])
+        _sweep(trace, laws, levels, nothing, np.full(len(laws), start), trust, widths=(0.06, 61), chained=True)
+        for start, trust in _search_norm(trace.parts[-SEARCH_ROUNDS:], laws[-SEARCH_ROUNDS:], levels)
     ]
     first = max(chains, key=lambda chain: chain.log_likelihood)
-    last = _sweep(trace, laws, first.evidence, first.norms, first.trust, widths=(0.02, 41), chained=False)
+    last = _sweep(trace, laws, levels, first.evidence, first.norms, first.trust, widths=(0.02, 41), chained=False)
     evidence, norms = last.evidence, last.norms
     seen = np.zeros(terms.n_items, dtype=bool)
     for part in trace.parts:
         seen[part.items] = True
-    log_odds = np.logaddexp.reduce(evidence + np.log(RATING_SHARES), axis=1)
-    best = GRID[np.argmax(evidence + np.log(RATING_SHARES), axis=1)]
+    log_odds = np.logaddexp.reduce(evidence + np.log(levels.shares), axis=1)
+    best = levels.values[np.argmax(evidence + np.log(levels.shares), axis=1)]
     return RecoveredRatings(np.where(seen, log_odds, 0.0), np.where(seen, best, np.nan), norms)
 
 
-def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw]) -> float:
+def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
     """Where to search: predictions lie near the mean rating. With V chosen so that they vanish, errors do.
 
     Uploads count by their strength: one without a real error has no direction, and scores of nothing.
     """
-    mean_rating = float(GRID @ RATING_SHARES)
     sure = [(part.strength / part.noise) ** 2 for part in parts]
     mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
     if mean_score > 0.05:
@@ -92,16 +94,17 @@ class Sweep:
     log_likelihood: float
 
 
-def _search_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw]) -> list[tuple[float, float]]:
-    """The c that brings most items of these rounds onto whole numbers, and how much it is to be trusted.
+def _search_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], levels: Levels) -> list[tuple[float, float]]:
+    """The c that brings most items of these rounds onto levels, and how much it is to be trusted.
 
     Predictions lie near the mean rating, which bounds the search: c û·v ≈ 3.5 within a factor of 1.8. When the
     best one does not stand out, the next two are given too.
     """
-    candidates = _likely_norm(parts, laws) * np.exp(np.arange(-0.6, 0.6, 0.0025))
+    candidates = _likely_norm(parts, laws, levels.mean) * np.exp(np.arange(-0.6, 0.6, 0.0025))
     total = np.zeros(len(candidates))
     for part, law in zip(parts, laws, strict=True):
-        hits, _ = _grid_density(part, candidates, np.broadcast_to(RATING_SHARES, (len(part.items), len(GRID))))
+        chances = np.broadcast_to(levels.shares, (len(part.items), len(levels)))
+        hits, _ = _grid_density(part, levels, candidates, chances)
         total += np.log(SHARE_REAL * hits + (1 - SHARE_REAL) * law.fake(part.amplitudes, part.noise)).sum(axis=1)
     found = []
     for _ in range(CANDIDATES):
@@ -117,6 +120,7 @@ def _search_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw]) -> list[t
 def _sweep(
     trace: Trace,
     laws: list[ErrorLaw],
+    levels: Levels,
     evidence: FloatArray,
     norms: FloatArray,
     trust: float,
@@ -126,8 +130,8 @@ def _sweep(
 ) -> Sweep:
     """From the last upload to the first: the c of each near the one found before, then what its items say.
 
-    `evidence` (n_items, 5) is ln P(amplitudes | rated r) / P(amplitudes | fake). Chained, each c starts from the later
-    round's and counts only what this sweep has seen; otherwise c starts from its last value and the evidence
+    `evidence` (n_items, n_levels) is ln P(amplitudes | rated r) / P(amplitudes | fake). Chained, each c starts from the
+    later round's and counts only what this sweep has seen; otherwise c starts from its last value and the evidence
     of all other rounds is used.
     """
     width, count = widths
@@ -140,44 +144,45 @@ def _sweep(
         part, law = trace.parts[index], laws[index]
         center = center if chained else norms[index]
         known = (fresh if chained else evidence)[part.items]
-        chances = np.exp(np.clip(known, -30, 30)) * RATING_SHARES * (SHARE_REAL / (1 - SHARE_REAL))
+        chances = np.exp(np.clip(known, -30, 30)) * levels.shares * (SHARE_REAL / (1 - SHARE_REAL))
         chances /= 1 + chances.sum(axis=1, keepdims=True)
         fake = law.fake(part.amplitudes, part.noise)
         candidates = center * np.exp(offsets)
-        hits, _ = _grid_density(part, candidates, chances)
+        hits, _ = _grid_density(part, levels, candidates, chances)
         unsure = (1 - chances.sum(axis=1) + OUTLIERS) * fake
         cost = (offsets / 0.02) ** 2 / 2 if chained else 0.0
         height = np.log(hits + unsure).sum(axis=1) - cost
         center = float(candidates[np.argmax(height)])
         total += float(height.max())
         found[index] = center
-        _, exact = _grid_density(part, np.array([center]), chances)
+        _, exact = _grid_density(part, levels, np.array([center]), chances)
         real = trust * (1 - OUTLIERS) * exact + (1 - trust + OUTLIERS) * law.real(part.amplitudes, part.noise)[:, None]
         fresh[part.items] += np.log(real / fake[:, None])
     return Sweep(fresh, found, trust, total)
 
 
-def _grid_density(part: UploadParts, norms: FloatArray, chances: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Density of each amplitude if its item is rated: by the nearest whole number, for every candidate norm.
+def _grid_density(
+    part: UploadParts, levels: Levels, norms: FloatArray, chances: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Density of each amplitude if its item is rated: by the nearest level, for every candidate norm.
 
-    First `(n_norms, n_items)`, weighed by the chance of that number; then `(n_items, 5)`, the first norm's, per rating.
+    First `(n_norms, n_items)`, weighed by the chance of that level; then `(n_items, n_levels)`, the first norm's.
     """
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores
-    spread = _spread(part, c)
-    nearest = np.clip(np.rint(ratings), LOWEST, HIGHEST)
-    weights = np.take_along_axis(chances, (nearest - LOWEST).astype(np.int64).T, axis=1).T
-    density = np.exp(-(((ratings - nearest) / spread) ** 2) / 2) / (spread * c * np.sqrt(2 * np.pi))
-    distance = (ratings[0][:, None] - GRID) / spread[0][:, None]
+    spread = _spread(part, c, levels.coarseness)
+    places = levels.places(ratings)
+    weights = np.take_along_axis(chances, places.T, axis=1).T
+    density = np.exp(-(((ratings - levels.values[places]) / spread) ** 2) / 2) / (spread * c * np.sqrt(2 * np.pi))
+    distance = (ratings[0][:, None] - levels.values) / spread[0][:, None]
     each = np.exp(-(distance**2) / 2) / (spread[0][:, None] * norms[0] * np.sqrt(2 * np.pi))
     return weights * density, each
 
 
-def _spread(part: UploadParts, c: FloatArray) -> FloatArray:
+def _spread(part: UploadParts, c: FloatArray, coarseness: float) -> FloatArray:
     """Deviation of a recovered rating: noise of its amplitude, and of the direction that scores it."""
-    return np.asarray(
-        np.sqrt((part.noise / c) ** 2 + (c * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2)
-    )
+    own = (part.noise / c) ** 2 + (c * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2
+    return np.asarray(np.sqrt(own + coarseness**2))
 
 
 def two_upload_norms(trace: Trace, terms: Terms) -> tuple[FloatArray, FloatArray]:
@@ -213,23 +218,23 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
     return RecoveredRatings(log_odds, ratings, norms)
 
 
-def ratings_of_upload(part: UploadParts, noise: float = 0.0) -> FloatArray:
+def ratings_of_upload(part: UploadParts, levels: Levels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
     """Ratings from one upload whose items are all rated, with Laplace noise of this scale where devices add some.
 
     The mean of people's ratings gives c, as mean(a) / c + c mean(û·v) = r̄ has it: two roots, of which the likelier
-    length counts. Where noise does not blur whole numbers, c is the one within a factor of 1.8 of either that
+    length counts. Where there are levels that noise does not blur, c is the one within a factor of 1.8 of either that
     brings ratings nearest to them.
     """
-    mean_rating = float(GRID @ RATING_SHARES)
+    mean_rating = levels.mean
     mean_amplitude, mean_score = usual(part.amplitudes), usual(part.scores)
     root = mean_rating + math.sqrt(max(mean_rating**2 - 4 * mean_amplitude * mean_score, 0.0))
     roots = np.abs([2 * mean_amplitude / root, root / (2 * mean_score + 1e-300)]) + 1e-12
-    if noise < BLUR:
+    if noise < BLUR and not levels.continuous:
         candidates = np.outer(roots, np.exp(np.arange(-0.6, 0.6, 0.0005))).reshape(-1, 1)
     else:
         candidates = roots[[np.argmin(np.abs(np.log(roots / USUAL_NORM)))], None]
     ratings = part.amplitudes / candidates + candidates * part.scores
-    misses = np.minimum(np.abs(ratings - np.clip(np.rint(ratings), LOWEST, HIGHEST)), 1).mean(axis=1)
+    misses = np.minimum(np.abs(ratings - levels.nearest(ratings)), 1).mean(axis=1)
     return np.asarray(ratings[np.argmin(misses)])
 
 

@@ -20,6 +20,7 @@ from hushrec.audit.devices import Clock, profile, replay
 from hushrec.audit.difference import attack_difference
 from hushrec.audit.findings import TARGETS, Finding, worst
 from hushrec.audit.judge import FALSE_RATES, judge, judge_linkage, judge_people, mean_roc
+from hushrec.audit.levels import Levels
 from hushrec.audit.malicious import attack_by_marks, attack_devices
 from hushrec.audit.observation import Observation
 from hushrec.audit.poisoning import attack_integrity
@@ -124,9 +125,14 @@ def audit(
         "factors": first.options["factors"],
         "users": n_victims,
         "seed": first.seed,
+        "ratings": None if ratings.values is None else _levels_of(ratings, ratings.values).in_words(),
         "protocols": {chosen.protocol: _public(chosen) for chosen in settings},
     }
     return Audit(findings, curves, about)
+
+
+def _levels_of(ratings: Ratings, values: FloatArray) -> Levels:
+    return Levels.of(values if ratings.scale is None else ratings.scale.to_unit(values))
 
 
 def _check_people(n_people: int, n_victims: int) -> int:

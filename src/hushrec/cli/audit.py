@@ -134,7 +134,7 @@ def _audit_bar() -> Iterator[Any]:
 
 def print_audit(record: dict[str, Any]) -> None:
     """Protocol by target with the worst attack, then every attack, then the claims they test."""
-    from hushrec.report.audits import TARGETS, attack_rows, worst_cell
+    from hushrec.report.audits import TARGETS, attack_rows, audit_words, worst_cell
 
     console = Console(width=None if Console().is_terminal else 160)
     protocols = list(record["worst"])
@@ -142,6 +142,8 @@ def print_audit(record: dict[str, Any]) -> None:
     for target, words in TARGETS.items():
         summary.add_row(words, *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols))
     console.print(summary, "")
+    for sentence in audit_words(record)[1:]:
+        console.print(sentence, "", highlight=False)
     rows = attack_rows(record)
     cells = (Column(protocol, no_wrap=True) for protocol in protocols)
     table = Table("target", Column("attack", min_width=28), "measure", "chance", *cells, box=None)

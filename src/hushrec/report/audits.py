@@ -51,7 +51,7 @@ def audit_sections(record: Record) -> list[Section]:
         before = row.target
     facts = f"{record['dataset']}, {record['model']}, {record['rounds']} rounds, {record['users']} people"
     return [
-        Section(f"Audit: {facts}", [INTRODUCTION], ["most successful attack", *protocols], worst),
+        Section(f"Audit: {facts}", audit_words(record), ["most successful attack", *protocols], worst),
         Section(
             "Every attack",
             [HOW_TO_READ],
@@ -60,6 +60,12 @@ def audit_sections(record: Record) -> list[Section]:
         ),
         Section("What they test", [], ["attack", "claim"], [list(pair) for pair in claims.items()]),
     ]
+
+
+def audit_words(record: Record) -> list[str]:
+    """What an audit is, and on which kind of ratings this one was."""
+    kind = record.get("ratings") if record["model"] != "bpr" else None
+    return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else [])]
 
 
 def _unbroken(cell: str) -> str:

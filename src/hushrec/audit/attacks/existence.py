@@ -155,7 +155,10 @@ class StepsOfTheVector:
         chances = np.clip(observation.popularity, 1e-3, 0.9)
         found = zip(observation.traces, observation.recovered, strict=True)
         return np.array(
-            [one.log_odds + evidence_of_steps(trace, one, observation.announcements, chances) for trace, one in found]
+            [
+                one.log_odds + evidence_of_steps(trace, one, observation.announcements, chances, observation.levels)
+                for trace, one in found
+            ]
         )
 
 

@@ -11,11 +11,10 @@ import math
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Upload
 from hushrec.audit.rank_one import Trace, take_apart
-from hushrec.audit.rating_grid import GRID, RATING_SHARES
 from hushrec.messages import ItemVectors, Terms
-from hushrec.scale import HIGHEST, LOWEST
 
 QUIET = 0.0101  # norm of the rows that are not to move anything, just long enough for a device
 LOUD = 2.0  # times the step, of the rows that mark
@@ -70,14 +69,16 @@ class MarkingServer:
             self._length /= before
         self._known = [self._known[-1], part.direction]
 
-    def ratings(self) -> FloatArray:
-        """Those of the items that seem rated, NaN for all others: the one factor brings them to whole numbers."""
+    def ratings(self, levels: Levels) -> FloatArray:
+        """Those of the items that seem rated, NaN for all others: the one factor brings them to the levels."""
         found = np.where(self.scores > SURE, self.pulls, np.nan)
         if np.isnan(found).all():
             return found
-        middle = float(np.nanmean(found) / (GRID @ RATING_SHARES))
+        middle = float(np.nanmean(found) / levels.mean)
+        if levels.continuous:
+            return np.asarray(found / middle)
         candidates = found / (middle * np.exp(np.arange(-0.6, 0.6, 0.002))[:, None])
-        misses = np.nanmean(np.abs(candidates - np.clip(np.rint(candidates), LOWEST, HIGHEST)), axis=1)
+        misses = np.nanmean(np.abs(candidates - levels.nearest(candidates)), axis=1)
         return np.asarray(candidates[np.argmin(misses)])
 
     def _step(self, round_number: int) -> float:

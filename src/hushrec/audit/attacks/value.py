@@ -3,12 +3,14 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import softmax
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import Attack
+from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, stacked_direction
-from hushrec.audit.rating_grid import GRID, RATING_SHARES, ratings_of_upload, recover_ratings
+from hushrec.audit.rating_grid import ratings_of_upload, recover_ratings
 from hushrec.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
@@ -30,13 +32,13 @@ class OneUpload:
         for row, trace in zip(ratings, observation.traces, strict=True):
             if trace.parts:
                 last = Trace(trace.parts[-1:])
-                row[:] = read_last_upload(last, observation.protocol, observation.terms)
+                row[:] = read_last_upload(last, observation.protocol, observation.terms, observation.levels)
         return ratings
 
 
 @dataclass(frozen=True)
 class AllUploads:
-    """Plain and isgld: two consecutive uploads give ‖u‖. `sdcf`: whole ratings that agree over rounds give it."""
+    """Plain and isgld: two consecutive uploads give ‖u‖. `sdcf`: ratings that agree over rounds give it."""
 
     name: str = "two consecutive uploads"
     target: str = "value"
@@ -48,12 +50,12 @@ class AllUploads:
     def guess(self, observation: Observation) -> FloatArray:
         ratings = np.array([one.ratings for one in observation.recovered])
         noise = observation.protocol.rating_noise
-        return ratings if noise is None else likeliest_ratings(ratings, noise.epsilon)
+        return ratings if noise is None else likeliest_ratings(ratings, noise.epsilon, observation.levels)
 
 
 @dataclass(frozen=True)
 class GridRatings(AllUploads):
-    """Ratings that come out whole, and the same in every round."""
+    """Ratings that come out as ones that people can give, and the same in every round."""
 
     name: str = "consistent ratings"
 
@@ -77,23 +79,26 @@ class GuessedByTaste(GridRatings):
         return known
 
 
-def likeliest_ratings(noisy: FloatArray, epsilon: float) -> FloatArray:
-    """The whole rating that a Laplace-noisy one most likely comes from, given how people rate."""
-    odds = np.log(RATING_SHARES) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - GRID)
-    return np.where(np.isnan(noisy), np.nan, GRID[np.argmax(odds, axis=-1)])
+def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: Levels) -> FloatArray:
+    """The rating that a Laplace-noisy one most likely comes from, given how people rate; its mean if continuous."""
+    odds = np.log(levels.shares) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - levels.values)
+    if levels.continuous:
+        return np.asarray(softmax(odds, axis=-1) @ levels.values)
+    return np.where(np.isnan(noisy), np.nan, levels.values[np.argmax(odds, axis=-1)])
 
 
 VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings(), GuessedByTaste())
 
 
-def read_last_upload(trace: Trace, protocol: GradientProtocol, terms: Terms) -> FloatArray:
+def read_last_upload(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: Levels) -> FloatArray:
     """A rating per item from the last upload alone, NaN of items not in it; from all of them where there are fakes."""
     if protocol.selection is not None:
-        return recover_ratings(trace, protocol, terms).ratings
+        return recover_ratings(trace, protocol, terms, levels=levels).ratings
     part, ratings = trace.parts[-1], np.full(terms.n_items, np.nan)
     if protocol.rating_noise is None:
-        ratings[part.items] = ratings_of_upload(part)
+        ratings[part.items] = ratings_of_upload(part, levels)
     else:
         epsilon = protocol.rating_noise.epsilon
-        ratings[part.items] = likeliest_ratings(ratings_of_upload(part, (HIGHEST - LOWEST) / epsilon), epsilon)
+        noisy = ratings_of_upload(part, levels, (HIGHEST - LOWEST) / epsilon)
+        ratings[part.items] = likeliest_ratings(noisy, epsilon, levels)
     return ratings
