@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from browser_kit import (
     DRAWING,
     LOOKS,
@@ -21,13 +20,14 @@ from service_kit import (
     OPEN_SOCKETS,
     ROUND_WAIT,
     Live,
+    RawDevice,
     live_server,
     new_device,
     play,
     small_settings,
 )
 
-from hushrec.service import dashboard, schema
+from hushrec.service import dashboard
 
 pytestmark = OPEN_SOCKETS
 WORDS = ["Silent Harbour", "Golden Orchard", "Hidden Letters", "Frozen River", "Paper Mirror", "Electric Island"]
@@ -155,24 +155,37 @@ def test_trouble_is_named(browser: Any, tmp_path: Path, monkeypatch: pytest.Monk
         assert page.complaints == []
 
 
-def test_vectors_that_move_ever_further_are_named(browser: Any, tmp_path: Path) -> None:
-    """A history of eleven rounds, the last of which moved further than the first three: the step may be too large."""
-
-    def write_history(connection: sa.Connection) -> None:
-        for number, moved in enumerate([0.3, 0.2, 0.1, *[0.05] * 7, 0.31], start=1):
-            connection.execute(schema.rounds.insert().values(round=number, answers=2, seconds=1.0))
-            row = {"round": number, "closed_at": 1e9, "devices": 2, "bytes": 100, "moved": moved, "most_moved": "[]"}
-            connection.execute(schema.history.insert().values(**row))
-
+def test_vectors_that_no_honest_devices_make_are_named(browser: Any, tmp_path: Path) -> None:
+    """Four times as long as at the start: the page is no longer healthy, whatever the first round was like."""
     with live_server(tmp_path) as live:
         page = open_page(browser, live.url)
         page.wait_for_selector("#link:text-is('Live, healthy')")
-        live.storage.read(write_history)
-        page.reload()
-        page.wait_for_selector(
-            "#trouble:text-is('Item vectors move further than at the start: the step may be too large.')"
-        )
+        live.rounds.item_vectors = 4 * live.rounds.item_vectors
+        page.wait_for_selector("#trouble:has-text('times as long as honest devices make them')")
         assert page.inner_text("#link") == "Live"
+        assert page.complaints == []
+
+
+def test_the_operator_lists_devices_revokes_one_and_copies_invitations(browser: Any, tmp_path: Path) -> None:
+    """Last seen, last round and rounds missed of each; the controls are on the first two screens of a phone."""
+    with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
+        page = open_page(browser, live.url, size="phone")
+        page.wait_for_selector("#link:text-is('Live, healthy')")
+        assert page.locator("#token").bounding_box()["y"] < 2 * page.viewport_size["height"]
+        page.fill("#token", live.admin_token)
+        page.click("[data-action=devices]")
+        page.wait_for_selector("#device-rows tr >> nth=1")
+        page.click(f"[aria-label='Revoke device {one.name[:8]}']")
+        page.click("#confirm-yes")
+        page.wait_for_selector("#done:text-is('Revoked.')")
+        assert live.rounds.registry.count_active() == 1
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page.click("[data-action=invite]")
+        page.click("#confirm-yes")
+        page.wait_for_selector("#copy:visible")
+        page.click("#copy")
+        page.wait_for_selector("#done:text-is('Copied.')")
+        assert page.evaluate("navigator.clipboard.readText()") == page.inner_text("#codes")
         assert page.complaints == []
 
 

@@ -18,6 +18,7 @@ from fastapi.responses import StreamingResponse
 from hushrec.messages import PROTOCOL_VERSION
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
+from hushrec.protocols.gradient.plausible import implausible_length
 from hushrec.service.history import read_most_moved, read_rounds
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
@@ -88,6 +89,7 @@ class Dashboard:
             "items": rounds.offer.terms.n_items,
             "waiting": self._storage.waiting,
             "refusals": self._monitor.refusals,
+            "longer": implausible_length(rounds.item_vectors),
         }
 
     async def events(self, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:

@@ -3,6 +3,7 @@
 import { bytes, confirm, count, fill, find, items, make, percent, plural, say, seconds, setBar } from "./page.js";
 
 const RETRY_MS = 1500;
+const MOST_LISTED = 1000;
 const SILENCE_MS = 12000; // the server speaks every 5 seconds
 const STATES = { open: "Round open", waiting: "Waiting for devices", paused: "Paused", over: "All rounds are over" };
 const past = { round: [], closed_at: [], answers: [], devices: [], bytes: [], seconds: [], latency_median: [], latency_slowest: [], moved: [] };
@@ -90,7 +91,7 @@ function troubles() {
   const found = [];
   if (last >= 0 && past.answers[last] === 0) found.push(`No device reported in round ${count(past.round[last])}.`);
   else if (last >= 0 && dropouts(last) > past.answers[last]) found.push(`More devices dropped out of round ${count(past.round[last])} than answered it.`);
-  if (last >= 10 && past.moved[last] > Math.max(...past.moved.slice(0, 3))) found.push("Item vectors move further than at the start: the step may be too large.");
+  if (now.longer) found.push(`Item vectors are ${now.longer.toPrecision(2)} times as long as honest devices make them: a device lies, or the step is too large.`);
   return found;
 }
 
@@ -242,6 +243,7 @@ const ACTIONS = {
   pause: ["Pause the run?", () => "The open round goes on; no further one opens.", "Pause", () => ask("POST", "/v1/admin/pause"), "Paused."],
   close: ["Close the round now?", () => `Devices that have not answered are left out: ${plural(now.asked - now.answers, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
   invite: ["Make invitations?", () => `${plural(invitations(), "code", "codes")}, each for one device. They are shown once and kept nowhere.`, "Make them", invite, "Copy the codes now: they are not shown again."],
+  devices: [null, null, null, listDevices, "Listed."],
   export: ["Export item vectors?", () => "They are public, and hold no person’s vector. The file is MessagePack.", "Export", exportVectors, "Exported."],
 };
 
@@ -262,7 +264,42 @@ async function ask(method, path) {
 async function invite() {
   const { invitations: codes } = await (await ask("POST", `/v1/admin/invitations/${invitations()}`)).json();
   say("#codes", codes.join("\n"));
-  find("#codes").hidden = false;
+  find("#codes").hidden = find("#copy").hidden = false;
+}
+
+find("#copy").addEventListener("click", async () => {
+  await navigator.clipboard.writeText(find("#codes").textContent);
+  say("#done", "Copied.");
+});
+
+// Devices that were silent the longest come first: they are the ones that an operator looks for.
+async function listDevices() {
+  const { devices } = await (await ask("GET", "/v1/admin/devices")).json();
+  devices.sort((a, b) => b.missed - a.missed || a.id.localeCompare(b.id));
+  fill("#device-rows", ...devices.slice(0, MOST_LISTED).map(deviceRow));
+  find("#device-table").hidden = false;
+}
+
+function deviceRow(device) {
+  const seen = device.last_seen == null ? "–" : new Date(1000 * device.last_seen).toLocaleString("en-GB");
+  const button = make("button", { type: "button", className: "danger" }, "Revoke");
+  button.disabled = device.state !== "active";
+  button.addEventListener("click", () => revoke(device.id));
+  button.setAttribute("aria-label", `Revoke device ${device.id.slice(0, 8)}`);
+  return make("tr", {}, make("th", { scope: "row" }, make("code", {}, device.id.slice(0, 8))), make("td", {}, device.state), make("td", {}, seen),
+    make("td", { className: "right number" }, count(device.last_round)), make("td", { className: "right number" }, count(device.missed)), make("td", {}, button));
+}
+
+async function revoke(id) {
+  const text = `Device ${id.slice(0, 8)} takes part no more, and its report in the open round is deleted. This cannot be undone.`;
+  if (!(await confirm("Revoke this device?", text, "Revoke", { danger: true }))) return;
+  try {
+    await ask("DELETE", `/v1/admin/devices/${id}`);
+    await listDevices();
+    say("#done", "Revoked.");
+  } catch (error) {
+    say("#done", `Not done: ${error.message}`);
+  }
 }
 
 async function exportVectors() {
@@ -278,7 +315,7 @@ async function act(name) {
     find("#token").focus();
     return;
   }
-  if (!(await confirm(title, text(), yes))) return;
+  if (title && !(await confirm(title, text(), yes))) return;
   try {
     await work();
     say("#done", done);

@@ -16,6 +16,8 @@ SMALLEST_ITEM_NORM = 0.01
 SMALL_SHARE = 0.01  # of the items may be smaller than that
 LARGEST_GRADIENT = 250.0  # in units of the round's step: it would take an error of 100 and a user vector of norm 2.5
 
+LONGEST_PLAUSIBLE = 2.0  # of `implausible_length`
+
 # What one device may do to the item vectors of a network run, chosen with benchmarks/hostile.py.
 LEAST_REPORTS = 20  # an item that fewer devices reported moves as if so many had
 MOST_STEPS, DEVICES_PER_STEP = 20.0, 25  # of `report_bound`
@@ -77,3 +79,14 @@ def check_finite(round_number: int, *vectors: Rows) -> None:
     """Refuse vectors that are not finite."""
     if not all(np.isfinite(rows).all() for rows in vectors):
         raise RemoteProtocolError(f"vectors must stay finite; those of round {round_number} did not. Lower the step.")
+
+
+def implausible_length(vectors: Rows) -> float | None:
+    """Return how many times longer than at the start item vectors of `mf` are, where honest devices cannot do that.
+
+    Predictions stay on the scale while lengths stay near that of the start, whose mean square is 0.3² · 50 / 3 for any
+    number of factors. Runs of 40 to 943 devices stay below 1.5 times its root; twice as long is a sign of lies, or of a
+    step that is too large.
+    """
+    ratio = float(np.sqrt(np.mean(np.square(row_norms(vectors)))) / (0.3 * math.sqrt(50 / 3)))
+    return ratio if ratio > LONGEST_PLAUSIBLE else None
