@@ -24,7 +24,7 @@ from hushrec.protocols.gradient.server import GradientServer
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.server import Server
 from hushrec.service.settings import TermsSettings
-from hushrec.service.setup import make_offer
+from hushrec.service.setup import Items, make_run
 
 EPSILON_I, EPSILON_G = 4.0, 4.0  # what `hushrec device init` proposes
 RUN_ID = "0" * 32
@@ -71,7 +71,8 @@ def draw_people(ratings: Ratings, count: int, seed: int) -> People:
 
 def offer_for(n_items: int, settings: TermsSettings, model: MatrixFactorization, seed: int) -> Offer:
     """The offer of `hushrec serve`, with a seeded regularization, so that two runs can be compared."""
-    offer = make_offer(settings, n_items, RUN_ID)
+    names = [str(n) for n in range(n_items)]
+    offer, _ = make_run(settings, Items(names, names), RUN_ID)
     rng = SeededRandomness(seed).stream(Purpose.REGULARIZATION)
     drawn = {
         "user_regularization": model.draw_regularization(rng=rng),
@@ -92,7 +93,7 @@ def play(
 
     `bounded=False` is the server without its bounds on a device's influence.
     """
-    model = make_model(settings.model, settings.factors)
+    model = make_model(settings.model_name, settings.options["factors"])
     offer = offer_for(people.ratings.n_items, settings, model, seed)
     clients = _clients(people, offer, model, seed)
     names = [*clients, *([HOSTILE] if attack else [])]
@@ -117,7 +118,7 @@ def play(
 
 def _clients(people: People, offer: Offer, model: MatrixFactorization, seed: int) -> dict[int, Client]:
     data, rows = people.ratings, people.rows("train")
-    protocol = Sdcf(EPSILON_I, EPSILON_G, profile_cap=offer.profile_cap)
+    protocol = Sdcf(EPSILON_I, EPSILON_G, profile_cap=int(offer.options["profile_cap"]))
     clients = {}
     for user in people.users.tolist():
         own = rows[data.users[rows] == user]

@@ -5,7 +5,8 @@ In the JSON, bytes are {"hex": …}, buffers {"float32": […]} or {"uint32": [�
 
 import hashlib
 import json
-from dataclasses import fields, is_dataclass
+import typing
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from hushrec.messages import (
     GradientReport,
     ItemVectors,
     Offer,
+    Public,
     Receipt,
     Terms,
 )
@@ -60,8 +62,10 @@ def messages() -> dict[str, Any]:
     return {
         "enrolment": Enrolment(DeviceKey.from_bytes(SECRET).public_key, None),
         "enrolment with an invitation": Enrolment(DeviceKey.from_bytes(SECRET).public_key, "Grüße"),
-        "offer": Offer(RUN_ID, "sdcf", 2, TERMS),
+        "offer": Offer(RUN_ID, "sdcf", "mf", {"factors": 2, "profile_cap": 2}, TERMS),
         "catalogue": Catalogue(0, ["1", "2"], ["Toy Story (1995)", "Amélie"]),
+        "catalogue with attributes": Catalogue(0, ["1", "2"], ["A", "B"], np.array([[0.5, 0.0], [-0.25, 1.0]])),
+        "public": Public.of(RUN_ID, 6, TERMS, {"item_vectors": TABLE}),
         "announcement": Envelope(RUN_ID, 7, 1, REPORT, ItemVectors(TERMS, 7, TABLE, 2.5)),
         "report": Envelope(RUN_ID, 7, 1, REPORT, report),
         "empty report": Envelope(RUN_ID, 7, 1, REPORT, none),
@@ -107,19 +111,19 @@ def _positions(entries: list[dict[str, Any]], name: str) -> Any:
     return np.array([entry[name] for entry in entries], dtype=np.int64)
 
 
-def as_json(value: Any) -> Any:
-    """A message, or a value in it, for the vectors."""
+def as_json(value: Any, *, tagged: bool = True) -> Any:
+    """A message, or a value in it, for the vectors; tagged where nothing but its tag tells its type."""
     if is_dataclass(value) and not isinstance(value, type):
         tag = next((kind.tag for kind in KINDS.values() if kind.message is type(value)), None)
-        head = {} if tag is None else {"type": tag}
-        return head | {field.name: as_json(getattr(value, field.name)) for field in fields(value)}
+        hints = typing.get_type_hints(type(value))
+        head = {"type": tag} if tagged and tag is not None else {}
+        return head | {name: as_json(getattr(value, name), tagged=hints[name] is Any) for name in hints}
     if isinstance(value, np.ndarray):
         name = "uint32" if np.issubdtype(value.dtype, np.integer) else "float32"
         width = {} if value.ndim == 1 else {"width": value.shape[1]}
         return width | {name: value.ravel().tolist()}
-    if isinstance(value, tuple):  # the place of an entry tells its type
-        entries = [as_json(entry) for entry in value]
-        return [{name: entry[name] for name in entry if name != "type"} for entry in entries]
+    if isinstance(value, tuple):
+        return [as_json(entry, tagged=False) for entry in value]
     return {"hex": value.hex()} if isinstance(value, bytes) else value
 
 
@@ -203,7 +207,7 @@ def _round() -> dict[str, Any]:
         errors, user, TABLE[rated], TERMS.user_regularization, data_weight=TERMS.data_weight
     )
     return {
-        "terms": as_json(TERMS),
+        "terms": as_json(TERMS, tagged=False),
         "item_vectors": as_json(TABLE),
         "round_number": number,
         "user_vector": user.tolist(),

@@ -159,9 +159,10 @@ const userWithoutNoise = (errors, rated, user, table, terms, eta) =>
 
 function drawPermanent(offer, rated, epsilonI) {
   const { n_items: m, reports_per_client: z } = offer.terms;
-  const probabilities = calibrate(offer.profile_cap, m, z, epsilonI, 2 * epsilonI);
+  const cap = offer.options.profile_cap;
+  const probabilities = calibrate(cap, m, z, epsilonI, 2 * epsilonI);
   const order = rated.map((item) => [uniform(), item]).sort((a, b) => a[0] - b[0]);
-  const counted = new Set(order.slice(0, offer.profile_cap).map(([, item]) => item));
+  const counted = new Set(order.slice(0, cap).map(([, item]) => item));
   const bits = Array.from({ length: m }, (_, item) => counted.has(item) !== uniform() < probabilities.f / 2);
   return { bits, ...probabilities };
 }
@@ -220,7 +221,7 @@ class Device {
 
   async enrol() {
     const offer = decode(await this.ask("GET", "/v1/run", 200), "offer");
-    if (offer.protocol !== "sdcf" || offer.terms.model !== "mf") throw new Error("another protocol or model");
+    if (offer.protocol !== "sdcf" || offer.model !== "mf" || offer.terms.type !== "gradient.terms") throw new Error("another protocol or model");
     const body = encode("enrolment", { public_key: rawPublic(this.key), invitation: null });
     decode(await this.ask("POST", "/v1/devices", 201, { body, run: offer.run_id }), "offer");
     this.offer = offer;

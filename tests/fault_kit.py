@@ -23,6 +23,7 @@ import sqlalchemy as sa
 from service_kit import PATIENCE, held_port, wait_for
 
 from hushrec import wire
+from hushrec.arrays import unpack_arrays
 from hushrec.messages import REPORT, Enrolment, Envelope, GradientReport, Offer
 from hushrec.service import schema
 from hushrec.signing import DeviceKey, Request, device_id_of, header_of
@@ -91,11 +92,11 @@ class Databases:
         """The item vectors as they are in the database, and how many answers each closed round had."""
         engine = sa.create_engine(self.address(folder).replace("postgresql:", "postgresql+psycopg:"))
         with engine.connect() as connection:
-            vectors = connection.execute(sa.select(schema.run.c.item_vectors)).scalar_one()
-            closed = sa.select(schema.rounds.c.round, schema.rounds.c.answers).order_by(schema.rounds.c.round)
-            counts = [(row.round, row.answers) for row in connection.execute(closed)]
+            state = connection.execute(sa.select(schema.run.c.state)).scalar_one()
+            closed = sa.select(schema.rounds.c.round, schema.rounds.c.reports).order_by(schema.rounds.c.round)
+            counts = [(row.round, row.reports) for row in connection.execute(closed)]
         engine.dispose()
-        return bytes(vectors), counts
+        return unpack_arrays(bytes(state))["item_vectors"].tobytes(), counts
 
 
 class ServerProcess:
@@ -217,7 +218,7 @@ async def send_until_acknowledged(
         if reply.status_code == 200:
             return
         problem = reply.json()
-        if problem["type"].endswith("round-closed"):
+        if problem["type"].endswith("phase-closed"):
             assert problem["last_round"] >= round_number, "an answer was lost"
             return  # acknowledged in a reply that was cut off: the round has it
         assert reply.status_code in (503, 429), problem

@@ -9,18 +9,18 @@ import numpy as np
 
 from hushrec import wire
 from hushrec.device.calls import Call, Job, Reply
-from hushrec.messages import REPORT, Catalogue, Envelope, ItemVectors, Offer, Receipt
+from hushrec.messages import REPORT, Catalogue, Envelope, ItemVectors, Offer, Public, Receipt
 from hushrec.service.settings import TermsSettings
-from hushrec.service.setup import make_offer
+from hushrec.service.setup import Items, make_run
 
 N_ITEMS = 30
 
 
 def make_small_offer(n_items: int = N_ITEMS, **terms: Any) -> Offer:
     """An offer of few items, factors and rounds."""
-    return make_offer(
-        TermsSettings(**{"factors": 3, "rounds": 6, "expected_devices": 20} | terms), n_items, secrets.token_hex(16)
-    )
+    settings = TermsSettings(**{"factors": 3, "rounds": 6, "expected_devices": 20} | terms)
+    names = [f"item-{n}" for n in range(n_items)]
+    return make_run(settings, Items(names, names), secrets.token_hex(16))[0]
 
 
 class OfflineServer:
@@ -53,8 +53,9 @@ class OfflineServer:
             return Reply(201, wire.encode(self.offer))
         if path == "/v1/items":
             return Reply(200, wire.encode(self._catalogue(int(numbers["first"]))))
-        if path == "/v1/vectors":
-            return Reply(200, self._announcement(1))
+        if path == "/v1/public":
+            public = Public.of(self.offer.run_id, 1, self.offer.terms, {"item_vectors": self.item_vectors})
+            return Reply(200, wire.encode(public))
         if path == "/v1/inbox" and self.is_over:
             return Reply(410, msgspec.json.encode({"type": "urn:hushrec:problem:run-over"}))
         if path == "/v1/inbox":

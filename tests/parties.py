@@ -6,13 +6,12 @@ import numpy as np
 
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
-from hushrec.messages import REPORT, GradientReport, ItemVectors, Terms
+from hushrec.messages import REPORT, Address, GradientReport, ItemVectors, Terms
 from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.device import Draws, permanent_from
 from hushrec.protocols.gradient.protocols import GradientProtocol, Sdcf
 from hushrec.protocols.gradient.selection import PermanentChoice
 from hushrec.protocols.gradient.server import GradientServer
-from hushrec.protocols.parties import Address
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Server
 from hushrec.simulation.problem import Problem, make_problem

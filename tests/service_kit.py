@@ -25,7 +25,7 @@ from hushrec.service.app import make_app
 from hushrec.service.monitor import Monitor
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import Settings
-from hushrec.service.setup import prepare_run
+from hushrec.service.setup import Items, prepare_run
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
@@ -81,13 +81,16 @@ def live_server(
     admin_token: str | None = None,
     port: int = 0,
     titles: list[str] | None = None,
+    attributes: Any = None,
     **clocks: Any,
 ) -> Iterator[Live]:
     """Serves until the block ends."""
     settings = small_settings() if settings is None else settings
     ids = [f"item-{n}" for n in range(n_items)]
     storage = Storage(database or f"sqlite:///{folder / 'server.sqlite'}")
-    token = prepare_run(storage, settings.terms, ids, titles or [name.title() for name in ids], run_id=RUN_ID)
+    token = prepare_run(
+        storage, settings.terms, Items(ids, titles or [name.title() for name in ids], attributes), run_id=RUN_ID
+    )
     monitor = Monitor()
     rounds = Rounds(storage, settings, monitor, **clocks)
     authority, *certificate = certificates.self_signed(folder, ["127.0.0.1"]) if tls else (None,)
@@ -159,7 +162,7 @@ class RawDevice:
         header = changes.pop("header", None) or self.sign(Request(method, target, body), **changes)
         return self.http.request(method, target, content=body or None, headers={"Authorization": header})
 
-    def answer(self, body: bytes, **changes: Any) -> httpx.Response:
+    def report(self, body: bytes, **changes: Any) -> httpx.Response:
         return self.send("POST", "/v1/reports", body, **changes)
 
     def __enter__(self) -> "RawDevice":

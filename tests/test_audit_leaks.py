@@ -14,7 +14,6 @@ from audit_kit import RUNS, VICTIMS, chance_deviation, problem_of, rated_by, sma
 from scipy.special import gammaln
 from scipy.stats import binom
 
-import hushrec.client
 from hushrec.audit import canaries, devices, difference, malicious, poisoning
 from hushrec.audit.attacks.combined import EXISTENCE, LikeMinded, NeverReported, WithPopularity
 from hushrec.audit.attacks.existence import Popularity, SelectionAverage
@@ -39,9 +38,8 @@ from hushrec.audit.statistics import auc
 from hushrec.audit.value_scores import ValueScore
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic, synthetic_truth
-from hushrec.messages import REPORT, GradientReport, ItemVectors, Terms
+from hushrec.messages import REPORT, Address, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Plain
-from hushrec.protocols.parties import Address
 
 FEW = 5  # items of which nothing is sent, where an attack is to find just those
 LIGHT = 40  # ratings of a person beside whose reports fakes are many
@@ -456,7 +454,7 @@ def test_crafted_tables_read_every_rating_from_a_device_that_accepts_them(protoc
 
     The loud row reads the ratings of all other items.
     """
-    monkeypatch.setattr(hushrec.client, "plausible_norms", lambda norms: True)
+    monkeypatch.setattr("hushrec.protocols.gradient.device.plausible_norms", lambda norms: True)
     problem, observation, _, _ = watched("mf", protocol)
     rounds = 8 if protocol == "sdcf" else 2
     users = np.array([user for user in victims_of(problem) if 0 not in rated_by(problem, int(user))])

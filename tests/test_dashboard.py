@@ -24,6 +24,7 @@ from service_kit import (
 
 from hushrec import pages
 from hushrec.device.budgets import Budgets
+from hushrec.errors import StorageError
 from hushrec.protocols import server_knowledge
 from hushrec.service import dashboard, schema
 from hushrec.service.history import Latency, most_moved, movement
@@ -52,7 +53,7 @@ def test_movement_is_the_share_of_the_length_that_changed() -> None:
     """By hand: one of two unit rows moves by 1 and 0.5; ‖V‖ = √2."""
     before = np.eye(2)
     after = np.array([[1.0, 1.0], [0.0, 1.5]])
-    assert movement(before, after) == pytest.approx(np.sqrt(1.25) / np.sqrt(2))
+    assert movement({"v": before}, {"v": after}) == pytest.approx(np.sqrt(1.25) / np.sqrt(2))
     assert most_moved(before, after) == [(0, 1.0), (1, 0.5)]
     assert most_moved(before, after, count=1) == [(0, 1.0)]
     assert most_moved(before, before) == []
@@ -75,8 +76,8 @@ def test_every_round_is_in_the_history(tmp_path: Path) -> None:
         later = get(f"{live.url}/dashboard/rounds?after=4").json()
     rounds = told["rounds"]
     assert rounds["round"] == [1, 2, 3, 4, 5, 6]
-    assert all(2 <= n <= 3 for n in rounds["answers"])
-    assert all(given <= asked for given, asked in zip(rounds["answers"], rounds["devices"], strict=True))
+    assert all(2 <= n <= 3 for n in rounds["reports"])
+    assert all(given <= asked for given, asked in zip(rounds["reports"], rounds["devices"], strict=True))
     assert all(n > 0 for n in rounds["bytes"] + rounds["moved"])
     assert any(n is not None and n > 0 for n in rounds["latency_median"])
     assert told["bytes"] == sum(rounds["bytes"])
@@ -133,15 +134,10 @@ def test_events_say_what_is_fixed_and_then_what_is_now(tmp_path: Path) -> None:
     with live_server(tmp_path) as live:
         (first, fixed), (second, now) = first_events(live.url, 2)
         assert (first, second) == ("fixed", "now")
-        assert fixed["asked"] | {"reports_per_client": 3} == {
-            "protocol": "sdcf",
-            "profile_cap": 30,
-            "reports_per_client": 3,
-            "rounds": 6,
-            "epoch_rounds": None,
-            "draws": 1,
-            "usual_epsilon": 8.0,
-        }
+        assert (fixed["protocol"], fixed["rounds"], fixed["model"]["options"]["profile_cap"]) == ("sdcf", 6, 30)
+        assert all(
+            word in " ".join(fixed["asks"]) for word in ("6 rounds", "about 3 items", "once", "up to 30 ratings")
+        )
         assert (now["state"], now["round"], now["devices"], now["items"]) == ("waiting", 0, 0, 60)
         live.admin("POST", "/v1/admin/pause")
         wait_for(lambda: first_events(live.url, 2)[1][1]["state"] == "paused")  # what all watchers share is made anew
@@ -193,28 +189,29 @@ def test_the_page_comes_with_a_strict_policy(tmp_path: Path) -> None:
     assert not re.search(r'\s(style|on\w+)="', pages.read_file("dashboard.html").decode())
 
 
-def test_a_database_of_the_first_schema_gets_a_history(tmp_path: Path) -> None:
-    """Migration: rounds closed before it stay, with gaps where nothing was kept."""
+def test_a_run_of_protocol_version_1_is_refused_and_an_empty_database_is_not(tmp_path: Path) -> None:
+    """Its devices speak another language; a database without a run gets the new tables."""
     address = f"sqlite:///{tmp_path / 'server.sqlite'}"
     with live_server(tmp_path):
         pass
     engine = sa.create_engine(address)
     with engine.begin() as connection:
-        schema.history.drop(connection)
-        connection.execute(schema.schema.update().values(version=1))
-        connection.execute(schema.rounds.insert().values(round=1, answers=5, seconds=2.0))
+        connection.execute(schema.schema.update().values(version=3))
+    with pytest.raises(StorageError, match="protocol version 1"):
+        Storage(address)
+    with engine.begin() as connection:
+        connection.execute(schema.run.delete())
     engine.dispose()
-    with live_server(tmp_path) as live:
-        rounds = get(f"{live.url}/dashboard/rounds").json()["rounds"]
-    assert (rounds["round"], rounds["answers"], rounds["bytes"], rounds["moved"]) == ([1], [5], [None], [None])
     storage = Storage(address)
-    assert storage.read(lambda c: c.execute(sa.select(schema.schema.c.version)).scalar()) == len(schema.MIGRATIONS)
+    assert storage.at_once(lambda c: c.execute(sa.select(schema.schema.c.version)).scalar()) == len(schema.MIGRATIONS)
     storage.close()
 
 
-def test_the_usual_budget_is_the_one_that_devices_propose() -> None:
+def test_the_usual_budget_is_the_one_that_devices_propose(tmp_path: Path) -> None:
     """What the dashboard calls usual is the default of `hushrec device init`."""
-    assert Budgets().epsilon_i == dashboard.USUAL_EPSILON_I
+    with live_server(tmp_path) as live:
+        asks = dashboard.Dashboard(live.storage, live.rounds, live.monitor).fixed()["asks"]
+    assert f"The usual ε_P is {Budgets().epsilon_p:g}." in " ".join(asks)
 
 
 def test_the_docs_and_the_dashboard_say_the_same() -> None:

@@ -121,7 +121,7 @@ def test_item_vectors_that_no_honest_run_has_are_not_taken(tmp_path: Path, rng: 
             server.run(device._session.join())
             with pytest.raises(RemoteProtocolError, match="item vectors"):
                 server.run(device._session.step())
-            assert device._store.get("item_vectors") is None
+            assert device._store.get("public") is None
 
 
 def test_the_constants_are_those_that_validation_people_chose(monkeypatch: pytest.MonkeyPatch) -> None:

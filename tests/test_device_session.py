@@ -177,7 +177,7 @@ def answering(live: Live, raw: RawDevice) -> Iterator[None]:
         while not done.wait(0.02):
             if live.rounds.is_open and live.rounds.round_number > last:
                 last = live.rounds.round_number
-                raw.answer(make_body(last))
+                raw.report(make_body(last))
 
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()

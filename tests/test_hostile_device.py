@@ -153,19 +153,19 @@ def test_over_http_the_hostile_device_is_refused_and_the_honest_one_is_not(tmp_p
     ):
         honest.join(live.url)
         wait_for(lambda: live.rounds.is_open)
-        bound = live.rounds.max_report_norm
+        bound = live.rounds.server.side.max_report_norm
         assert bound == report_bound(live.rounds.offer.terms, 1, 2)
-        assert hostile.answer(make_body(items=tuple(range(300)), size=0.0)).status_code == 413  # not even read
-        reply = hostile.answer(make_body(items=tuple(range(53)), size=0.0))
+        assert hostile.report(make_body(items=tuple(range(300)), size=0.0)).status_code == 413  # not even read
+        reply = hostile.report(make_body(items=tuple(range(53)), size=0.0))
         assert (reply.status_code, "at most 52 items" in reply.text) == (422, True)
-        reply = hostile.answer(make_body(items=(1,), size=bound))
+        reply = hostile.report(make_body(items=(1,), size=bound))
         assert (reply.status_code, "together in this round" in reply.text) == (422, True)
         assert honest.step(wait=ROUND_WAIT) == "reported"
         sent = honest._session.kept.uploads()[-1].report
         assert np.linalg.norm(sent.gradients) <= bound * (1 + 1e-6)
     with live_server(tmp_path, settings, n_items=300) as live:
-        assert live.rounds.max_report_norm == bound
-        assert live.rounds.n_answers == 1
+        assert live.rounds.server.side.max_report_norm == bound
+        assert live.rounds.n_reports == 1
 
 
 def test_the_service_weighs_few_reports_as_the_benchmark_does(tmp_path: Path) -> None:
@@ -174,6 +174,6 @@ def test_the_service_weighs_few_reports_as_the_benchmark_does(tmp_path: Path) ->
     with live_server(tmp_path, settings) as live, RawDevice(live) as device:
         wait_for(lambda: live.rounds.is_open)
         before = live.rounds.item_vectors.copy()
-        assert device.answer(make_body(items=(3, 4), size=0.1)).status_code == 200
+        assert device.report(make_body(items=(3, 4), size=0.1)).status_code == 200
         wait_for(lambda: live.rounds.round_number == 2)
         np.testing.assert_allclose((live.rounds.item_vectors - before)[[3, 4]], 0.1 / LEAST_REPORTS, rtol=1e-6)

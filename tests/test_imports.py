@@ -42,8 +42,9 @@ ALLOWED: dict[str, set[str]] = {
     "report": _BASE | {"budget", "protocols", "records", "simulation", "evaluate"},
     "demo": _SIMULATION | {"report"},
     "experiments": _SIMULATION | {"audit", "records", "report"},
-    "service": _PARTS | {"protocols", "server", "wire", "signing", "pages", "open_files"},
-    "device": _PARTS | {"protocols", "client", "wire", "signing", "pages", "open_files"},
+    "offers": _PARTS | {"protocols"},
+    "service": _PARTS | {"protocols", "offers", "server", "wire", "signing", "pages", "open_files"},
+    "device": _PARTS | {"protocols", "offers", "client", "wire", "signing", "pages", "open_files"},
     "hushrec": _SIMULATION | {"device"},
     "cli": _SIMULATION
     | {"audit", "records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"},

@@ -205,8 +205,8 @@ def test_the_admins_token_opens_the_admins_doors_only(tmp_path: Path) -> None:
             assert reply.status_code == 401
             assert reply.headers["content-type"] == "application/problem+json"
         assert live.admin("POST", "/v1/admin/pause").json()["paused"] is True
-        exported = msgspec.msgpack.decode(live.admin("GET", "/v1/admin/vectors").content)
-        vectors = np.frombuffer(exported["item_vectors"]).reshape(exported["n_items"], -1)
+        exported = msgspec.msgpack.decode(live.admin("GET", "/v1/admin/public").content)["arrays"]["item_vectors"]
+        vectors = np.frombuffer(exported["float64"]).reshape(exported["shape"])
         assert np.array_equal(vectors, live.rounds.item_vectors)
 
 
@@ -214,7 +214,7 @@ def test_people_can_read_offer_and_catalogue_as_json(tmp_path: Path) -> None:
     """The same content that devices get in MessagePack."""
     with live_server(tmp_path) as live:
         offer = get(f"{live.url}/v1/run", headers={"Accept": "application/json"}).json()
-        assert (offer["protocol"], offer["profile_cap"], offer["terms"]["n_items"]) == ("sdcf", 30, 60)
+        assert (offer["protocol"], offer["options"]["profile_cap"], offer["terms"]["n_items"]) == ("sdcf", 30, 60)
         items = get(f"{live.url}/v1/items?first=58", headers={"Accept": "application/json"}).json()
         assert items["ids"] == ["item-58", "item-59"]
         assert get(f"{live.url}/healthz").json() == {"status": "ok"}
@@ -225,9 +225,9 @@ def test_metrics_are_what_the_page_lists_and_name_no_device(tmp_path: Path) -> N
     page = (Path(__file__).parents[1] / "docs" / "service.md").read_text("utf-8")
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         wait_for(lambda: live.rounds.is_open)
-        assert one.answer(make_body()).status_code == 200
-        assert one.answer(make_body()).status_code == 200
-        assert one.answer(b"").status_code == 422
+        assert one.report(make_body()).status_code == 200
+        assert one.report(make_body()).status_code == 200
+        assert one.report(b"").status_code == 422
         reply = get(f"{live.url}/metrics")
         assert reply.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
         families = {family.name: family for family in text_string_to_metric_families(reply.text)}

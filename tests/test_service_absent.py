@@ -27,7 +27,7 @@ from hushrec.service.monitor import Monitor
 from hushrec.service.registry import Device
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import RoundSettings, Settings
-from hushrec.service.setup import prepare_run
+from hushrec.service.setup import Items, prepare_run
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of
 
@@ -41,7 +41,7 @@ class Stage:
         settings = Settings.model_validate({**small_settings().model_dump(), "rounds": rounds})
         self.clock, self.wall = Clock(), Clock(1e9)
         self.storage = Storage(f"sqlite:///{folder / 'server.sqlite'}")
-        prepare_run(self.storage, settings.terms, [f"item-{n}" for n in range(60)], [""] * 60, run_id=RUN_ID)
+        prepare_run(self.storage, settings.terms, Items([f"item-{n}" for n in range(60)], [""] * 60), run_id=RUN_ID)
         self.rounds = Rounds(self.storage, settings, Monitor(), clock=self.clock, wall_clock=self.wall)
         self.keys: dict[str, DeviceKey] = {}
         self.nonce = 0
@@ -71,7 +71,7 @@ class Stage:
         for device in devices:
             self.heard(device)
             request = Request("POST", "/v1/reports", make_body(self.rounds.round_number, size=1e-4))
-            await self.rounds.answer(device, self.nonce, request)
+            await self.rounds.report(device, self.nonce, request)
 
     async def advance(self, seconds: float = 0) -> None:
         """Time goes on, and whatever is due then is done."""
@@ -207,7 +207,7 @@ def test_the_admin_sees_when_a_device_was_last_seen_and_what_it_missed(tmp_path:
     with live_server(tmp_path, settings, wall_clock=Clock(5e8)) as live, RawDevice(live) as one, RawDevice(live) as two:
         wait_for(lambda: live.rounds.is_open)
         for number in (1, 2):
-            assert one.answer(make_body(number, size=1e-4)).status_code == 200
+            assert one.report(make_body(number, size=1e-4)).status_code == 200
             wait_for(lambda number=number: live.rounds.round_number == number + 1)
         token = live.admin_token
         before = live.admin("GET", "/v1/admin/devices").json()["devices"]

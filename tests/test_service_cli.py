@@ -102,11 +102,11 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
         (["--state-dir", "taken"], "belongs to another run"),
         (["--database", "mysql://x"], "--database must be an address"),
         (["--database", "postgresql://me@127.0.0.1:1/films"], "postgresql://me@127.0.0.1:1/films cannot be opened"),
-        (["--config", "bad.toml"], "terms.factors: Input should be greater than or equal to 1"),
+        (["--config", "bad.toml"], "factors must be at least 1, got 0"),
         (["--config", "unknown.toml"], "Extra inputs are not permitted"),
         (["--config", "none.toml"], "must be a readable TOML file"),
         (["--config", "cap.toml"], "profile_cap must be below the number of items, 3"),
-        (["--config", "many.toml"], "reports_per_client must be below the number of items, 3"),
+        (["--config", "many.toml"], "reports_per_client must be above 0 and below the number of items, 3"),
     ],
 )
 def test_a_server_that_cannot_start_says_why(

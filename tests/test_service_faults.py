@@ -53,7 +53,7 @@ from hushrec.errors import StorageError
 from hushrec.messages import Enrolment, Offer
 from hushrec.service.monitor import Monitor
 from hushrec.service.rounds import Rounds
-from hushrec.service.setup import prepare_run
+from hushrec.service.setup import Items, prepare_run
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, device_id_of
 
@@ -180,7 +180,7 @@ def test_a_device_on_a_full_disk_says_so_and_goes_on_later(tmp_path: Path) -> No
         assert full.returncode == 1
         assert "cannot be" in full.stderr
         assert full.stderr.count("\n") == 1
-        assert live.rounds.n_answers == 0
+        assert live.rounds.n_reports == 0
         with Device(tmp_path / "device") as device:
             assert device.budget()["rounds"] == 0
             assert device.step(wait=ROUND_WAIT) == "reported"
@@ -198,15 +198,15 @@ def test_a_full_disk_refuses_and_then_goes_on(tmp_path: Path) -> None:
     settings = small_settings(terms={"factors": 50, "reports_per_client": 590})
     with live_server(tmp_path, settings, n_items=600) as live, RawDevice(live) as one, RawDevice(live) as two:
         wait_for(lambda: live.rounds.is_open)
-        assert one.answer(make_body(width=50)).status_code == 200
+        assert one.report(make_body(width=50)).status_code == 200
         big = make_body(items=tuple(range(600)), width=50, size=1e-4)
-        live.storage.read(fill_up)
-        reply = two.answer(big)
+        live.storage.at_once(fill_up)
+        reply = two.report(big)
         assert (reply.status_code, reply.json()["type"]) == (503, "urn:hushrec:problem:storage")
         assert reply.headers["retry-after"] == "1"
-        assert live.rounds.n_answers == 1
-        live.storage.read(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
-        assert two.answer(big).status_code == 200
+        assert live.rounds.n_reports == 1
+        live.storage.at_once(lambda c: c.exec_driver_sql("PRAGMA max_page_count = 1000000"))
+        assert two.report(big).status_code == 200
         wait_for(lambda: live.monitor.count("rounds_closed") == 1)
 
 
@@ -217,12 +217,12 @@ def test_a_locked_database_refuses_and_then_goes_on(tmp_path: Path, monkeypatch:
         wait_for(lambda: live.rounds.is_open)
         other = sqlite3.connect(tmp_path / "server.sqlite", isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
-        assert one.answer(make_body()).json()["type"] == "urn:hushrec:problem:storage"
+        assert one.report(make_body()).json()["type"] == "urn:hushrec:problem:storage"
         assert get(f"{live.url}/healthz").status_code == 503
         other.execute("ROLLBACK")
         other.close()
         for device in (one, two):
-            assert device.answer(make_body()).status_code == 200
+            assert device.report(make_body()).status_code == 200
         wait_for(lambda: live.monitor.count("rounds_closed") == 1)
 
 
@@ -234,7 +234,7 @@ def test_a_device_whose_disk_is_full_sends_nothing(tmp_path: Path) -> None:
         device._store._database.execute("PRAGMA max_page_count = 1")  # means: no more than it has
         with pytest.raises(StorageError, match=r"cannot be used now .*full"):
             device.step(wait=ROUND_WAIT)
-        assert live.rounds.n_answers == 0
+        assert live.rounds.n_reports == 0
         assert device.budget()["rounds"] == 0
         device._store._database.execute("PRAGMA max_page_count = 1000000")
         assert device.step(wait=ROUND_WAIT) == "reported"
@@ -253,7 +253,7 @@ def test_connections_that_say_nothing_or_too_little_are_closed(tmp_path: Path) -
         for words in said * 4:
             sockets.append(socket.create_connection(("127.0.0.1", port)))
             sockets[-1].sendall(words)
-        assert one.answer(make_body()).status_code == 200
+        assert one.report(make_body()).status_code == 200
         for number, open_socket in enumerate(sockets):
             open_socket.settimeout(PATIENCE)
             reply = b""
@@ -261,7 +261,7 @@ def test_connections_that_say_nothing_or_too_little_are_closed(tmp_path: Path) -
                 reply += piece
             assert (b"408" in reply) == (number % 3 == 2)
             open_socket.close()
-        assert live.rounds.n_answers == 1
+        assert live.rounds.n_reports == 1
 
 
 class Clock:
@@ -280,7 +280,7 @@ def make_rounds(
     """A server's insides without a socket."""
     settings = small_settings(rounds={"deadline_seconds": deadline, "pause_seconds": pause, "min_devices": 2})
     storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
-    prepare_run(storage, settings.terms, [f"item-{n}" for n in range(60)], [""] * 60, run_id=RUN_ID)
+    prepare_run(storage, settings.terms, Items([f"item-{n}" for n in range(60)], [""] * 60), run_id=RUN_ID)
     return storage, Rounds(storage, settings, Monitor(), clock=clock, wall_clock=wall)
 
 
@@ -307,7 +307,7 @@ def test_a_clock_that_jumps_closes_no_round_early_and_none_never(tmp_path: Path,
         devices = await join_two(rounds)
         await rounds._advance()
         assert rounds.is_open
-        await rounds.answer(devices[0], 2, Request("POST", "/v1/reports", make_body()))
+        await rounds.report(devices[0], 2, Request("POST", "/v1/reports", make_body()))
         wall.now += jump  # while the server runs, the wall clock counts for nothing
         clock.now += 59
         assert await rounds._advance() == pytest.approx(1)
@@ -315,7 +315,7 @@ def test_a_clock_that_jumps_closes_no_round_early_and_none_never(tmp_path: Path,
         storage.close()
         clock.now = 5.0  # a steady clock starts anew with the machine
         storage, again = make_rounds(tmp_path, clock, wall)
-        assert (again.is_open, again.n_answers) == (True, 1)
+        assert (again.is_open, again.n_reports) == (True, 1)
         clock.now += 60
         await again._advance()
         assert not again.is_open  # with one answer of two: the other device costs only itself
@@ -334,7 +334,7 @@ def test_a_pause_between_rounds_goes_on_through_a_restart(tmp_path: Path, away: 
         devices = await join_two(rounds)
         await rounds._advance()
         for device in devices:
-            await rounds.answer(device, 2, Request("POST", "/v1/reports", make_body()))
+            await rounds.report(device, 2, Request("POST", "/v1/reports", make_body()))
         await rounds._advance()
         assert await rounds._advance() == pytest.approx(86_400)
         storage.close()
@@ -358,7 +358,7 @@ def test_a_deadline_that_passed_while_the_server_was_away_waits_for_devices(
         storage, rounds = make_rounds(tmp_path, clock, wall, deadline=deadline)
         devices = await join_two(rounds)
         await rounds._advance()
-        await rounds.answer(devices[0], 2, Request("POST", "/v1/reports", make_body()))
+        await rounds.report(devices[0], 2, Request("POST", "/v1/reports", make_body()))
         storage.close()
         wall.now += 5 * deadline
         storage, again = make_rounds(tmp_path, clock, wall, deadline=deadline)
@@ -437,28 +437,14 @@ def test_a_newer_schema_is_refused_and_an_older_one_migrated(tmp_path: Path) -> 
     storage = Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")
     steps: list[int] = []
     longer = [*MIGRATIONS, lambda _: steps.append(1), lambda _: steps.append(2)]
-    storage.read(lambda connection: migrate(connection, longer))
-    storage.read(lambda connection: migrate(connection, longer))
+    storage.at_once(lambda connection: migrate(connection, longer))
+    storage.at_once(lambda connection: migrate(connection, longer))
     assert steps == [1, 2]
     with pytest.raises(StorageError, match=f"schema version {len(longer)}, this server knows up to {len(MIGRATIONS)}"):
-        storage.read(migrate)
+        storage.at_once(migrate)
     storage.close()
     with pytest.raises(StorageError, match="must be an address that begins with"):
         Storage("mysql://host/name")
-
-
-def test_a_database_of_the_first_schema_is_migrated_with_all_that_is_in_it(tmp_path: Path) -> None:
-    """Version 1 had no history of rounds."""
-    with live_server(tmp_path) as live, RawDevice(live):
-        run_id = live.rounds.offer.run_id
-    with sqlite3.connect(tmp_path / "server.sqlite") as database:
-        database.execute("DROP TABLE history")
-        database.execute("UPDATE schema SET version = 1")
-    database.close()
-    with live_server(tmp_path) as live:
-        assert live.rounds.offer.run_id == run_id
-        assert live.rounds.registry.count_active() == 1
-        assert get(f"{live.url}/dashboard/rounds").json()["rounds"]["round"] == []
 
 
 def test_exported_vectors_are_those_of_the_database(zygote: Zygote, tmp_path: Path) -> None:
@@ -468,8 +454,8 @@ def test_exported_vectors_are_those_of_the_database(zygote: Zygote, tmp_path: Pa
     server.start()
     token = (base / "admin-token").read_text()
     assert (base / "admin-token").stat().st_mode & 0o777 == 0o600
-    reply = httpx.get(f"{server.url}/v1/admin/vectors", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE)
-    exported = msgspec.msgpack.decode(reply.content)["item_vectors"]
+    reply = httpx.get(f"{server.url}/v1/admin/public", headers={"Authorization": f"Bearer {token}"}, timeout=PATIENCE)
+    exported = msgspec.msgpack.decode(reply.content)["arrays"]["item_vectors"]["float64"]
     server.stop()
     server.close()
     assert exported == Databases().final_state(base)[0]

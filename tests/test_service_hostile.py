@@ -319,15 +319,15 @@ def test_downloads_that_nobody_reads_are_cut_off_and_hold_no_device_up(tmp_path:
             stranger = socket.socket()
             stranger.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stranger.connect(("127.0.0.1", port))
-            stranger.sendall(b"GET /v1/vectors HTTP/1.1\r\nHost: x\r\n\r\n")
+            stranger.sendall(b"GET /v1/public HTTP/1.1\r\nHost: x\r\n\r\n")
             stranger.settimeout(PATIENCE)
             assert stranger.recv(8) == b"HTTP/1.1"  # it has a place
             idle.append(stranger)
-        assert get(f"{live.url}/v1/vectors").status_code == 503
+        assert get(f"{live.url}/v1/public").status_code == 503
         with RawDevice(live) as device:  # devices have room of their own
             wait_for(lambda: live.rounds.is_open)
             assert device.send("GET", "/v1/inbox").status_code == 200
-        wait_for(lambda: get(f"{live.url}/v1/vectors").status_code == 200)  # their places are free again
+        wait_for(lambda: get(f"{live.url}/v1/public").status_code == 200)  # their places are free again
         for stranger in idle:
             stranger.close()
 
@@ -345,7 +345,7 @@ def test_one_slow_device_does_not_take_the_places_of_the_others(tmp_path: Path) 
         wait_for(lambda: len(select.select(sockets, [], [], 0)[0]) == 16)  # four have a place, the others an answer
         told = [connection.recv(100).split()[1] for connection in select.select(sockets, [], [], 0)[0]]
         assert told == [b"429"] * 16
-        assert other.answer(make_body()).status_code == 200
+        assert other.report(make_body()).status_code == 200
         for connection in sockets:
             connection.close()
 
@@ -359,15 +359,15 @@ def test_answers_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> Non
         head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
         with socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) as connection:
             connection.sendall(head.encode())
-            wait_for(lambda: other.answer(b"xx").status_code == 503)
-        wait_for(lambda: other.answer(make_body()).status_code == 200)
+            wait_for(lambda: other.report(b"xx").status_code == 503)
+        wait_for(lambda: other.report(make_body()).status_code == 200)
 
 
 def test_the_database_is_readable_by_its_owner_only(tmp_path: Path) -> None:
     """It holds reports while a round is open."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         wait_for(lambda: live.rounds.is_open)
-        assert one.answer(make_body()).status_code == 200
+        assert one.report(make_body()).status_code == 200
         files = list(tmp_path.glob("server.sqlite*"))
         assert {path.name for path in files} >= {"server.sqlite", "server.sqlite-wal", "server.sqlite.lock"}
         assert all(path.stat().st_mode & 0o077 == 0 for path in files)

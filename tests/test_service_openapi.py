@@ -121,4 +121,4 @@ def test_every_operation_says_who_may_call_it(live: Live) -> None:
     """Devices' and admin's operations name their security scheme; the others are public on purpose."""
     paths = requests.get(f"{live.url}/openapi.json", timeout=PATIENCE).json()["paths"]
     public = {path for path, methods in paths.items() for method in methods.values() if "security" not in method}
-    assert public == {"/v1/run", "/v1/items", "/v1/vectors", "/healthz", "/metrics"}
+    assert public == {"/v1/run", "/v1/items", "/v1/public", "/healthz", "/metrics"}

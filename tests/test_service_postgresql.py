@@ -23,9 +23,10 @@ from service_kit import (
 )
 
 from hushrec.errors import StorageError
+from hushrec.messages import Address
 from hushrec.service.reports import NewReport, insert_reports
 from hushrec.service.schema import reports, run
-from hushrec.service.setup import prepare_run
+from hushrec.service.setup import Items, prepare_run
 from hushrec.service.storage import Storage
 
 pytestmark = OPEN_SOCKETS
@@ -60,9 +61,9 @@ def test_a_run_on_postgresql_goes_through_and_survives_a_restart(tmp_path: Path,
             device.join(live.url)
         token = live.admin_token
         assert devices[0].step(wait=ROUND_WAIT) == "reported"
-        assert (live.rounds.round_number, live.rounds.n_answers) == (1, 1)
+        assert (live.rounds.round_number, live.rounds.n_reports) == (1, 1)
     with live_server(tmp_path, database=database, admin_token=token) as live:
-        assert (live.rounds.round_number, live.rounds.is_open, live.rounds.n_answers) == (1, True, 1)
+        assert (live.rounds.round_number, live.rounds.is_open, live.rounds.n_reports) == (1, True, 1)
         for device in devices:
             put_server(device, live.url)
         assert play(devices) == [5, 6]
@@ -88,13 +89,13 @@ def test_postgresql_keeps_no_report_in_its_tables_after_a_round(
         RawDevice(live) as two,
     ):
         wait_for(lambda: live.rounds.is_open)
-        assert one.answer(body).status_code == 200
-        live.storage.read(lambda connection: connection.execute(sa.text("CHECKPOINT")))
+        assert one.report(body).status_code == 200
+        live.storage.at_once(lambda connection: connection.execute(sa.text("CHECKPOINT")))
         assert is_on_disk()
-        assert two.answer(make_body()).status_code == 200
+        assert two.report(make_body()).status_code == 200
         wait_for(lambda: live.monitor.count("rounds_closed") == 1)
-        live.storage.read(lambda connection: connection.execute(sa.text("CHECKPOINT")))
-        assert live.storage.read(lambda c: c.execute(sa.select(sa.func.count()).select_from(reports)).scalar()) == 0
+        live.storage.at_once(lambda connection: connection.execute(sa.text("CHECKPOINT")))
+        assert live.storage.at_once(lambda c: c.execute(sa.select(sa.func.count()).select_from(reports)).scalar()) == 0
         assert not is_on_disk()
 
 
@@ -130,7 +131,7 @@ def test_a_server_whose_connection_was_cut_takes_the_database_anew_or_not_at_all
         assert all(cluster.ask(ended, name=sa.engine.make_url(database).database))
 
     def touch(storage: Storage) -> None:
-        storage.read(lambda connection: connection.execute(sa.select(sa.func.count()).select_from(reports)).scalar())
+        storage.at_once(lambda connection: connection.execute(sa.select(sa.func.count()).select_from(reports)).scalar())
 
     first = Storage(database)
     cut()
@@ -157,13 +158,13 @@ def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: 
         await storage.store(report)
 
     storage = Storage(database)
-    prepare_run(storage, small_settings().terms, ["item-1", "item-2"], ["", ""])
-    storage.read(lambda connection: connection.execute(run.update().values(round=1, is_open=True)))
-    report = NewReport(1, "device", 1, b"bytes")
-    storage.read(lambda connection: insert_reports(connection, [report]))
+    prepare_run(storage, small_settings().terms, Items([f"item-{n}" for n in range(60)], [""] * 60))
+    storage.at_once(lambda connection: connection.execute(run.update().values(round=1, attempt=1, phase="report")))
+    report = NewReport(Address(1, 1, "report"), "device", 1, b"bytes")
+    storage.at_once(lambda connection: insert_reports(connection, [report]))
     asyncio.run(store(report))
     with pytest.raises(StorageError, match="with other bytes"):
-        asyncio.run(store(NewReport(1, "device", 2, b"others")))
+        asyncio.run(store(NewReport(Address(1, 1, "report"), "device", 2, b"others")))
     storage.close()
 
 

@@ -15,6 +15,7 @@ from service_kit import OPEN_SOCKETS, PATIENCE, RawDevice, live_server, make_bod
 from test_service_faults import Clock, join_two, make_rounds
 
 from hushrec import wire
+from hushrec.arrays import unpack_arrays
 from hushrec.errors import StorageError
 from hushrec.messages import Enrolment
 from hushrec.open_files import allow_open_files
@@ -43,7 +44,7 @@ def insides(tmp_path: Path) -> Iterator[tuple[Storage, Rounds]]:
 
 def stored(storage: Storage, query: Any) -> list[Any]:
     """Rows of the database."""
-    return storage.read(lambda connection: connection.execute(query).all())
+    return storage.at_once(lambda connection: connection.execute(query).all())
 
 
 def test_two_who_open_a_round_at_once_open_one(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_two_who_open_a_round_at_once_open_one(tmp_path: Path) -> None:
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(rounds))
-        assert stored(storage, sa.select(schema.run.c.round, schema.run.c.is_open)) == [(1, True)]
+        assert stored(storage, sa.select(schema.run.c.round, schema.run.c.phase)) == [(1, "report")]
 
 
 def test_an_answer_taken_while_the_round_is_being_closed_is_in_its_sum(tmp_path: Path) -> None:
@@ -67,13 +68,13 @@ def test_an_answer_taken_while_the_round_is_being_closed_is_in_its_sum(tmp_path:
     async def scenario(rounds: Rounds) -> None:
         devices = await join_two(rounds)
         await rounds.open_round()
-        await rounds.answer(devices[0], 2, ANSWER)
-        receipt, _ = await asyncio.gather(rounds.answer(devices[1], 2, ANSWER), rounds.close_round())
+        await rounds.report(devices[0], 2, ANSWER)
+        receipt, _ = await asyncio.gather(rounds.report(devices[1], 2, ANSWER), rounds.close_phase())
         assert not receipt.repeated
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(rounds))
-        assert stored(storage, sa.select(schema.rounds.c.answers)) == [(2,)]
+        assert stored(storage, sa.select(schema.rounds.c.reports)) == [(2,)]
         assert stored(storage, sa.select(schema.reports)) == []
 
 
@@ -101,18 +102,18 @@ def test_a_device_that_answers_and_leaves_does_not_end_the_round_for_others(tmp_
         devices = [*await join_two(rounds), *await join_two(rounds)]
         await rounds.open_round()
         for device in devices[:2]:
-            await rounds.answer(device, 2, ANSWER)
+            await rounds.report(device, 2, ANSWER)
             await rounds.leave(device)
         await rounds._advance()
         assert rounds.is_open
         for device in devices[2:]:
-            await rounds.answer(device, 2, ANSWER)
+            await rounds.report(device, 2, ANSWER)
         await rounds._advance()
         assert not rounds.is_open
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(rounds))
-        assert stored(storage, sa.select(schema.rounds.c.answers)) == [(4,)]
+        assert stored(storage, sa.select(schema.rounds.c.reports)) == [(4,)]
 
 
 def test_an_answer_of_a_device_that_is_being_revoked_does_not_stay(tmp_path: Path) -> None:
@@ -121,8 +122,8 @@ def test_an_answer_of_a_device_that_is_being_revoked_does_not_stay(tmp_path: Pat
     async def scenario(rounds: Rounds) -> None:
         devices = await join_two(rounds)
         await rounds.open_round()
-        await asyncio.gather(rounds.answer(devices[0], 2, ANSWER), rounds.revoke(devices[0].id))
-        assert rounds.n_answers == 0
+        await asyncio.gather(rounds.report(devices[0], 2, ANSWER), rounds.revoke(devices[0].id))
+        assert rounds.n_reports == 0
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(rounds))
@@ -134,7 +135,7 @@ def test_a_revoked_answer_leaves_no_byte_in_the_files(tmp_path: Path) -> None:
     body = make_body(items=(3, 4), size=0.0123)
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         wait_for(lambda: live.rounds.is_open)
-        assert one.answer(body).status_code == 200
+        assert one.report(body).status_code == 200
 
         def is_on_disk() -> bool:
             return any(body[-30:] in path.read_bytes() for path in tmp_path.glob("server.sqlite*"))
@@ -172,7 +173,7 @@ async def close_unheard(storage: Storage, rounds: Rounds, monkeypatch: pytest.Mo
     with monkeypatch.context() as patched:
         patched.setattr(storage, "write", lost)
         with pytest.raises(StorageError):
-            await rounds.close_round()
+            await rounds.close_phase()
 
 
 def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,17 +183,17 @@ def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, mon
         devices = await join_two(rounds)
         await rounds.open_round()
         for device in devices:
-            await rounds.answer(device, 2, ANSWER)
+            await rounds.report(device, 2, ANSWER)
         await close_unheard(storage, rounds, monkeypatch)
         assert rounds.is_open
         await rounds._advance()
         assert not rounds.is_open
-        packed = (await storage.write(lambda c: c.execute(sa.select(schema.run.c.item_vectors)))).scalar_one()
-        assert np.array_equal(np.frombuffer(packed), rounds.item_vectors.ravel())
+        packed = await storage.write(lambda c: c.execute(sa.select(schema.run.c.state)).scalar_one())
+        assert np.array_equal(unpack_arrays(packed)["item_vectors"], rounds.item_vectors)
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(storage, rounds))
-        assert stored(storage, sa.select(schema.rounds.c.answers)) == [(2,)]
+        assert stored(storage, sa.select(schema.rounds.c.reports)) == [(2,)]
 
 
 def test_no_answer_is_acknowledged_to_a_round_that_the_database_has_closed(
@@ -203,18 +204,18 @@ def test_no_answer_is_acknowledged_to_a_round_that_the_database_has_closed(
     async def scenario(storage: Storage, rounds: Rounds) -> None:
         one, two = await join_two(rounds)
         await rounds.open_round()
-        await rounds.answer(one, 2, ANSWER)
+        await rounds.report(one, 2, ANSWER)
         await close_unheard(storage, rounds, monkeypatch)
-        with pytest.raises(StorageError, match="the round has closed meanwhile"):
-            await rounds.answer(two, 2, ANSWER)
-        assert (two.last_round, rounds.n_answers) == (0, 1)
-        await rounds.close_round()
-        with pytest.raises(Refusal, match="takes no answers"):
-            await rounds.answer(two, 3, ANSWER)
+        with pytest.raises(StorageError, match="the phase has closed meanwhile"):
+            await rounds.report(two, 2, ANSWER)
+        assert (two.last_round, rounds.n_reports) == (0, 1)
+        await rounds.close_phase()
+        with pytest.raises(Refusal, match="no round is open"):
+            await rounds.report(two, 3, ANSWER)
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(storage, rounds))
-        assert stored(storage, sa.select(schema.rounds.c.answers)) == [(1,)]
+        assert stored(storage, sa.select(schema.rounds.c.reports)) == [(1,)]
         assert stored(storage, sa.select(schema.reports.c.device)) == []
 
 
@@ -235,8 +236,8 @@ def test_devices_are_counted_in_the_thread_in_which_they_come_and_go(
         devices = await join_two(rounds)
         await rounds.open_round()
         for device in devices:
-            await rounds.answer(device, 2, ANSWER)
-        await rounds.close_round()
+            await rounds.report(device, 2, ANSWER)
+        await rounds.close_phase()
 
     with insides(tmp_path) as (_, rounds):
         asyncio.run(scenario(rounds))

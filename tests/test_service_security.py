@@ -56,11 +56,11 @@ def test_the_same_bytes_are_taken_once_and_other_bytes_not_at_all(tmp_path: Path
     """A repeated answer is acknowledged again and counted once; a second, different one is refused."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
-        first = one.answer(make_body())
-        again = one.answer(make_body())
+        first = one.report(make_body())
+        again = one.report(make_body())
         assert [wire.decode(reply.content, Receipt).repeated for reply in (first, again)] == [False, True]
-        assert kind(one.answer(make_body(size=0.2))) == "reported"
-        assert live.rounds.n_answers == 1
+        assert kind(one.report(make_body(size=0.2))) == "reported"
+        assert live.rounds.n_reports == 1
 
 
 def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> None:
@@ -77,12 +77,12 @@ def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> No
             "another run": one.sign(honest, run_id="0" * 32),
         }
         for what, header in forged.items():
-            reply = one.answer(body, header=header)
+            reply = one.report(body, header=header)
             assert (what, kind(reply), reply.status_code) == (what, "bad-signature", 401)
         cross = one.sign(honest).replace(one.name, two.name)  # one's signature under two's name
-        assert kind(one.answer(body, header=cross)) == "bad-signature"
-        assert live.rounds.n_answers == 0
-        assert one.answer(body).status_code == 200  # none of it has spoiled the honest answer
+        assert kind(one.report(body, header=cross)) == "bad-signature"
+        assert live.rounds.n_reports == 0
+        assert one.report(body).status_code == 200  # none of it has spoiled the honest answer
 
 
 @pytest.mark.parametrize(
@@ -110,8 +110,8 @@ def test_a_request_that_was_seen_is_not_taken_again_even_after_a_restart(tmp_pat
         open_round(live)
         token = live.admin_token
         recorded = one.sign(Request("POST", "/v1/reports", make_body()))
-        assert one.answer(make_body(), header=recorded).status_code == 200
-        reply = one.answer(make_body(), header=recorded)
+        assert one.report(make_body(), header=recorded).status_code == 200
+        reply = one.report(make_body(), header=recorded)
         assert kind(reply) == "stale-nonce"
         assert reply.json()["last_nonce"] == parse_header(recorded).nonce
     with live_server(tmp_path, admin_token=token) as live:
@@ -119,7 +119,7 @@ def test_a_request_that_was_seen_is_not_taken_again_even_after_a_restart(tmp_pat
             f"{live.url}/v1/reports", content=make_body(), headers={"Authorization": recorded}, timeout=PATIENCE
         )
         assert kind(replay) == "stale-nonce"
-        assert live.rounds.n_answers == 1  # the answer itself survived
+        assert live.rounds.n_reports == 1  # the answer itself survived
 
 
 def test_strangers_and_those_who_left_are_refused(tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ def test_strangers_and_those_who_left_are_refused(tmp_path: Path) -> None:
             assert kind(again) == "not-active"
         with RawDevice(live) as bad, RawDevice(live):
             open_round(live)
-            assert bad.answer(make_body()).status_code == 200
+            assert bad.report(make_body()).status_code == 200
             assert bad.name in [row["id"] for row in live.admin("GET", "/v1/admin/devices").json()["devices"]]
             assert live.admin("DELETE", f"/v1/admin/devices/{bad.name}").status_code == 204
             assert kind(bad.send("GET", "/v1/inbox")) == "not-active"
-            assert live.rounds.n_answers == 0  # its answer went with it
+            assert live.rounds.n_reports == 0  # its answer went with it
             assert kind(live.admin("DELETE", "/v1/admin/devices/nobody")) == "unknown-device"
 
 
@@ -162,8 +162,8 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
         (make_body(items=(1, 60)), 422, "items below 60"),
         (make_body(size=200), 422, "norms up to 100"),
         (make_body(width=5), 422, "4 numbers each"),
-        (make_body(phase="keys"), 422, "phase report"),
-        (make_body(attempt=2), 422, "attempt 1"),
+        (make_body(phase="keys"), 409, "phase report"),
+        (make_body(attempt=2), 409, "attempt 1"),
         (make_body(run_id="cd" * 16), 409, "another run"),
         (msgspec.msgpack.encode({"version": 9}), 426, "protocol version must be 2, got 9"),
     ],
@@ -174,32 +174,32 @@ def test_a_malformed_answer_is_refused_with_one_sentence(
     """And the device can still give a good one."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live):
         open_round(live)
-        reply = one.answer(body)
+        reply = one.report(body)
         assert reply.status_code == status
         assert sentence in reply.json()["detail"]
-        assert one.answer(make_body()).status_code == 200
+        assert one.report(make_body()).status_code == 200
 
 
 def test_answers_to_other_rounds_are_refused(tmp_path: Path) -> None:
     """Late, early, and before this device takes part."""
     with live_server(tmp_path) as live, RawDevice(live) as one, RawDevice(live) as two:
         open_round(live)
-        assert kind(one.answer(make_body(2))) == "round-closed"
+        assert kind(one.report(make_body(2))) == "phase-closed"
         with RawDevice(live) as late:
-            assert kind(late.answer(make_body())) == "too-early"
+            assert kind(late.report(make_body())) == "not-asked"
             for device in (one, two):
-                assert device.answer(make_body()).status_code == 200
+                assert device.report(make_body()).status_code == 200
             wait_for(lambda: live.rounds.round_number == 2 and live.rounds.is_open)
-            reply = one.answer(make_body())
-            assert (kind(reply), reply.json()["last_round"]) == ("round-closed", 1)
-            assert late.answer(make_body(2)).status_code == 200
+            reply = one.report(make_body())
+            assert (kind(reply), reply.json()["last_round"]) == ("phase-closed", 1)
+            assert late.report(make_body(2)).status_code == 200
 
 
 def test_a_body_that_is_too_long_is_refused_early(tmp_path: Path) -> None:
     """By its stated length, or as soon as a body without one has grown too long; signature or not."""
     with live_server(tmp_path) as live, RawDevice(live) as one:
         largest = live.rounds.largest_body
-        assert kind(one.answer(bytes(largest + 1))) == "too-large"
+        assert kind(one.report(bytes(largest + 1))) == "too-large"
 
         def endless() -> Any:
             for _ in range(1000):
@@ -223,11 +223,11 @@ def test_one_device_that_asks_too_often_is_slowed_and_others_are_not(tmp_path: P
         forged = greedy.sign(Request("GET", "/v1/inbox")).replace(greedy.name, modest.name)
         for _ in range(10):
             assert greedy.send("GET", "/v1/inbox", header=forged).status_code == 401
-        replies = [greedy.answer(make_body()) for _ in range(4)]
+        replies = [greedy.report(make_body()) for _ in range(4)]
         assert [reply.status_code for reply in replies] == [200, 200, 200, 429]
         assert kind(replies[-1]) == "too-many-requests"
         assert replies[-1].headers["retry-after"] == "1"
-        assert modest.answer(make_body()).status_code == 200
+        assert modest.report(make_body()).status_code == 200
 
 
 def test_a_full_queue_sends_devices_away_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -236,9 +236,9 @@ def test_a_full_queue_sends_devices_away_for_a_moment(tmp_path: Path, monkeypatc
         open_round(live)
         with monkeypatch.context() as patched:
             patched.setattr(Storage, "waiting", property(lambda _: 10_000))
-            reply = one.answer(make_body())
+            reply = one.report(make_body())
             assert (kind(reply), reply.status_code, reply.headers["retry-after"]) == ("busy", 503, "1")
-        assert one.answer(make_body()).status_code == 200
+        assert one.report(make_body()).status_code == 200
 
 
 def test_more_answers_at_once_than_the_server_wants_are_sent_away(tmp_path: Path) -> None:
@@ -251,10 +251,10 @@ def test_more_answers_at_once_than_the_server_wants_are_sent_away(tmp_path: Path
         slow = [socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) for _ in range(3)]
         for connection in slow:
             connection.sendall(head.encode())
-        wait_for(lambda: one.answer(b"").status_code == 503)
+        wait_for(lambda: one.report(b"").status_code == 503)
         for connection in slow:
             connection.close()
-        wait_for(lambda: one.answer(make_body()).status_code == 200)
+        wait_for(lambda: one.report(make_body()).status_code == 200)
 
 
 def test_pages_that_do_not_exist_and_wrong_methods_are_problems_too(tmp_path: Path) -> None:
@@ -294,11 +294,11 @@ def test_every_line_of_the_log_is_one_object() -> None:
         raise ZeroDivisionError(f"of device {3 + 4}")
     except ZeroDivisionError:
         error = sys.exc_info()
-    ours = logging.LogRecord("hushrec.service", logging.INFO, "", 1, '{"event": "round-closed", "round": 3}', (), None)
+    ours = logging.LogRecord("hushrec.service", logging.INFO, "", 1, '{"event": "phase-closed", "round": 3}', (), None)
     theirs = logging.LogRecord("uvicorn.error", logging.ERROR, "", 1, "a %s\nline", ("long",), error)
     lines = [json.loads(JsonLines().format(record)) for record in (ours, theirs)]
     assert [line.pop("time")[:2] for line in lines] == ["20", "20"]
-    assert lines[0] == {"event": "round-closed", "round": 3}
+    assert lines[0] == {"event": "phase-closed", "round": 3}
     assert (lines[1]["event"], lines[1]["text"]) == ("message", "a long\nline")
     assert lines[1]["error"] == "ZeroDivisionError"
     assert "test_service_security" in lines[1]["trace"]
@@ -412,9 +412,9 @@ def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path)
         assert session.offer is not None
         broken = {
             "another run": announcement(session, run_id="0" * 32),
-            "or protocol": announcement(session, phase="keys"),
-            "the same round": announcement(session, round_number=2),
-            "breaks what": announcement(session, terms=replace(session.offer.terms, step=0.8)),
+            "rounds must rise": announcement(session, phase="keys"),
+            "of that round": announcement(session, round_number=2),
+            "breaks the terms": announcement(session, terms=replace(session.offer.terms, step=0.8)),
         }
         for sentence, made in broken.items():
             with pytest.raises(RemoteProtocolError, match=sentence):

@@ -20,9 +20,10 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.messages import Address
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.configured import ConfiguredProtocol
-from hushrec.protocols.parties import Address, Private, State
+from hushrec.protocols.parties import Private, State
 from hushrec.randomness import Randomness
 from hushrec.scale import HIGHEST, LOWEST
 
@@ -153,6 +154,24 @@ class Client:
         next_phase = self._phases[place] if asked is Ask.NEXT_PHASE and place < len(self._phases) else self._phases[0]
         if asked not in ALLOWED[self.stage] or address.phase != next_phase:
             raise RemoteProtocolError(f"rounds must rise: {address} was announced after {self._last}.")
+
+    def begin_again(self, reported: int) -> None:
+        """Go on under a new key, whose predecessor last reported in that round: nothing of it is used twice.
+
+        Charges what another copy of this device may have released.
+        """
+        state, events = self._side.begin_again(self._private, reported)
+        self.ledger.charge(events)
+        self._state = state
+        self._last = Address(max(self.last_round, reported), self._last.attempt, self._phases[-1])
+
+    def published(self, message: Any) -> Arrays | None:
+        """Return what a message of the server publishes, for predictions; None: nothing."""
+        return self._side.published(message)
+
+    def check_public(self, public: Arrays) -> None:
+        """Refuse a public state that no honest run of these terms has."""
+        self._side.check_public(public)
 
     def predict(self, public: Arrays) -> FloatArray:
         """Return predictions for all items, on the scale 1 to 5 but not bound to it. Must never leave the device."""

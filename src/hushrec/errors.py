@@ -24,6 +24,38 @@ shows its traceback. No message carries a rating, an item choice, a permanent bi
 messages speak of names, ranges and counts.
 """
 
+# What a refusal's code means to the other side, and the HTTP status that goes with it. docs/wire.md explains each.
+CODES: dict[str, int] = {
+    "malformed": 422,
+    "unknown-type": 422,
+    "wrong-type": 422,
+    "wrong-version": 426,
+    "too-large": 413,
+    "too-slow": 408,
+    "not-signed": 401,
+    "bad-signature": 401,
+    "stale-nonce": 401,
+    "not-enrolled": 401,
+    "not-active": 403,
+    "not-invited": 403,
+    "wrong-run": 409,
+    "phase-closed": 409,
+    "not-asked": 409,
+    "reported": 409,
+    "run-over": 410,
+    "too-many-requests": 429,
+    "not-admin": 401,
+    "unknown-device": 404,
+    "bad-items": 422,
+    "round-open": 409,
+    "no-round": 409,
+    "run-on": 409,
+    "http": 400,
+    "internal": 500,
+    "busy": 503,
+    "storage": 503,
+}
+
 
 class HushrecError(Exception):
     """Base of everything that hushrec raises on purpose."""
@@ -90,9 +122,9 @@ class LocalProtocolError(ProtocolError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol; `status_hint` is the HTTP status that fits, `code` names the reason for programs."""
+    """The peer broke the protocol; `code` names the reason for programs, `status_hint` is the HTTP status that fits."""
 
-    def __init__(self, message: str, *, status_hint: int = 400, code: str = "malformed") -> None:
+    def __init__(self, message: str, *, code: str = "malformed", status_hint: int | None = None) -> None:
         super().__init__(message)
-        self.status_hint = status_hint
         self.code = code
+        self.status_hint = CODES[code] if status_hint is None else status_hint

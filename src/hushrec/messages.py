@@ -2,7 +2,7 @@
 
 A reader of this file can list everything that a device sends and everything that it believes.
 
-    server → device     Offer (with Terms), Catalogue, Envelope of ItemVectors, Receipt, Problem
+    server → device     Offer (with Terms), Catalogue, Public, Envelope of ItemVectors, Receipt, Problem
     device → server     Enrolment, Envelope of GradientReport; Credentials in the header of every request
 
 `@crosses` declares a message: its tag on the wire and its largest size. A protocol declares the messages of its own
@@ -17,7 +17,7 @@ Messages are frozen, and check their own shape when they are built: a malformed 
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Self, TypeVar
 
@@ -88,6 +88,7 @@ def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message
 # A run, before its rounds ----------------------------------------------------------------------------------------
 
 
+@crosses("gradient.terms", largest=200_000)
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Terms:
     """What a server asks of every device for a whole run; a device accepts it once and holds the server to it.
@@ -164,34 +165,27 @@ class Terms:
         return replace(self, n_items=n_items)
 
 
-@crosses("offer", largest=200_000)
+@crosses("offer", largest=300_000)
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """What a server offers to devices before they join: which run, which protocol, the public cap, the terms."""
+    """What a server offers to devices before they join: which run, protocol and model, their options, the terms."""
 
     run_id: str
     protocol: str
-    profile_cap: int
-    terms: Terms
+    model: str
+    options: dict[str, int | float | str | bool]  # of protocol and model, as far as they are the same for all devices
+    terms: Any
 
     def __post_init__(self) -> None:
         _check_name(self, "run_id", _HEXADECIMAL, "32 hexadecimal digits")
-        if self.protocol != "sdcf":
-            raise RemoteProtocolError(f"protocol of a network run must be sdcf, got {self.protocol[:20]!r}.")
-        if not 1 <= self.profile_cap < self.terms.n_items:
-            raise RemoteProtocolError(
-                f"profile_cap must be at least 1 and below the number of items, {self.terms.n_items},"
-                f" got {self.profile_cap}."
-            )
+        for name in ("protocol", "model"):
+            _check_name(self, name, _PHASE, "a name of up to 20 small letters, digits and hyphens")
 
     def keeps(self, accepted: "Offer") -> bool:
         """Whether this is still the offer that was accepted; only the list of items may have grown."""
-        same = (self.run_id, self.protocol, self.profile_cap) == (
-            accepted.run_id,
-            accepted.protocol,
-            accepted.profile_cap,
-        )
-        return same and self.terms.agrees_with(accepted.terms)
+        names = ("run_id", "protocol", "model", "options")
+        same = all(getattr(self, name) == getattr(accepted, name) for name in names)
+        return same and type(self.terms) is type(accepted.terms) and bool(self.terms.agrees_with(accepted.terms))
 
     def extends(self, accepted: "Offer") -> bool:
         """Whether this is the offer that was accepted, with more rounds: a person has to agree to them."""
@@ -217,15 +211,18 @@ class Enrolment:
 @crosses("catalogue", largest=16 * 2**20)
 @dataclass(frozen=True)
 class Catalogue:
-    """Ids and titles of items from position `first` on. Public."""
+    """Ids and titles of items from position `first` on, and their columns for models that have some. Public."""
 
     first: int
     ids: list[str]
     titles: list[str]
+    attributes: Annotated[FloatArray, Table] | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.titles) or self.first < 0:
             raise RemoteProtocolError("a catalogue must begin at 0 or above and hold one title per id.")
+        if self.attributes is not None and len(self.attributes) != len(self.ids):
+            raise RemoteProtocolError("a catalogue must hold one row of attributes per id, or none at all.")
         check_items(self.ids, self.titles)
 
 
@@ -234,13 +231,60 @@ def check_items(ids: list[str], titles: list[str]) -> None:
     for name, texts, most in (("ids", ids, LONGEST_ID), ("titles", titles, LONGEST_TITLE)):
         if any(len(text) > most or _CONTROL.search(text) for text in texts):
             sentence = f"{name} of items must have at most {most} characters, none of them for control."
-            raise RemoteProtocolError(sentence, status_hint=422)
+            raise RemoteProtocolError(sentence)
+
+
+@dataclass(frozen=True, eq=False)
+class NamedArray:
+    """One array of what a run has published."""
+
+    name: str
+    shape: list[int]
+    numbers: Annotated[FloatArray, Row] = field(repr=False)  # row by row
+
+    def __post_init__(self) -> None:
+        _freeze(self, "numbers", np.floating)
+        if any(length < 0 for length in self.shape) or math.prod(self.shape) != len(self.numbers):
+            raise RemoteProtocolError("numbers of a public array must fill its shape.")
+
+
+@crosses("public", largest=LARGEST_TABLE + 300_000)
+@dataclass(frozen=True, eq=False)
+class Public:
+    """Everything that the rounds so far have published: what devices predict with."""
+
+    run_id: str
+    round_number: int  # the last that has ended; 0: none
+    terms: Any
+    arrays: tuple[NamedArray, ...]
+
+    @classmethod
+    def of(cls, run_id: str, round_number: int, terms: Any, arrays: Mapping[str, Any]) -> "Public":
+        """Return the message with these arrays."""
+        named = (NamedArray(name, list(a.shape), np.ravel(a).astype(np.float64)) for name, a in arrays.items())
+        return cls(run_id, round_number, terms, tuple(named))
+
+    def by_name(self) -> dict[str, FloatArray]:
+        """Return the arrays, each in its shape."""
+        return {array.name: array.numbers.reshape(array.shape) for array in self.arrays}
 
 
 # A round ---------------------------------------------------------------------------------------------------------
 
 
-@crosses("envelope", largest=LARGEST_TABLE + 201_000)
+@dataclass(frozen=True)
+class Address:
+    """Where a message belongs. A device sends one message for each, and never another."""
+
+    round_number: int
+    attempt: int
+    phase: str
+
+    def __str__(self) -> str:
+        return f"round {self.round_number}, attempt {self.attempt}, phase {self.phase}"
+
+
+@crosses("envelope", largest=LARGEST_TABLE + 301_000)
 @dataclass(frozen=True, eq=False)
 class Envelope:
     """Where a message belongs. A device sends one message for each (round, attempt, phase), and never another."""
@@ -250,6 +294,15 @@ class Envelope:
     attempt: int  # 1, 2, …: a round that has to begin again is another attempt, and everything in it is new
     phase: str
     message: Any
+
+    @classmethod
+    def to(cls, run_id: str, address: Address, message: Any) -> "Envelope":
+        """Return a message with its address."""
+        return cls(run_id, address.round_number, address.attempt, address.phase, message)
+
+    @property
+    def address(self) -> Address:
+        return Address(self.round_number, self.attempt, self.phase)
 
     def __post_init__(self) -> None:
         _check_name(self, "run_id", _HEXADECIMAL, "32 hexadecimal digits")
@@ -318,6 +371,11 @@ class Receipt:
     attempt: int
     phase: str
     repeated: bool
+
+    @classmethod
+    def of(cls, address: Address, *, repeated: bool) -> "Receipt":
+        """Return the receipt of a report with this address."""
+        return cls(address.round_number, address.attempt, address.phase, repeated)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,8 @@ KINDS: dict[type, str] = {str: "a text", bool: "true or false", int: "a whole nu
 class Option:
     """One option: its name in settings and files, what it holds, and what stands for it when it is not given.
 
-    `default_text` describes a default that is computed; `default` is None then. With `models`, only those use it.
+    `default_text` describes a default that is computed; `default` is None then. With `models`, only those use it. A
+    `personal` option is chosen by each person, and no message has a place for it; others are the same for a whole run.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Option:
     default: Any = None
     default_text: str | None = None
     models: tuple[str, ...] = ()
+    personal: bool = False
 
     @property
     def described_default(self) -> str | None:

@@ -11,13 +11,15 @@ again from the answers that were stored (`resume_round`).
 """
 
 import enum
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 import numpy as np
 
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
-from hushrec.protocols.parties import Address, Inbox, Name, NextAttempt, RoundOver, ServerSide, State
+from hushrec.messages import Address
+from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 
 MOST_ATTEMPTS = 10  # of one round; a protocol that needs more is under attack, and the operator has to look
 
@@ -78,9 +80,14 @@ class Server:
         return Address(self._round_number, self._attempt, self.side.phases[self._phase])
 
     @property
-    def answered(self) -> Collection[Name]:
-        """Whose answers to the open phase are here."""
-        return self._answers.keys()
+    def answered(self) -> Mapping[Name, Any]:
+        """The answers to the open phase that are here, or what `keep` was given in their place."""
+        return self._answers
+
+    @property
+    def asked(self) -> AbstractSet[Name]:
+        """Whom the open phase asks, whether they have answered or not."""
+        return self._inbox.keys()
 
     def inbox(self, name: Name) -> Any | None:
         """What the open phase asks of this device; None where it asks nothing, or the answer is here."""
@@ -98,6 +105,11 @@ class Server:
         self._move(Event.ENROL)
         self._members.add(name)
 
+    def replace_members(self, names: Collection[Name]) -> None:
+        """Let these devices, and no others, take part from the next round on."""
+        self._move(Event.ENROL)
+        self._members = set(names)
+
     # A round ---------------------------------------------------------------------------------------------------
 
     def start_round(self) -> None:
@@ -111,23 +123,26 @@ class Server:
         self._inbox, self._answers = inbox, {}
         self._move(Event.START_ROUND)
 
-    def check(self, sender: Name, address: Address, message: Any) -> None:
-        """Refuse what `receive` would refuse, and keep nothing."""
+    def check_place(self, sender: Name, address: Address) -> None:
+        """Refuse a message of a device that is not asked for it, whatever is in it."""
         if Event.RECEIVE not in NEXT_STAGE[self._stage]:
             raise RemoteProtocolError(
-                f"no round is open; the last was round {self._round_number}. Wait for the next one.", status_hint=409
+                f"no round is open; the last was round {self._round_number}. Wait for the next one.",
+                code="phase-closed",
             )
-        if sender not in self._members:
-            raise RemoteProtocolError("this sender is not enrolled.", status_hint=403)
         if address != self.address:
             raise RemoteProtocolError(
                 f"the report is for {address}, but {self.address} is open. Fetch the inbox and report again.",
-                status_hint=409,
+                code="phase-closed",
             )
         if sender not in self._inbox:
-            raise RemoteProtocolError("this phase asks nothing of this sender.", status_hint=409)
+            raise RemoteProtocolError("the open phase asks nothing of this device.", code="not-asked")
+
+    def check(self, sender: Name, address: Address, message: Any) -> None:
+        """Refuse what `receive` would refuse, and keep nothing."""
+        self.check_place(sender, address)
         if sender in self._answers:
-            raise RemoteProtocolError("this sender has reported in this phase already.", status_hint=409)
+            raise RemoteProtocolError("this device has reported in this phase already.", code="reported")
         self.side.check(address, sender, message)
 
     def receive(self, sender: Name, address: Address, message: Any) -> None:
@@ -136,14 +151,30 @@ class Server:
         self._answers[sender] = message
         self._move(Event.RECEIVE)
 
+    def keep(self, sender: Name, address: Address, kept: Any) -> None:
+        """Note that an answer which was checked is stored elsewhere: `kept` stands for it in `answered`.
+
+        Whoever stores answers gives them to `close_phase`, so that they are not all in memory at once.
+        """
+        if self._stage is Stage.OPEN and address == self.address and sender in self._inbox:
+            self._answers[sender] = kept
+            self._move(Event.RECEIVE)
+
+    def drop(self, sender: Name) -> None:
+        """Forget a device in the open phase: its answer, if there is one, and that it was asked."""
+        self._answers.pop(sender, None)
+        self._inbox = {name: message for name, message in self._inbox.items() if name != sender}
+
     def close_phase(self, answers: Iterable[tuple[Name, Any]] | None = None) -> None:
         """Step 7 of docs/data-flow.md: end the open phase with the answers that are here, or with those given.
 
-        The protocol then opens the next phase, ends the round, or asks for another attempt.
+        Given answers come in the order of the senders' names. The protocol then opens the next phase, ends the round,
+        or asks for another attempt.
         """
         self._next_stage(Event.CLOSE_PHASE)
-        given = self._answers.items() if answers is None else answers
-        outcome = self.side.close(self.address, sorted(given, key=lambda entry: _order(entry[0])))
+        if answers is None:
+            answers = sorted(self._answers.items(), key=lambda entry: _order(entry[0]))
+        outcome = self.side.close(self.address, _checked_order(answers))
         if isinstance(outcome, RoundOver):
             self._inbox, self._answers = {}, {}
             self._move(Event.END_ROUND)
@@ -203,6 +234,16 @@ class Server:
 
     def _move(self, event: Event) -> None:
         self._stage = self._next_stage(event)
+
+
+def _checked_order(answers: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:
+    """The answers as they are; refused when two do not rise by name."""
+    last: Name | None = None
+    for name, answer in answers:
+        if last is not None and _order(last) >= _order(name):
+            raise LocalProtocolError("answers must be given in the order of their senders' names, each once.")
+        last = name
+        yield name, answer
 
 
 def _order(name: Name) -> tuple[bool, Name]:

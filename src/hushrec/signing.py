@@ -45,7 +45,7 @@ def parse_header(header: str | None) -> Credentials:
 
 
 def _unsigned(sentence: str) -> RemoteProtocolError:
-    return RemoteProtocolError(sentence, status_hint=401, code="not-signed")
+    return RemoteProtocolError(sentence, code="not-signed")
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def load_public_key(public_key: bytes) -> Ed25519PublicKey:
     try:
         return Ed25519PublicKey.from_public_bytes(public_key)
     except ValueError:
-        raise RemoteProtocolError("public_key must be an Ed25519 public key.", status_hint=422) from None
+        raise RemoteProtocolError("public_key must be an Ed25519 public key.") from None
 
 
 def is_signed(request: Request, credentials: Credentials, public_key: Ed25519PublicKey, run_id: str) -> bool:

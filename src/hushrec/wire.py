@@ -88,14 +88,11 @@ def decode(body: bytes, expected: type[Message]) -> Message:
     if version != PROTOCOL_VERSION:
         raise RemoteProtocolError(
             f"protocol version must be {PROTOCOL_VERSION}, got {version}. Update the older side.",
-            status_hint=426,
             code="wrong-version",
         )
     kind, wanted = _kind_in(body), _kind_of(expected).tag
     if kind.tag != wanted:
-        raise RemoteProtocolError(
-            f"the message must have type {wanted}, got {kind.tag}.", status_hint=422, code="wrong-type"
-        )
+        raise RemoteProtocolError(f"the message must have type {wanted}, got {kind.tag}.", code="wrong-type")
     form = _form(kind.message, kind.tag, top=True)
     message: Message = form.unpack(_decoded(body, form.struct, kind.tag))
     return message
@@ -125,14 +122,12 @@ def _kind_in(body: bytes | msgspec.Raw) -> Kind:
     if kind is None:
         raise RemoteProtocolError(
             "the message has a type that is not known here. docs/wire.md lists all of them.",
-            status_hint=422,
             code="unknown-type",
         )
     length = memoryview(body).nbytes
     if length > kind.largest:
         raise RemoteProtocolError(
             f"a message of type {tag} must have at most {kind.largest} bytes, got {length}.",
-            status_hint=413,
             code="too-large",
         )
     return kind
@@ -146,7 +141,7 @@ def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
         place = _FIELD.search(str(error))
         field = f" Look at its field {place[1][1:]}." if place else ""
         raise RemoteProtocolError(
-            f"the {name} must be one well-formed MessagePack map as docs/wire.md has it.{field}", status_hint=422
+            f"the {name} must be one well-formed MessagePack map as docs/wire.md has it.{field}"
         ) from None
 
 
@@ -242,7 +237,7 @@ def _array(dtype: Any, shape: str) -> _Part:
 
 def _as_table(width: int, numbers: _Array) -> _Array:
     if not 1 <= width <= MOST_COLUMNS or len(numbers) % width:
-        raise RemoteProtocolError("a table must be [width, buffer], the buffer filled row by row.", status_hint=422)
+        raise RemoteProtocolError("a table must be [width, buffer], the buffer filled row by row.")
     return numbers.reshape(-1, width)
 
 
@@ -254,7 +249,7 @@ def _pack_whole(array: _Array) -> bytes:
 
 def _unpack_whole(buffer: bytes, number: type[np.generic]) -> _Array:
     if len(buffer) % 4:
-        raise RemoteProtocolError("a buffer must hold whole uint32 numbers, 4 bytes each.", status_hint=422)
+        raise RemoteProtocolError("a buffer must hold whole uint32 numbers, 4 bytes each.")
     return np.frombuffer(buffer, dtype="<u4").astype(number, copy=False)
 
 
@@ -268,10 +263,10 @@ def _pack_floats(array: _Array) -> bytes:
 
 def _unpack_floats(buffer: bytes, number: type[np.generic]) -> _Array:
     if len(buffer) % 4:
-        raise RemoteProtocolError("a buffer must hold whole float32 numbers, 4 bytes each.", status_hint=422)
+        raise RemoteProtocolError("a buffer must hold whole float32 numbers, 4 bytes each.")
     numbers = np.frombuffer(buffer, dtype="<f4")
     if not np.all(np.isfinite(numbers)):  # before the cast, which warns of some of them
-        raise RemoteProtocolError("numbers on the wire must be finite as float32.", status_hint=422)
+        raise RemoteProtocolError("numbers on the wire must be finite as float32.")
     return numbers.astype(number, copy=False)
 
 

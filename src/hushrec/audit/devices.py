@@ -10,8 +10,7 @@ from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.record import narrow
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientProblem
-from hushrec.messages import REPORT, ItemVectors, Terms
-from hushrec.protocols.parties import Address
+from hushrec.messages import REPORT, Address, ItemVectors, Terms
 from hushrec.randomness import SeededRandomness
 
 Clock = Callable[[], float]

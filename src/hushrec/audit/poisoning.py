@@ -12,10 +12,9 @@ from hushrec.audit.statistics import share_interval
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import GradientReport, ItemVectors
+from hushrec.messages import Address, GradientReport, ItemVectors
 from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, LARGEST_ITEM_NORM
 from hushrec.protocols.gradient.server import GradientServer
-from hushrec.protocols.parties import Address
 from hushrec.server import Server
 
 SHARES = (0.01, 0.02, 0.05, 0.1)

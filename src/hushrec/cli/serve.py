@@ -9,6 +9,7 @@ from hushrec.cli.app import app, counted, say
 
 if TYPE_CHECKING:
     from hushrec.service.settings import Settings
+    from hushrec.service.setup import Items
     from hushrec.service.storage import Storage
 
 
@@ -39,19 +40,16 @@ def serve(
     ] = None,
 ) -> None:
     """Serve a run to devices: item vectors go out, reports come in, only their sum is kept."""
-    from hushrec.data.items import list_items
     from hushrec.service.certificates import certified_names
     from hushrec.service.settings import Settings, read_settings
 
     settings = Settings() if config is None else read_settings(config)
     if open_enrolment:
         settings = settings.model_copy(update={"open_enrolment": True})
-    ids, titles = list_items(items)
     _serve(
         settings,
         database,
-        ids,
-        titles,
+        _read_items(items, settings),
         host=host,
         port=port,
         tls=_certificate(tls_cert, tls_key, self_signed, state_dir or Path(), certified_names(host, name or [])),
@@ -60,6 +58,23 @@ def serve(
         new_token=new_admin_token,
         folder=state_dir or Path(),
     )
+
+
+def _read_items(path: Path, settings: "Settings") -> "Items":
+    """The catalogue, with the columns that the run's model learns from, if it does."""
+    from types import SimpleNamespace
+
+    from hushrec.data.items import list_items, read_items
+    from hushrec.models import find_model
+    from hushrec.options import imported
+    from hushrec.service.setup import Items
+
+    ids, titles = list_items(path)
+    facts = find_model(settings.terms.model_name).item_facts
+    if facts is None:
+        return Items(ids, titles)
+    known = SimpleNamespace(attributes=read_items(path, ids)[1])
+    return Items(ids, titles, imported(facts)(known, settings.terms.options)["attributes"])
 
 
 def _certificate(
@@ -85,8 +100,7 @@ def _certificate(
 def _serve(
     settings: "Settings",
     database: str,
-    ids: list[str],
-    titles: list[str],
+    items: "Items",
     *,
     host: str,
     port: int,
@@ -116,7 +130,7 @@ def _serve(
     allow_open_files()
     _refuse_foreign_token(folder / "admin-token", database)
     with serving.bind(host, port) as listening, closing(Storage(database)) as storage:
-        _prepare(storage, settings, ids, titles, folder / "admin-token", new_token)
+        _prepare(storage, settings, items, folder / "admin-token", new_token)
         monitor = Monitor()
         rounds = Rounds(storage, settings, monitor)
         for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
@@ -139,9 +153,7 @@ def _refuse_foreign_token(secret: Path, database: str) -> None:
         raise ParameterError(f"{secret} belongs to another run. Give --state-dir another folder, or move it away.")
 
 
-def _prepare(
-    storage: "Storage", settings: "Settings", ids: list[str], titles: list[str], secret: Path, new_token: bool
-) -> None:
+def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: Path, new_token: bool) -> None:
     """The run, and the admin's token in a file of its own; one that belongs to another run is not overwritten."""
     from hushrec.errors import ParameterError
     from hushrec.service import certificates
@@ -150,11 +162,11 @@ def _prepare(
 
     if secret.exists() and not has_run(storage):
         raise ParameterError(f"{secret} belongs to another run. Give --state-dir another folder, or move it away.")
-    changed = storage.read(lambda connection: changed_titles(connection, ids, titles))
+    changed = storage.at_once(lambda connection: changed_titles(connection, items.ids, items.titles))
     if changed:
         differ = counted(changed, "title of the file differs", "titles of the file differ")
         say(f"{differ} from this run's: devices keep the titles that they know.")
-    token = prepare_run(storage, settings.terms, ids, titles)
+    token = prepare_run(storage, settings.terms, items)
     if new_token and token is None:
         token = renew_admin_token(storage)
     if token is not None:

@@ -8,6 +8,7 @@ from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError
+from hushrec.offers import personal_options
 from hushrec.protocols import find_protocol
 from hushrec.scale import from_unit, to_unit
 
@@ -44,6 +45,14 @@ class Budgets:
     def new_ledger(self) -> Ledger:
         """Return an empty ledger that allows one draw of permanent bits."""
         return Ledger(selection=self.epsilon_p, value=self.max_value_rho)
+
+    def options_for(self, protocol: str, model: str) -> dict[str, Any]:
+        """Return this person's own options of a protocol; refused where one of them cannot be chosen here."""
+        wanted = personal_options(protocol, model)
+        unknown = [name for name in wanted if name not in ("epsilon_i", "epsilon_p", "epsilon_g")]
+        if unknown:
+            raise ParameterError(f"{unknown[0]} of protocol {protocol} cannot be chosen on this device.")
+        return {name: getattr(self, name) for name in wanted}
 
     def with_selection(self, epsilon_i: float) -> "Budgets":
         """Return the same with another selection budget, and its usual epsilon_p."""

@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import LARGEST_TABLE, Terms
-from hushrec.models import make_model
+from hushrec.messages import LARGEST_TABLE, Offer
 from hushrec.signing import Request
 
 _PASSING = (429, 502, 503, 504)
@@ -61,14 +60,15 @@ class Call:
 Job = Generator[Call, Reply, Any]
 
 
-def check_size(terms: Terms) -> None:
+def check_size(offer: Offer) -> None:
     """A server must not be able to fill a device up."""
-    width = make_model(terms.model, terms.n_factors).item_width
-    is_long = terms.n_items > MOST_ITEMS or terms.n_items * width * 4 > LARGEST_TABLE
-    if is_long or terms.n_factors > MOST_FACTORS:
+    n_items = offer.terms.n_items
+    n_factors = max(int(offer.options.get("factors", 1)), getattr(offer.terms, "n_factors", 1))
+    numbers = n_items * n_factors  # of a table with one vector per item
+    if n_items > MOST_ITEMS or n_factors > MOST_FACTORS or numbers * 4 > LARGEST_TABLE:
         raise RemoteProtocolError(
             f"a run must have at most {MOST_ITEMS} items, {MOST_FACTORS} factors and {LARGEST_TABLE} bytes of item"
-            f" vectors for this device, got {terms.n_items} items of {width} numbers."
+            f" vectors for this device, got {n_items} items of {n_factors} factors."
         )
 
 

@@ -114,7 +114,7 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
     """Return errors on held-out ratings with the server's latest item vectors: as shown, and of the trained vectors."""
     first = drivers[0].session
-    drivers[0].run(first.refresh_vectors())
+    drivers[0].run(first.refresh_public())
     vectors = first.item_vectors()
     position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}
     rows = []
@@ -139,4 +139,4 @@ def _open(member: Member, orders: Orders) -> Session:
         with store.change():
             store.put_ratings(dict(member.ratings))
             store.put_json("ledger", ledger.to_record())
-    return Session(store, keep_vectors=False)
+    return Session(store, keep_public=False)

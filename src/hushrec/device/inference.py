@@ -6,14 +6,13 @@ device does not depend on the audit.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.device.kept import Upload
 from hushrec.messages import Terms
-from hushrec.protocols.gradient.protocols import GradientProtocol
 
 SHOWN = 10
 BELIEVED = 0.5  # above it, a server that has to decide says "rated"
@@ -35,7 +34,7 @@ class Reading(Protocol):
     def ratings(self) -> FloatArray: ...  # likeliest rating of each, from 1 to 5
 
 
-Attack = Callable[[Terms, GradientProtocol, Sequence[Upload]], Reading]
+Attack = Callable[[Terms, Any, Sequence[Upload]], Reading]  # the second: a protocol with this person's budgets
 
 
 @dataclass(frozen=True, repr=False)

@@ -6,13 +6,13 @@ import msgspec
 import numpy as np
 
 from hushrec import wire
-from hushrec.arrays import FloatArray
+from hushrec.arrays import FloatArray, pack_arrays, unpack_arrays
 from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import Budgets
 from hushrec.device.store import Store
 from hushrec.errors import LocalProtocolError
 from hushrec.messages import Envelope, GradientReport, Offer
-from hushrec.models import make_model
+from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM
 from hushrec.protocols.parties import State
 from hushrec.signing import DeviceKey
@@ -73,26 +73,25 @@ class Kept:
         """Must never leave the device."""
         packed = self.required("private_state")
         with self.store.intact("the private state"):
-            entries: dict[str, tuple[str, list[int], bytes]] = msgspec.msgpack.decode(packed)
-            return {
-                name: np.frombuffer(data, dtype=dtype).reshape(shape) for name, (dtype, shape, data) in entries.items()
-            }
+            return unpack_arrays(packed)
 
     def put_private_state(self, state: State) -> None:
-        packed = {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in state.items()}
-        self.store.put("private_state", msgspec.msgpack.encode(packed))
+        self.store.put("private_state", pack_arrays(state))
 
-    def item_vectors(self, offer: Offer) -> FloatArray | None:
-        """Return the item vectors that the last round brought, `(n_items, item_width)`."""
-        packed = self.store.get("item_vectors")
+    def public(self) -> Arrays | None:
+        """Return what the last round has published, by name."""
+        packed = self.store.get("public")
         if packed is None:
             return None
         with self.store.intact("item vectors"):
-            width = make_model(offer.terms.model, offer.terms.n_factors).item_width
-            return _unpack_vectors(packed).reshape(-1, width)
+            arrays = {name: array.astype(np.float64) for name, array in unpack_arrays(packed).items()}
+            if not all(np.all(np.isfinite(array)) for array in arrays.values()):
+                raise ValueError
+            return arrays
 
-    def put_item_vectors(self, vectors: FloatArray) -> None:
-        self.store.put("item_vectors", vectors.astype("<f4").tobytes())
+    def put_public(self, arrays: Arrays) -> None:
+        """Keep it as it was sent, in float32."""
+        self.store.put("public", pack_arrays({name: array.astype("<f4") for name, array in arrays.items()}))
 
     def uploads(self) -> list[Upload]:
         """Return the last reports of this run, each with its items' vectors as they were announced; the latest last."""

@@ -54,7 +54,7 @@ def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) ->
             epsilon_p=budgets.epsilon_p if in_use else 2 * level.epsilon_i,
             epsilon_g=budgets.epsilon_g,
             rounds=offer.terms.max_rounds,
-            profile_cap=offer.profile_cap,
+            profile_cap=int(offer.options["profile_cap"]),
         )
     )
     return {

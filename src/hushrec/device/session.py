@@ -9,17 +9,16 @@ answer's bytes are stored; only then are they sent. After a crash the stored byt
 A job holds no client while it waits for a reply: a person may rate meanwhile, and then the store alone is right.
 """
 
-import math
 import time
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from hushrec import wire
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.budget.events import Event, PermanentDraw
 from hushrec.budget.ledger import Ledger
-from hushrec.client import Client
+from hushrec.client import Client, Stage
 from hushrec.device.budgets import Budgets
 from hushrec.device.calls import (
     LARGEST_PAGE,
@@ -36,36 +35,36 @@ from hushrec.device.store import Store
 from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import (
     LARGEST_TABLE,
-    REPORT,
     Catalogue,
     Credentials,
     Enrolment,
     Envelope,
     ItemVectors,
     Offer,
+    Public,
     Receipt,
 )
-from hushrec.models import make_model
-from hushrec.protocols.gradient.plausible import plausible_norms
-from hushrec.protocols.parties import Address
+from hushrec.models.predictor import Arrays
+from hushrec.offers import check_offer, make_run_model, make_run_protocol, offered
+from hushrec.protocols import find_protocol
+from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import DeviceKey, Request, device_id_of
 
 LONGEST_WAIT = 45.0  # seconds that one request asks a server to wait for a round
-_NONE: IntArray = np.empty(0, dtype=np.int64)
 STEPPED, NO_ROUND, RUN_OVER = "reported", "no round", "run over"
 
 
 class Session:
     """One store's dealings with one server."""
 
-    def __init__(self, store: Store, *, keep_vectors: bool = True) -> None:
+    def __init__(self, store: Store, *, keep_public: bool = True) -> None:
         self.store = store
         self.kept = Kept(store)
-        self._keep_vectors = keep_vectors
+        self._keep_public = keep_public
         self._nonce = 0
         self._client: Client | None = None
-        self._vectors: FloatArray | None = None  # those of the store, once asked for
+        self._public: Arrays | None = None  # what the store has, once asked for
         self._load()
 
     def _load(self) -> None:
@@ -150,7 +149,12 @@ class Session:
         accepted = self.kept.offer()
         if accepted is not None and not offer.keeps(accepted):
             raise RemoteProtocolError("this server offers another run than the one that this device accepted.")
-        check_size(offer.terms)
+        check_offer(offer)
+        check_size(offer)
+        with offered():  # before anything is fetched: this device's budgets may be impossible under these terms
+            self._make_protocol(offer)
+        if not find_protocol(offer.protocol).is_private:
+            raise RemoteProtocolError(f"protocol {offer.protocol} protects nothing: this device does not join it.")
 
     def extend(self) -> Job:
         """Agree to the further rounds of a run that was over. They draw no new permanent bits, unless an epoch ends."""
@@ -167,27 +171,16 @@ class Session:
         self.forget_client()
 
     def rejoin(self, invitation: str | None = None) -> Job:
-        """Enrols again after a store was lost, restored or copied: a new key, and new permanent bits that cost anew.
+        """Enrols again after a store was lost, restored or copied: with a new key, and nothing is used twice.
 
-        Draws that this store does not know of (the server says which round its old key answered last) are charged
-        first, as far as the announced epochs tell.
+        What this store does not know of is charged first: the server says which round its old key reported in last.
         """
-        offer, answered = self.offer, self.store.get_json("copied") or 0
-        if offer is None:
-            raise LocalProtocolError("this device has not joined a server.")
-        state = self.kept.private_state()
-        lost = offer.terms.epoch(answered) - int(state["permanent_epoch"]) if answered else 0
-        draw = PermanentDraw(self.budgets.epsilon_p, offer.profile_cap, capped=True)
-        ledger = self.ledger()
-        refused = math.ceil((ledger.limit("selection") or 0) / self.budgets.epsilon_p) + 1  # more than is allowed
-        events: list[Event] = [draw] * max(0, min(lost, refused))
-        ledger.charge(events)
-        fresh = {**state, "permanent_bits": np.empty(0, dtype=np.bool_), "probabilities": np.empty(0)}
-        fresh["permanent_epoch"] = np.array(-1)
-        fresh["last_round"] = np.array(max(int(state["last_round"]), answered))
+        reported = self.store.get_json("copied") or 0
+        client = self.client()
+        client.begin_again(reported)
         with self.store.change():
-            self.store.put_json("ledger", ledger.to_record())
-            self.kept.put_private_state(fresh)
+            self.store.put_json("ledger", client.ledger.to_record())
+            self.kept.put_private_state(client.private_state())
             self.store.drop("key", "device", "enrolled", "outbox", "copied")
         self._key = self._device = None
         self.forget_client()
@@ -201,10 +194,10 @@ class Session:
         with self.store.change():
             self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
             self.store.drop(
-                "private_state", "item_vectors", "uploads", "last_user_vector", "over"
+                "private_state", "public", "uploads", "last_user_vector", "over", "given_up"
             )  # they belong to that server's run
             self.store.drop_catalogue()
-        self._key = self._device = self.offer = self._vectors = None
+        self._key = self._device = self.offer = self._public = None
         self.forget_client()
 
     def rotate_key(self) -> Job:
@@ -226,43 +219,48 @@ class Session:
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def step(self, wait: float = 0) -> Job:
-        """Answers the open round, if there is one that this device has not answered; returns what happened."""
+        """Report in the open phase, if there is one that asks this device; return what happened."""
         self._refuse_copies()
         if self.store.get("next_key") is not None:
             yield from self.rotate_key()  # it was cut short
         if self.store.get("outbox") is not None:
             yield from self._send_outbox()
-        self._participant()
-        last, wait = self._last_round, min(wait, LONGEST_WAIT)
-        asked = Request("GET", f"/v1/inbox?after={last}&wait={wait:g}")
+        wait = min(wait, LONGEST_WAIT)
+        asked = Request("GET", f"/v1/inbox?after={self._done_with(self._participant())}&wait={wait:g}")
         reply = yield Call(asked, largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
         self._check_answered(reply)
         if reply.status == 204:
             return NO_ROUND
         if reply.code == "run-over":
-            if self._keep_vectors:
-                yield from self.refresh_vectors()
+            if self._keep_public:
+                yield from self.refresh_public()
                 with self.store.change():
                     self.store.put("over", b"1")
             return RUN_OVER
-        announcement = self._opened(expect(reply, 200))
-        if announcement.terms.n_items > self._n_items:
-            yield from self._refresh_catalogue(announcement.terms.n_items)
-        self._prepare_answer(announcement)
-        yield from self._send_outbox()
+        envelope = wire.decode(expect(reply, 200), Envelope)
+        terms = getattr(envelope.message, "terms", None)
+        self._check_terms(envelope.run_id, terms)
+        if terms is not None and terms.n_items > self._n_items:
+            yield from self._refresh_catalogue(terms.n_items)
+        if self._prepare_report(envelope):
+            yield from self._send_outbox()
         return STEPPED
 
-    def refresh_vectors(self) -> Job:
-        """Fetches the item vectors as they are now, for recommendations."""
-        call = Call(Request("GET", "/v1/vectors"), signed=False, largest=LARGEST_TABLE + SMALL_REPLY)
-        body = expect((yield call), 200)
-        announcement = self._opened(body)
-        if not plausible_norms(np.linalg.norm(announcement.item_vectors, axis=1)):
-            raise RemoteProtocolError("the server's item vectors have lengths that no honest run has. Not taken.")
-        if announcement.terms.n_items > self._n_items:
-            yield from self._refresh_catalogue(announcement.terms.n_items)
+    def _done_with(self, client: Client) -> int:
+        """The last round that this device has nothing more to say in."""
+        return max(client.last_round - (client.stage is Stage.IN_ROUND), self.store.get_json("given_up") or 0)
+
+    def refresh_public(self) -> Job:
+        """Fetch what the rounds so far have published, for recommendations."""
+        call = Call(Request("GET", "/v1/public"), signed=False, largest=LARGEST_TABLE + SMALL_REPLY)
+        public = wire.decode(expect((yield call), 200), Public)
+        self._check_terms(public.run_id, public.terms)
+        arrays = public.by_name()
+        if public.terms.n_items > self._n_items:
+            yield from self._refresh_catalogue(public.terms.n_items)
+        self.client().check_public(arrays)
         with self.store.change(durable=False):
-            self._put_vectors(announcement.item_vectors)
+            self._put_public(arrays)
 
     @property
     def _last_round(self) -> int:
@@ -274,7 +272,7 @@ class Session:
     @property
     def _n_items(self) -> int:
         assert self.offer is not None
-        return self.offer.terms.n_items
+        return int(self.offer.terms.n_items)
 
     def _refuse_copies(self) -> None:
         if self.store.get("copied") is not None:
@@ -297,19 +295,17 @@ class Session:
             self.store.drop("outbox")
         self._refuse_copies()
 
-    def _opened(self, body: bytes) -> ItemVectors:
-        """Return the announcement in these bytes, if it keeps what this device accepted when it joined."""
+    def _check_terms(self, run_id: str, terms: Any | None) -> None:
+        """Hold the server to what this device accepted when it joined."""
         assert self.offer is not None
-        envelope = wire.decode(body, Envelope)
-        announcement, coordinates = envelope.message, (envelope.run_id, envelope.attempt, envelope.phase)
-        if not isinstance(announcement, ItemVectors) or coordinates != (self.offer.run_id, 1, REPORT):
-            raise RemoteProtocolError("the server announces another run or protocol than this device accepted.")
-        if envelope.round_number != announcement.round_number:
-            raise RemoteProtocolError("the announcement and its envelope must name the same round.")
-        if not announcement.terms.agrees_with(self.offer.terms):
-            raise RemoteProtocolError("the announcement breaks what this device accepted when it joined. Not answered.")
-        check_size(announcement.terms)
-        return announcement
+        if run_id != self.offer.run_id:
+            raise RemoteProtocolError("the server speaks of another run than this device accepted.")
+        if terms is None:
+            return
+        offer = replace(self.offer, terms=terms)
+        if not offer.keeps(self.offer):
+            raise RemoteProtocolError("the server breaks the terms that this device accepted when it joined.")
+        check_size(offer)
 
     def _participant(self) -> Client:
         """The client as it stands now, if it has anything to take part with."""
@@ -318,37 +314,40 @@ class Session:
             raise LocalProtocolError("a device without ratings of this server's items takes no part. Rate some first.")
         return client
 
-    def _prepare_answer(self, announcement: ItemVectors) -> None:
-        """Makes the answer, charges the ledger, and stores both, before a byte is sent."""
+    def _prepare_report(self, envelope: Envelope) -> bool:
+        """Make the report, charge the ledger, and store both, before a byte is sent; False: nothing is to be sent."""
         assert self.offer is not None
-        client = self._participant()
-        offer = replace(self.offer, terms=announcement.terms)
+        client, asked = self._participant(), envelope.message
+        offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
         try:
-            user_vector = client.private_state()["user_vector"]  # that of the report; the answer moves it
-            address = Address(announcement.round_number, 1, REPORT)
-            report = client.answer(address, announcement)
-            body = wire.encode(Envelope(offer.run_id, address.round_number, address.attempt, address.phase, report))
+            before, published = client.private_state(), client.published(asked)
+            report = client.answer(envelope.address, asked)
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
                 self.kept.put_private_state(client.private_state())
-                self.store.put("outbox", body)
                 self.store.put("offer", wire.encode(offer))
-                if self._keep_vectors:
-                    self._put_vectors(announcement.item_vectors)
-                    if report is not None and len(report.items):
-                        self.kept.put_upload(body, announcement.item_vectors[report.items], user_vector)
+                if report is None:
+                    self.store.put_json("given_up", envelope.round_number)
+                else:
+                    body = wire.encode(Envelope.to(offer.run_id, envelope.address, report))
+                    self.store.put("outbox", body)
+                    if self._keep_public and isinstance(asked, ItemVectors) and len(report.items):
+                        self.kept.put_upload(body, asked.item_vectors[report.items], before["user_vector"])
+                if self._keep_public and published is not None:
+                    self._put_public(published)
         except BaseException:
             self.forget_client()  # what is in the store counts, and the store has not changed
             raise
         self.offer = offer
+        return report is not None
 
     def _send_outbox(self) -> Job:
-        """Sends the stored answer until the server has it, or its round is over."""
+        """Send the stored report until the server has it, or its phase is over."""
         body = self.kept.required("outbox")
         reply = yield Call(Request("POST", "/v1/reports", body))
         if reply.code == "reported":
             self._found_copy(wire.decode(body, Envelope).round_number)
-        if reply.code != "round-closed":
+        if reply.code != "phase-closed":
             wire.decode(expect(reply, 200), Receipt)
         with self.store.change(durable=False):  # if a crash undoes it, the same bytes are sent again
             self.store.drop("outbox")
@@ -362,23 +361,28 @@ class Session:
             if page.first != known or not page.ids or known + len(page.ids) > MOST_ITEMS:
                 raise RemoteProtocolError("the server answered with another part of the catalogue than was asked for.")
             with self.store.change():
-                self.store.append_items(known, page.ids, page.titles)
+                self.store.append_items(known, page.ids, page.titles, page.attributes)
             known += len(page.ids)
         self.forget_client()
 
     # Recommendations, offline ----------------------------------------------------------------------------------
 
-    def item_vectors(self) -> FloatArray:
-        """The item vectors that the last round brought."""
-        if self._vectors is None and self.offer is not None:
-            self._vectors = self.kept.item_vectors(self.offer)
-        if self._vectors is None:
+    def public(self) -> Arrays:
+        """Return what the last round, or the server when all were over, has published."""
+        if self._public is None:
+            self._public = self.kept.public()
+        if self._public is None:
             raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
-        return self._vectors
+        return self._public
 
-    def _put_vectors(self, vectors: FloatArray) -> None:
-        self.kept.put_item_vectors(vectors)
-        self._vectors = None  # read again from the store, so that a write that fails is not believed
+    def item_vectors(self) -> FloatArray:
+        """Return one vector per item, of a protocol that has a table of them."""
+        public = self.public()
+        return np.asarray(public["item_vectors"][: self._n_items], dtype=np.float64)
+
+    def _put_public(self, arrays: Arrays) -> None:
+        self.kept.put_public(arrays)
+        self._public = None  # read again from the store, so that a write that fails is not believed
 
     def predict(self) -> FloatArray:
         """Return the predictions for all items on this person's scale, not bound to it."""
@@ -389,14 +393,17 @@ class Session:
         return self.client().recommend(self._scores(), count)
 
     def _scores(self) -> FloatArray:
-        return self.client().predict({"item_vectors": self.item_vectors()})
+        return self.client().predict(self.public())
 
     # The state machine -----------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """The client of `client.py`, as the store says it stands; one that missed an answer is made anew."""
-        if self._client is None or self._client.last_round != self._last_round:
-            client, state = self._make_client(), self.kept.private_state()
+        """The client of `client.py`, as the store says it stands; one that missed a report is made anew."""
+        if self.offer is None:
+            raise LocalProtocolError("this device has not joined a server.")
+        state = self.kept.private_state()
+        if self._client is None or _place(self._client.private_state()) != _place(state):
+            client = self._make_client()
             with self.store.intact("the private state"):
                 client.restore_private_state(state)
             self._client = client
@@ -405,17 +412,22 @@ class Session:
     def _make_client(self) -> Client:
         if self.offer is None:
             raise LocalProtocolError("this device has not joined a server.")
-        terms, budgets = self.offer.terms, self.budgets
-        protocol = budgets.configured(self.offer.profile_cap)
-        client = Client(
-            terms,
-            make_model(terms.model, terms.n_factors),
-            protocol,
-            randomness=SystemRandomness(),
-            ledger=self.ledger(),
-        )
+        offer, terms, budgets = self.offer, self.offer.terms, self.budgets
+        with offered():
+            model = make_run_model(offer.model, offer.options, self.store.attributes())
+            protocol = self._make_protocol(offer)
+            client = Client(terms, model, protocol, randomness=SystemRandomness(), ledger=self.ledger())
         rated = self.store.rated_positions(terms.n_items)
         values = np.array([budgets.to_unit(value) for value in rated.values()])
         if rated:
             client.add_ratings(np.array(list(rated)), values)
         return client
+
+    def _make_protocol(self, offer: Offer) -> ConfiguredProtocol:
+        own = self.budgets.options_for(offer.protocol, offer.model)
+        return make_run_protocol(offer.protocol, offer.model, offer.options, own)
+
+
+def _place(state: Arrays) -> list[int]:
+    """Round, attempt and phase of the last report, as a private state has them."""
+    return [int(state[name]) for name in ("last_round", "last_attempt", "last_phase")]

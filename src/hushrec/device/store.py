@@ -13,15 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import HushrecError, StorageError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 DATABASE = "device.sqlite"
 FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "lock")  # all that a store is made of
 _TABLES = (
     "CREATE TABLE ratings (item TEXT PRIMARY KEY, value REAL NOT NULL)",
-    "CREATE TABLE catalogue (position INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, title TEXT NOT NULL)",
+    "CREATE TABLE catalogue (position INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT NOT NULL, attributes BLOB)",
     "CREATE TABLE kept (name TEXT PRIMARY KEY, value BLOB NOT NULL)",
 )
 
@@ -214,9 +216,19 @@ class Store:
         """(id, title) by position."""
         return self._rows("SELECT id, title FROM catalogue ORDER BY position")
 
-    def append_items(self, first: int, ids: list[str], titles: list[str]) -> None:
-        rows = [(first + n, name, title) for n, (name, title) in enumerate(zip(ids, titles, strict=True))]
-        self._write("INSERT INTO catalogue VALUES (?, ?, ?)", rows)
+    def append_items(self, first: int, ids: list[str], titles: list[str], attributes: FloatArray | None = None) -> None:
+        """Append items with their titles, and the columns of each where a model learns from them."""
+        columns = [None] * len(ids) if attributes is None else [row.tobytes() for row in attributes.astype("<f4")]
+        rows = [(first + n, *entry) for n, entry in enumerate(zip(ids, titles, columns, strict=True))]
+        self._write("INSERT INTO catalogue VALUES (?, ?, ?, ?)", rows)
+
+    def attributes(self) -> FloatArray | None:
+        """Return the columns of all items, `(n_items, n_columns)`; None where they have none."""
+        rows = self._rows("SELECT attributes FROM catalogue ORDER BY position")
+        if not rows or rows[0][0] is None:
+            return None
+        with self.intact("the catalogue"):
+            return np.stack([np.frombuffer(row[0], dtype="<f4") for row in rows]).astype(np.float64)
 
     def drop_catalogue(self) -> None:
         self._write("DELETE FROM catalogue", [()])

@@ -22,6 +22,7 @@ from hushrec.device.part import Participation
 from hushrec.device.transport import BlockingDriver
 from hushrec.device.view import View
 from hushrec.errors import HushrecError, ParameterError
+from hushrec.offers import make_run_protocol
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 
@@ -106,7 +107,7 @@ class Page:
             "epsilon_p": session.budgets.epsilon_p,
             "level": session.budgets.epsilon_i,
             "can_change_level": statement["permanent_draws"] == 0,
-            "has_vectors": device._store.get("item_vectors") is not None,
+            "has_vectors": device._store.get("public") is not None,
         }
 
     def rate(self, rating: Rating) -> None:
@@ -150,7 +151,8 @@ class Page:
         last = uploads[-1].report.round_number
         with self._attacking:
             if self._read is None or self._read[0] != last:
-                protocol = budgets.configured(offer.profile_cap)
+                own = budgets.options_for(offer.protocol, offer.model)
+                protocol = make_run_protocol(offer.protocol, offer.model, offer.options, own)
                 self._read = last, self._attack(offer.terms, protocol, uploads)
             reading = self._read[1]
         with self.use():

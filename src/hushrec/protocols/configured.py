@@ -64,6 +64,15 @@ class ConfiguredProtocol(ABC):
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         """The protocol with these options, which its declaration lists; refused where a value is impossible."""
 
+    @classmethod
+    def network_options(cls, options: Mapping[str, Any], n_items: int) -> dict[str, Any]:
+        """Return the options of a network run, with defaults for those that a simulation counts from its ratings."""
+        return dict(options)
+
+    def asks(self, terms: Any) -> list[str]:
+        """What a run of these terms asks of every device, in sentences for the operator's page."""
+        return [f"Up to {terms.max_rounds:,} rounds."]
+
     def chosen_options(self) -> dict[str, Any]:
         """Its options as it holds them, computed defaults included: the fields of the dataclass that it is."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
@@ -94,6 +103,12 @@ class ConfiguredProtocol(ABC):
     @abstractmethod
     def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:
         """What the server of a run does, before its first round."""
+
+    def make_network_server(self, terms: Any, model: Any, public: Arrays) -> ServerSide:
+        """What the server of a network run does after the rounds that published this: anybody may be a device."""
+        side = self.make_server(terms, model, 0)
+        side.restore(public)
+        return side
 
     @abstractmethod
     def make_ledger(self, terms: Any) -> Ledger:

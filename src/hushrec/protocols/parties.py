@@ -15,26 +15,18 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.events import Event
+from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.messages import LARGEST_TABLE, Address
 from hushrec.models.predictor import Arrays
-from hushrec.randomness import Randomness
+from hushrec.randomness import Randomness, RandomStream
 
 Name = int | str  # what a transport calls a device
 State = Arrays  # what one side keeps, by name
 Inbox = Mapping[Name, Any]  # the message of the open phase for every device that may answer it
-
-
-@dataclass(frozen=True)
-class Address:
-    """Where a message belongs. A device sends one message for each, and never another."""
-
-    round_number: int
-    attempt: int
-    phase: str
-
-    def __str__(self) -> str:
-        return f"round {self.round_number}, attempt {self.attempt}, phase {self.phase}"
 
 
 # The device ------------------------------------------------------------------------------------------------------
@@ -83,6 +75,19 @@ class DeviceSide(ABC):
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         """Predictions for all items, on the scale 1 to 5 but not bound to it, from what the server published."""
 
+    def published(self, message: Any) -> Arrays | None:
+        """What a message of the server publishes that predictions need; None: nothing."""
+        return None
+
+    def check_public(self, public: Arrays) -> None:
+        """Refuse a public state that no honest run of these terms has: here, one with a number that is none."""
+        if not all(np.all(np.isfinite(array)) for array in public.values()):
+            raise RemoteProtocolError("what a server publishes must be finite numbers.")
+
+    def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
+        """What a device keeps under a new key, and what it has to pay first, if its old key last reported then."""
+        return private.state, []
+
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
         """What to keep of rating values, and what using it later releases; `batch` counts the calls."""
         return values, []
@@ -108,6 +113,7 @@ class ServerSide(ABC):
     """What a protocol's server does with the answers of a phase. Its `public` state moves at the end of a round."""
 
     phases: tuple[str, ...]
+    n_expected: int | None = None
 
     @property
     @abstractmethod
@@ -122,6 +128,29 @@ class ServerSide(ABC):
     @abstractmethod
     def restore(self, public: Arrays) -> None:
         """Continue from what `public` was."""
+
+    @property
+    def largest_report(self) -> int:
+        """Bytes that a device's report in the open phase may have on the wire, with its envelope."""
+        return LARGEST_TABLE
+
+    @property
+    def concern(self) -> str | None:
+        """What an operator should look at in what is public, in one sentence; None where there is nothing."""
+        return None
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether items may join the catalogue between two rounds."""
+        return False
+
+    def add_items(self, count: int, *, rng: RandomStream) -> None:
+        """Let so many items join the catalogue, at its end; none is ever taken out."""
+        raise ParameterError("items cannot join a run of this protocol.")
+
+    def expect(self, n_devices: int) -> None:
+        """Hear, before a round, how many of its members will probably report: of a network run, those lately seen."""
+        self.n_expected = n_devices
 
     @abstractmethod
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:

@@ -51,7 +51,7 @@ def add_admin(app: FastAPI, service: Service) -> None:
         elif action == "pause":
             await rounds.set_paused(True)
         else:
-            await rounds.close_round()
+            await rounds.close_phase()
         return _status(rounds)
 
     @app.post("/v1/admin/extend/{more}", responses=problems(401, 409), **common)
@@ -79,7 +79,7 @@ def add_admin(app: FastAPI, service: Service) -> None:
         new = _new_items(await service.body(request, LARGEST_ITEM_BODY))
         titles = new.ids if new.titles is None else new.titles
         if len(titles) != len(new.ids) or len(set(new.ids)) != len(new.ids):
-            raise Refusal("bad-items", "ids must be different, with one title each or none at all.", status=422)
+            raise Refusal("bad-items", "ids must be different, with one title each or none at all.")
         return {"added": await rounds.add_items(new.ids, titles)}
 
     @app.get("/v1/admin/devices", responses=problems(401), **common)
@@ -95,13 +95,16 @@ def add_admin(app: FastAPI, service: Service) -> None:
         await rounds.revoke(device)
         return Response(status_code=204)
 
-    @app.get("/v1/admin/vectors", responses={200: {"content": BINARY}, **problems(401)}, **common)
+    @app.get("/v1/admin/public", responses={200: {"content": BINARY}, **problems(401)}, **common)
     async def export(request: Request) -> Response:
-        """The item vectors: raw little-endian float64, row by row, in the order of the catalogue."""
+        """Everything public, exactly: for each array its shape and raw little-endian float64, row by row."""
         service.check_admin(request)
-        vectors = rounds.item_vectors
-        body = {"version": PROTOCOL_VERSION, "round_number": rounds.round_number, "n_items": len(vectors)}
-        packed = msgspec.msgpack.encode(body | {"item_vectors": vectors.astype("<f8").tobytes()})
+        arrays = {
+            name: {"shape": array.shape, "float64": array.astype("<f8").tobytes()}
+            for name, array in rounds.public.items()
+        }
+        body = {"version": PROTOCOL_VERSION, "round_number": rounds.round_number, "arrays": arrays}
+        packed = msgspec.msgpack.encode(body)
         return Response(packed, media_type=wire.MEDIA_TYPE)
 
 
@@ -111,7 +114,7 @@ def _status(rounds: Rounds) -> dict[str, Any]:
         "open": rounds.is_open,
         "paused": rounds.is_paused,
         "over": rounds.is_over,
-        "answers": rounds.n_answers,
+        "reports": rounds.n_reports,
         "devices": rounds.registry.count_active(),
         "items": rounds.offer.terms.n_items,
     }

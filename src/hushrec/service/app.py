@@ -59,7 +59,7 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
         {
             "round": lambda: rounds.round_number,
             "round_open": lambda: rounds.is_open,
-            "reports_in_round": lambda: rounds.n_answers,
+            "reports_in_round": lambda: rounds.n_reports,
             "devices_active": rounds.registry.count_active,
             "items": lambda: rounds.offer.terms.n_items,
             "waiting_writes": lambda: storage.waiting,
@@ -88,10 +88,10 @@ def _add_public(app: FastAPI, service: Service) -> None:
         """Ids and titles of the items from a position on, a page of them at most: ask again from where it ends."""
         return _for_reader(request, wire.encode(rounds.catalogue_from(first)))
 
-    @app.get("/v1/vectors", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
-    async def vectors() -> Response:
-        """The item vectors as they are now, for those who only want recommendations."""
-        return Download(service.public_downloads(), rounds.latest_vectors(), {})
+    @app.get("/v1/public", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
+    async def public() -> Response:
+        """Everything that the rounds so far have published, for those who only want recommendations."""
+        return Download(service.public_downloads(), rounds.published(), {})
 
     @app.get("/healthz", tags=["operation"], responses=problems())
     async def health() -> dict[str, str]:
@@ -144,7 +144,7 @@ def _add_device(app: FastAPI, service: Service) -> None:
         """The message of a round above `after` that waits for this device's report, within `wait` seconds."""
         device, _, _ = await service.signed(request, 0)
         headers = {"Hushrec-Last-Round": str(device.last_round)}
-        announcement = await rounds.next_round(device, max(after, 0), wait)
+        announcement = await rounds.inbox(device, after, wait)
         if announcement is None:
             return Response(status_code=204, headers=headers)
         return Download(service.downloads, announcement, headers)
@@ -158,9 +158,9 @@ def _add_device(app: FastAPI, service: Service) -> None:
     async def report(request: Request) -> Response:
         """What a device says in one phase of a round. Acknowledged when durable; the same bytes may be sent again."""
         started = time.perf_counter()
-        with service.answering(request):
+        with service.reporting(request):
             device, credentials, told = await service.signed(request, rounds.largest_body)
-            receipt = await rounds.answer(device, credentials.nonce, told)
+            receipt = await rounds.report(device, credentials.nonce, told)
         service.monitor.reported(time.perf_counter() - started, repeated=receipt.repeated)
         return Response(wire.encode(receipt), media_type=wire.MEDIA_TYPE)
 
@@ -217,17 +217,17 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
     async def not_stored(request: Request, error: StorageError) -> Response:
         monitor.log("storage-error", reason=str(error))
         sentence = "the database cannot be used now. Try again."
-        return respond(request, Refusal("storage", sentence, status=503, retry_after=1))
+        return respond(request, Refusal("storage", sentence, retry_after=1))
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
         names = sorted({".".join(str(part) for part in entry["loc"]) for entry in error.errors()})
-        return respond(request, Refusal("malformed", f"not as described: {', '.join(names)[:200]}.", status=422))
+        return respond(request, Refusal("malformed", f"not as described: {', '.join(names)[:200]}."))
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         monitor.log("error", kind=type(error).__name__)
-        return respond(request, Refusal("internal", "the server made a mistake, which it has logged.", status=500))
+        return respond(request, Refusal("internal", "the server made a mistake, which it has logged."))
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:

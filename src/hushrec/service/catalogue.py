@@ -1,7 +1,9 @@
 """The catalogue in the database: items are only ever appended."""
 
+import numpy as np
 import sqlalchemy as sa
 
+from hushrec.arrays import FloatArray
 from hushrec.messages import check_items
 from hushrec.service.schema import items
 
@@ -18,12 +20,26 @@ def changed_titles(connection: sa.Connection, ids: list[str], titles: list[str])
     return sum(known.get(name, title) != title for name, title in zip(ids, titles, strict=True))
 
 
-def insert_items(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
-    """Appends the ids that the catalogue does not hold; positions of the others never change."""
+def read_attributes(connection: sa.Connection) -> FloatArray | None:
+    """Return the columns of all items, `(n_items, n_columns)`; None where they have none."""
+    rows = connection.execute(sa.select(items.c.attributes).order_by(items.c.position)).scalars().all()
+    if not rows or rows[0] is None:
+        return None
+    return np.stack([np.frombuffer(row, dtype="<f4") for row in rows]).astype(np.float64)
+
+
+def insert_items(
+    connection: sa.Connection, ids: list[str], titles: list[str], attributes: FloatArray | None = None
+) -> int:
+    """Append the ids that the catalogue does not hold; positions of the others never change. Return how many."""
     check_items(ids, titles)
     known = set(connection.execute(sa.select(items.c.id)).scalars())
-    new = [(name, title) for name, title in zip(ids, titles, strict=True) if name not in known]
-    rows = [{"position": len(known) + n, "id": name, "title": title} for n, (name, title) in enumerate(new)]
+    columns = [None] * len(ids) if attributes is None else [row.tobytes() for row in attributes.astype("<f4")]
+    new = [entry for entry in zip(ids, titles, columns, strict=True) if entry[0] not in known]
+    rows = [
+        {"position": len(known) + n, "id": name, "title": title, "attributes": numbers}
+        for n, (name, title, numbers) in enumerate(new)
+    ]
     if rows:
         connection.execute(items.insert(), rows)
     return len(rows)

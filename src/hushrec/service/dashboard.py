@@ -16,9 +16,9 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import StreamingResponse
 
 from hushrec.messages import PROTOCOL_VERSION
+from hushrec.offers import make_run_protocol
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
-from hushrec.protocols.gradient.plausible import implausible_length
 from hushrec.service.history import read_most_moved, read_rounds
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
@@ -26,9 +26,8 @@ from hushrec.service.rounds import Rounds
 from hushrec.service.schema import MIGRATIONS, devices, history
 from hushrec.service.storage import Storage
 
-USUAL_EPSILON_I = 4.0  # what `hushrec device init` proposes; each device chooses, and does not tell
 MOST_WATCHERS = 50
-MOST_READERS = 4  # of the history at once: answers of devices wait behind them
+MOST_READERS = 4  # of the history at once: reports of devices wait behind them
 TICK_SECONDS = 0.25
 BEAT_SECONDS = 5.0  # an event at least this often, so that a page notices a silent end
 
@@ -48,22 +47,16 @@ class Dashboard:
     def fixed(self) -> dict[str, Any]:
         """What does not change while the server runs."""
         rounds = self._rounds
-        knowledge = find_protocol(rounds.offer.protocol).knowledge
-        terms = rounds.offer.terms
+        offer = rounds.offer
+        knowledge = find_protocol(offer.protocol).knowledge
         return {
             "knowledge": {"can": knowledge.can, "cannot": knowledge.cannot},
-            "asked": {
-                "protocol": rounds.offer.protocol,
-                "profile_cap": rounds.offer.profile_cap,
-                "reports_per_client": terms.reports_per_client,
-                "rounds": terms.max_rounds,
-                "epoch_rounds": terms.epoch_rounds,
-                "draws": terms.epoch(terms.max_rounds) + 1,
-                "usual_epsilon": 2 * USUAL_EPSILON_I,
-            },
-            "model": {"name": terms.model, "factors": terms.n_factors, "step": terms.step},
+            "protocol": offer.protocol,
+            "rounds": offer.terms.max_rounds,
+            "asks": make_run_protocol(offer.protocol, offer.model, offer.options).asks(offer.terms),
+            "model": {"name": offer.model, "options": offer.options},
             "versions": {"hushrec": _own_version(), "protocol": PROTOCOL_VERSION, "schema": len(MIGRATIONS)},
-            "run_id": rounds.offer.run_id,
+            "run_id": offer.run_id,
             "started": self._started,
             "database": "SQLite" if self._storage.is_sqlite else "PostgreSQL",
         }
@@ -77,19 +70,19 @@ class Dashboard:
 
     def _make_now(self) -> dict[str, Any]:
         rounds = self._rounds
-        asked = rounds.count_present(rounds.round_number) if rounds.is_open else 0
         return {
             "state": _state(rounds),
             "paused": rounds.is_paused,
             "round": rounds.round_number,
             "closed": rounds.round_number - rounds.is_open,
-            "answers": rounds.n_answers,
-            "asked": max(asked, rounds.n_answers),
+            "phase": rounds.server.address.phase if rounds.is_open else None,
+            "reports": rounds.n_reports,
+            "asked": max(rounds.n_present, rounds.n_reports) if rounds.is_open else 0,
             "devices": rounds.registry.count_active(),
             "items": rounds.offer.terms.n_items,
             "waiting": self._storage.waiting,
             "refusals": self._monitor.refusals,
-            "longer": implausible_length(rounds.item_vectors),
+            "concern": rounds.server.side.concern,
         }
 
     async def events(self, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
@@ -123,7 +116,7 @@ class Dashboard:
             }
 
         if self._readers >= MOST_READERS:
-            raise Refusal("busy", "too many pages read the history. Try again in a moment.", status=503, retry_after=1)
+            raise Refusal("busy", "too many pages read the history. Try again in a moment.", retry_after=1)
         self._readers += 1
         try:
             return await self._storage.write(read)
@@ -139,7 +132,7 @@ def add_dashboard(app: FastAPI, storage: Storage, rounds: Rounds, monitor: Monit
     @app.get("/dashboard/events", include_in_schema=False)
     async def events(request: Request) -> StreamingResponse:
         if dashboard.watchers >= MOST_WATCHERS:
-            raise Refusal("busy", "too many pages watch this server. Try again later.", status=503, retry_after=10)
+            raise Refusal("busy", "too many pages watch this server. Try again later.", retry_after=10)
         is_stopping: Callable[[], bool] = getattr(request.app.state, "is_stopping", lambda: False)
         return StreamingResponse(dashboard.events(is_stopping), media_type="text/event-stream", headers=HEADERS)
 

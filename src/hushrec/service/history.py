@@ -1,6 +1,8 @@
 """What is kept of every round after its reports are gone: sums and counts, nothing about one device."""
 
 import json
+import math
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -9,15 +11,16 @@ import numpy as np
 import sqlalchemy as sa
 
 from hushrec.arrays import FloatArray
+from hushrec.models.predictor import Arrays
 from hushrec.service.schema import history, items, reports, rounds
 
 MOST_MOVED = 10
-COLUMNS = ("round", "closed_at", "answers", "devices", "bytes", "seconds", "latency_median", "latency_slowest", "moved")
+COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "latency_median", "latency_slowest", "moved")
 
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds from a request to its acknowledgement, over the answers of one round; None where none was timed."""
+    """Seconds from a request to its acknowledgement, over the reports of one round; None where none was timed."""
 
     median: float | None = None
     slowest: float | None = None
@@ -27,9 +30,23 @@ class Latency:
         return cls(float(np.median(seconds)), max(seconds)) if seconds else cls()
 
 
-def movement(before: FloatArray, after: FloatArray) -> float:
-    """How far all item vectors moved, as a share of their length: ‖V' − V‖ / ‖V‖ (Frobenius)."""
-    return float(np.linalg.norm(after - before) / max(np.linalg.norm(before), np.finfo(float).tiny))
+@dataclass(frozen=True)
+class ClosedRound:
+    """What is known of a round besides its reports: seconds and latency are those of its last phase."""
+
+    number: int
+    seconds: float
+    asked: int  # devices from which a report could have come
+    n_items: int
+    latency: Latency
+
+
+def movement(before: Arrays, after: Arrays) -> float:
+    """How far everything public moved, as a share of its length: ‖V' − V‖ / ‖V‖ (Frobenius)."""
+    same = [name for name in before if before[name].shape == after[name].shape]
+    moved = math.hypot(*(float(np.linalg.norm(after[name] - before[name])) for name in same))
+    length = math.hypot(*(float(np.linalg.norm(before[name])) for name in same))
+    return moved / max(length, sys.float_info.min)
 
 
 def most_moved(before: FloatArray, after: FloatArray, count: int = MOST_MOVED) -> list[tuple[int, float]]:
@@ -39,29 +56,28 @@ def most_moved(before: FloatArray, after: FloatArray, count: int = MOST_MOVED) -
     return [(int(item), float(distances[item])) for item in best if distances[item] > 0]
 
 
-def write_round(
-    connection: sa.Connection,
-    round_number: int,
-    before: FloatArray,
-    after: FloatArray,
-    *,
-    devices: int,
-    latency: Latency,
-) -> None:
-    """Adds a round to the history, in the transaction that publishes it and before its reports are deleted."""
+def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, before: Arrays, after: Arrays) -> None:
+    """Add a round to the history, in the transaction that publishes it and before its reports are deleted."""
     size = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(reports.c.body)), 0))
+    connection.execute(rounds.insert().values(round=closed.number, reports=n_reports, seconds=closed.seconds))
     connection.execute(
         history.insert().values(
-            round=round_number,
+            round=closed.number,
             closed_at=time.time(),
-            devices=devices,
+            devices=max(closed.asked, n_reports),
             bytes=int(connection.execute(size).scalar_one()),
-            latency_median=latency.median,
-            latency_slowest=latency.slowest,
+            latency_median=closed.latency.median,
+            latency_slowest=closed.latency.slowest,
             moved=movement(before, after),
-            most_moved=json.dumps(most_moved(before, after)),
+            most_moved=json.dumps(_most_moved_items(closed.n_items, before, after)),
         )
     )
+
+
+def _most_moved_items(n_items: int, before: Arrays, after: Arrays) -> list[tuple[int, float]]:
+    """Compare items by the first public table that has a row for each of them; none: no item is named."""
+    tables = [name for name, array in before.items() if array.ndim == 2 and len(array) >= n_items]
+    return most_moved(before[tables[0]][:n_items], after[tables[0]][:n_items]) if tables else []
 
 
 def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:

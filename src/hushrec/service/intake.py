@@ -33,7 +33,7 @@ class Service:
         self.downloads = asyncio.Semaphore(limits.waiting_downloads)
         self._public_downloads = asyncio.Semaphore(limits.waiting_downloads)
         self._checking: asyncio.Future[object] | None = None
-        self._sending: Counter[str] = Counter()  # answers on their way, by device
+        self._sending: Counter[str] = Counter()  # reports on their way, by device
         self._bytes = 0  # of all of them
 
     async def body(self, request: Request, largest: int) -> bytes:
@@ -50,7 +50,7 @@ class Service:
                         raise _too_large(largest)
                     chunks.append(chunk)
         except TimeoutError:
-            raise Refusal("too-slow", "the body of this request did not arrive in time.", status=408) from None
+            raise Refusal("too-slow", "the body of this request did not arrive in time.") from None
         return b"".join(chunks)
 
     async def signed(self, request: Request, largest: int) -> tuple[Device, Credentials, signing.Request]:
@@ -62,7 +62,7 @@ class Service:
         return self.rounds.registry.authenticate(credentials, told), credentials, told
 
     @contextmanager
-    def answering(self, request: Request) -> Iterator[None]:
+    def reporting(self, request: Request) -> Iterator[None]:
         """Back-pressure: better a short wait for a device than a long queue here, before its body is read.
 
         One device has few places, so that it cannot take those of the others by sending slowly.
@@ -74,7 +74,7 @@ class Service:
         if full or (self._bytes and self._bytes + size > self.limits.waiting_megabytes * 10**6):
             raise _busy()
         if self._sending[device] >= MOST_PER_DEVICE:
-            raise Refusal("too-many-requests", "this device sends too many answers at once.", status=429, retry_after=1)
+            raise Refusal("too-many-requests", "this device sends too many reports at once.", retry_after=1)
         self._sending[device] += 1
         self._bytes += size
         try:
@@ -129,8 +129,8 @@ def target_of(request: Request) -> str:
 
 
 def _too_large(largest: int) -> Refusal:
-    return Refusal("too-large", f"the body of this request must have at most {largest} bytes.", status=413)
+    return Refusal("too-large", f"the body of this request must have at most {largest} bytes.")
 
 
 def _busy() -> Refusal:
-    return Refusal("busy", "the server has all it can do. Try again in a moment.", status=503, retry_after=1)
+    return Refusal("busy", "the server has all it can do. Try again in a moment.", retry_after=1)

@@ -9,10 +9,12 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Refusal(RemoteProtocolError):
-    """The service refuses a request. `kind` is for programs, the message for people."""
+    """The service refuses a request, perhaps with further entries for the code: `last_nonce`, `last_round`."""
 
-    def __init__(self, kind: str, message: str, *, status: int, retry_after: int | None = None, **extra: Any) -> None:
-        super().__init__(message, status_hint=status, code=kind)
+    def __init__(
+        self, code: str, message: str, *, status: int | None = None, retry_after: int | None = None, **extra: Any
+    ) -> None:
+        super().__init__(message, code=code, status_hint=status)
         self.retry_after = retry_after
         self.extra = extra
 

@@ -83,15 +83,15 @@ class Registry:
         self._wall_clock = wall_clock
         self.round_number = 0  # the open round, or the last one: `Rounds` says
         self._enrolments = self._bucket(limits.enrolments_per_second * 5, limits.enrolments_per_second)
-        self._admin_digest = storage.read(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
-        rows = storage.read(lambda c: c.execute(sa.select(devices)).all())
+        self._admin_digest = storage.at_once(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
+        rows = storage.at_once(lambda c: c.execute(sa.select(devices)).all())
         self._devices = {row.id: self._device(row._asdict()) for row in rows}
         active = [device for device in self._devices.values() if device.state == ACTIVE]
         self._active_since = Counter(device.first_round for device in active)
         self._active_heard = Counter(device.heard for device in active)
         self._ended = {d.id for d in self._devices.values() if d.state != ACTIVE}
         unused = sa.select(invitations.c.digest).where(invitations.c.used_by.is_(None))
-        self._unused = {bytes(digest) for digest in storage.read(lambda c: c.execute(unused).scalars().all())}
+        self._unused = {bytes(digest) for digest in storage.at_once(lambda c: c.execute(unused).scalars().all())}
 
     def _device(self, row: Mapping[str, Any]) -> Device:
         return Device(
@@ -112,8 +112,9 @@ class Registry:
     # Who is there ----------------------------------------------------------------------------------------------
 
     def entitled(self, round_number: int) -> list[str]:
-        """Devices that may answer this round, in order."""
-        return sorted(d.id for d in self._devices.values() if d.first_round <= round_number)
+        """Return the active devices that take part in this round, in order."""
+        active = (d for d in self._devices.values() if d.state == ACTIVE)
+        return sorted(d.id for d in active if d.first_round <= round_number)
 
     def count_active(self, round_number: int | None = None) -> int:
         """Devices that take part; with a round, those from which an answer to it can still come."""
@@ -134,7 +135,7 @@ class Registry:
             self._active_heard[self.round_number] += 1
             device.heard = self.round_number
 
-    def count_ended(self, names: AbstractSet[str]) -> int:
+    def count_ended(self, names: AbstractSet[int | str]) -> int:
         """How many of these take part no more."""
         return len(self._ended & names)
 
@@ -152,33 +153,32 @@ class Registry:
         """The device of this name, if it takes part; cheap, before any body is read."""
         found = self._devices.get(device)
         if found is None:
-            raise Refusal("not-enrolled", "this device is not enrolled.", status=401)
+            raise Refusal("not-enrolled", "this device is not enrolled.")
         if found.state != ACTIVE:
-            raise Refusal("not-active", f"this device takes part no more: it {_ENDED[found.state]}.", status=403)
+            raise Refusal("not-active", f"this device takes part no more: it {_ENDED[found.state]}.")
         return found
 
     def authenticate(self, credentials: Credentials, request: Request) -> Device:
         """The device that signed exactly this request, never seen before, and not too often."""
         device = self.known(credentials.device)
         if not is_signed(request, credentials, device.public_key, self._run_id):
-            raise Refusal("bad-signature", "the signature does not fit this request and device.", status=401)
+            raise Refusal("bad-signature", "the signature does not fit this request and device.")
         if credentials.nonce <= device.last_nonce:
             raise Refusal(
                 "stale-nonce",
                 "the nonce of a request must be above all earlier ones of its device.",
-                status=401,
                 last_nonce=device.last_nonce,
             )
         device.last_nonce = credentials.nonce
         self._hear(device)
         if not device.bucket.take(self._clock()):
-            raise Refusal("too-many-requests", "this device asks too often.", status=429, retry_after=1)
+            raise Refusal("too-many-requests", "this device asks too often.", retry_after=1)
         return device
 
     def check_admin(self, token: str | None) -> None:
         """Compares in constant time."""
         if token is None or not hmac.compare_digest(digest_of(token), self._admin_digest):
-            raise Refusal("not-admin", "this needs 'Authorization: Bearer TOKEN' with the admin's token.", status=401)
+            raise Refusal("not-admin", "this needs 'Authorization: Bearer TOKEN' with the admin's token.")
 
     # Coming and going ------------------------------------------------------------------------------------------
 
@@ -190,14 +190,14 @@ class Registry:
         name = device_id_of(enrolment.public_key)
         key = load_public_key(enrolment.public_key)
         if credentials.device != name or not is_signed(request, credentials, key, self._run_id):
-            raise Refusal("bad-signature", "an enrolment must be signed with the key that it brings.", status=401)
+            raise Refusal("bad-signature", "an enrolment must be signed with the key that it brings.")
         if name in self._devices:
             return self.authenticate(credentials, request)
         invitation = None if enrolment.invitation is None else digest_of(enrolment.invitation)
         if not self._open_enrolment and invitation not in self._unused:
             raise _not_invited()
         if not self._enrolments.take(self._clock()):
-            raise Refusal("too-many-requests", "too many devices are joining.", status=429, retry_after=1)
+            raise Refusal("too-many-requests", "too many devices are joining.", retry_after=1)
         row = {
             "id": name,
             "public_key": enrolment.public_key,
@@ -239,7 +239,7 @@ class Registry:
         """The admin sends a device away, and its answer to the open round with it."""
         device = self._devices.get(name)
         if device is None:
-            raise Refusal("unknown-device", "there is no such device.", status=404)
+            raise Refusal("unknown-device", "there is no such device.")
 
         def write(connection: sa.Connection) -> None:
             connection.execute(devices.update().where(devices.c.id == name).values(state=REVOKED))
@@ -269,7 +269,7 @@ class Registry:
 
 
 def _not_invited() -> Refusal:
-    return Refusal("not-invited", "an invitation that nobody has used yet is needed.", status=403)
+    return Refusal("not-invited", "an invitation that nobody has used yet is needed.")
 
 
 def _use_invitation(connection: sa.Connection, digest: bytes | None, device: str) -> bool:

@@ -1,55 +1,55 @@
-"""Rounds: when they open and close, and what becomes of an answer. The state machine of `server.py` does the rest.
+"""Rounds: when phases open and close, and what becomes of a report. `Server` is the only state machine.
 
-    answer ──checked──▶ stored, durable ──▶ acknowledged            (any number at once, shared commits)
-    round closes: read in order of device id ▶ sum ▶ new item vectors ▶ answers deleted     (one transaction)
+    report ──checked──▶ stored, durable ──▶ acknowledged                  (any number at once, shared commits)
+    phase closes: reports in the order of device ids ──▶ Server ──▶ next phase, next attempt or the end of the round
+    round ends: new public state written, reports deleted                 (one transaction)
 
-Everything that a restart needs is in the database. What is in memory is a mirror of it, and never ahead of it.
+Everything that a restart needs is in the database. A transaction works on a copy of the server, which takes its place
+after the commit: what is in memory is never ahead of what is stored.
 """
 
 import asyncio
-import hashlib
+import copy
 import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 
 from hushrec.arrays import FloatArray
-from hushrec.errors import HushrecError
-from hushrec.messages import (
-    REPORT,
-    Catalogue,
-    Credentials,
-    Enrolment,
-    Envelope,
-    GradientReport,
-    ItemVectors,
-    Offer,
-    Receipt,
-)
-from hushrec.models import make_model
-from hushrec.protocols.gradient.plausible import LEAST_REPORTS, report_bound
-from hushrec.protocols.gradient.server import GradientServer
-from hushrec.protocols.parties import Address
+from hushrec.errors import HushrecError, RemoteProtocolError
+from hushrec.messages import Address, Catalogue, Credentials, Enrolment, Envelope, Public, Receipt
+from hushrec.models.predictor import Arrays
 from hushrec.randomness import Purpose, SystemRandomness
-from hushrec.server import Server
-from hushrec.service.catalogue import insert_items, read_items
-from hushrec.service.history import write_round
+from hushrec.server import Stage
+from hushrec.service.catalogue import insert_items, read_attributes, read_items
+from hushrec.service.history import ClosedRound, write_round
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import ACTIVE, Device, Registry
-from hushrec.service.reports import NewReport, delete_reports, sum_reports
-from hushrec.service.schema import reports, rounds, run
+from hushrec.service.reports import NewReport, count_reports, delete_reports, read_reports
+from hushrec.service.schema import run
 from hushrec.service.settings import Settings
 from hushrec.service.storage import Storage
+from hushrec.service.stored import (
+    Stored,
+    grown,
+    is_behind,
+    load_run,
+    read_offer,
+    write_ended,
+    write_moved,
+    write_offer,
+    write_opened,
+)
 from hushrec.signing import Request
 from hushrec.wire import decode, encode
 
 RETRY_SECONDS = 1.0
-RESUMED_SECONDS = 60.0  # that a round goes on after a restart, whatever its deadline: devices are on their way back
+RESUMED_SECONDS = 60.0  # that a phase goes on after a restart, whatever its deadline: devices are on their way back
 ITEMS_PER_PAGE = 10_000  # of the catalogue, which anybody may ask for
 
 
@@ -70,83 +70,70 @@ class Rounds:
         self._monitor = monitor
         self._clock = clock
         self._wall_clock = wall_clock
-        row = storage.read(lambda connection: connection.execute(sa.select(run)).one())
-        self.offer = decode(bytes(row.offer), Offer)
-        self._model = make_model(self.offer.terms.model, self.offer.terms.n_factors)
-        self.item_vectors: FloatArray = np.frombuffer(row.item_vectors).reshape(self.offer.terms.n_items, -1)
         self.registry = Registry(
             storage,
             settings.limits,
-            run_id=self.offer.run_id,
+            run_id=storage.at_once(read_offer).run_id,
             open_enrolment=settings.open_enrolment,
             clock=clock,
             wall_clock=wall_clock,
         )
-        self.round_number: int = row.round
-        self.registry.round_number = row.round
-        self.is_open: bool = row.is_open
-        self.is_paused: bool = row.is_paused
-        self.max_report_norm: float | None = row.max_report_norm
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()  # rounds open and close, and items join, one at a time, whoever asks
-        self._closing = False
-        self._quorum_at: float | None = None  # when enough devices had reported in the open round
+        self._turn = asyncio.Lock()  # phases open and close, and items join, one at a time, whoever asks
+        self._is_closing = False
         self._is_stopping = False
-        self._catalogue = storage.read(lambda c: read_items(c, 0))
-        self._answers: dict[str, bytes] = {}
+        self._quorum_at: float | None = None  # when enough devices had reported in the open phase
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
-        self._server = self._make_server(row.round - row.is_open)
-        self._announcement = b""
+        self._sealed: tuple[Any, bytes] = (None, b"")  # the last message that was encoded, for all who get the same
+        self._catalogue = storage.at_once(lambda c: read_items(c, 0))
+        self._attributes = storage.at_once(read_attributes)
+        self._take(storage.at_once(lambda c: load_run(c, self.registry.entitled)))
+        if self.is_open:
+            self._monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
+
+    def _take(self, stored: Stored) -> None:
+        """Go on with what the database has."""
+        self.offer, self.server, self.is_paused = stored.offer, stored.server, stored.is_paused
+        self.registry.round_number = self.round_number
         resumed = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS)
         longest = resumed if self.is_open else self._settings.pause_seconds
-        elapsed = min(max(0.0, wall_clock() - row.opened_at), longest)
-        self._since = clock() - elapsed  # a wall clock that jumped back or far ahead does no more than this
-        if self.is_open:
-            self._resume()
+        elapsed = min(max(0.0, self._wall_clock() - stored.opened_at), longest)
+        self._since = self._clock() - elapsed  # a wall clock that jumped back or far ahead does no more than this
 
-    def _make_server(self, round_number: int) -> Server:
-        clients = self.registry.entitled(round_number + 1)
-        side = GradientServer(
-            self.offer.terms,
-            self._model,
-            self.item_vectors,
-            max_report_norm=self.max_report_norm,
-            least_reports=LEAST_REPORTS,
-        )
-        return Server(side, clients, round_number=round_number)
+    # Where the run stands --------------------------------------------------------------------------------------
 
-    def _announced(self, server: Server) -> bytes:
-        """Open the next round of a server; return the bytes that every device downloads."""
-        server.start_round()
-        return self._sealed(ItemVectors(self.offer.terms, server.round_number, self.item_vectors, self.max_report_norm))
+    @property
+    def round_number(self) -> int:
+        """The open round, or the last."""
+        return self.server.round_number
 
-    def _resume(self) -> None:
-        """Goes on with the round that was open when the server stopped."""
-        self._announcement = self._announced(self._server)
-        query = sa.select(reports.c.device, reports.c.body).where(reports.c.round == self.round_number)
-        stored = self._storage.read(lambda connection: connection.execute(query).all())
-        self._answers = {row.device: hashlib.sha256(row.body).digest() for row in stored}
-        self._monitor.log("round-resumed", round=self.round_number, answers=len(self._answers))
+    @property
+    def is_open(self) -> bool:
+        return self.server.stage is Stage.OPEN
 
     @property
     def is_over(self) -> bool:
         return not self.is_open and self.round_number >= self.offer.terms.max_rounds
 
     @property
-    def expected_devices(self) -> int:
-        """How many devices the terms were made for: N / z."""
-        terms = self.offer.terms
-        return round(terms.data_weight / (terms.reports_per_client or 1))
+    def n_reports(self) -> int:
+        """Durable reports of the open phase."""
+        return len(self.server.answered)
 
     @property
-    def n_answers(self) -> int:
-        """Durable answers to the open round."""
-        return len(self._answers)
+    def n_present(self) -> int:
+        """Devices that the open phase waits for: it asks them, and they were heard of lately."""
+        asked = len(self.server.asked) - self.registry.count_ended(self.server.asked)
+        return min(asked, self.count_present(self.round_number))
+
+    def count_present(self, round_number: int) -> int:
+        """Devices that this round should wait for."""
+        return self.registry.count_present(round_number, self._settings.missed_rounds)
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the round opened; between rounds, since the last one closed."""
+        """Seconds since the phase opened; between rounds, since the last one ended."""
         return float(self._clock() - self._since)
 
     @property
@@ -155,20 +142,24 @@ class Rounds:
 
     @property
     def largest_body(self) -> int:
-        """Bytes of a report that names as many items as it may."""
-        return 400 + self.offer.terms.most_items * 4 * (1 + self._model.item_width)
+        """Bytes that a report may have."""
+        return int(self.server.side.largest_report)
 
-    def _sealed(self, message: ItemVectors) -> bytes:
-        return encode(Envelope(self.offer.run_id, message.round_number, 1, REPORT, message))
+    @property
+    def public(self) -> Arrays:
+        """What the rounds so far have published, by name."""
+        return self.server.side.public
+
+    @property
+    def item_vectors(self) -> FloatArray:
+        """The public table of a protocol that has one, `(n_items + n_side_rows, item_width)`."""
+        return self.public["item_vectors"]
 
     # Devices ---------------------------------------------------------------------------------------------------
 
     async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> Device:
         """Lets a device in from the next round on."""
         device = await self.registry.enrol(enrolment, credentials, request, self.round_number + 1)
-        if self.is_open and device.first_round <= self.round_number:  # that round has opened meanwhile
-            self._server = self._make_server(self.round_number - 1)
-            self._server.start_round()
         self._wake.set()
         return device
 
@@ -177,14 +168,14 @@ class Rounds:
         await self.registry.leave(device)
         self._wake.set()
 
-    async def next_round(self, device: Device, after: int, wait: float) -> bytes | None:
-        """The announcement of a round above `after` that this device can still answer; None if none opens in time."""
+    async def inbox(self, device: Device, after: int, wait: float) -> bytes | None:
+        """Return what a round above `after` asks of this device, in its envelope; None if nothing does in time."""
         until = self._clock() + wait
         if not self.is_open:
             self._wake.set()  # a device that returns may be the one that a round lacks
-        while not self._can_answer(device, after):
+        while (message := self._message_for(device, after)) is None:
             if self.is_over:
-                raise Refusal("run-over", f"all {self.offer.terms.max_rounds} rounds of this run are over.", status=410)
+                raise Refusal("run-over", f"all {self.offer.terms.max_rounds} rounds of this run are over.")
             if self._is_stopping:
                 return None
             changed = self._changed
@@ -194,87 +185,75 @@ class Rounds:
                 return None
             if device.state != ACTIVE:
                 self.registry.known(device.id)
-        return self._announcement
+        return self._encoded(message)
 
-    def _can_answer(self, device: Device, after: int) -> bool:
-        return (
-            self.is_open
-            and not self._closing
-            and self.round_number > after
-            and self.round_number >= device.first_round
-            and device.id not in self._answers
-        )
+    def _message_for(self, device: Device, after: int) -> Any | None:
+        if self._is_closing or self.round_number <= after or device.id in self._pending:
+            return None
+        return self.server.inbox(device.id)
+
+    def _encoded(self, message: Any) -> bytes:
+        """One encoding for all who get the same message, and a new one for whoever gets their own."""
+        address = self.server.address
+        if self._sealed[0] != (address, id(message)):
+            self._sealed = (address, id(message)), encode(Envelope.to(self.offer.run_id, address, message))
+        return self._sealed[1]
 
     def stop_waiting(self) -> None:
         """The server ends: whoever waits for a round is told that there is none."""
         self._is_stopping = True
         self._announce_change()
 
-    def latest_vectors(self) -> bytes:
-        """The item vectors as they stand, in the form of an announcement."""
-        if self.is_open:
-            return self._announcement
-        latest = ItemVectors(self.offer.terms, max(1, self.round_number), self.item_vectors)
-        return self._sealed(latest)
+    def published(self) -> bytes:
+        """Return everything that the rounds so far have published."""
+        ended = self.round_number - self.is_open
+        return encode(Public.of(self.offer.run_id, ended, self.offer.terms, self.public))
 
-    async def answer(self, device: Device, nonce: int, request: Request) -> Receipt:
-        """Checks an answer, and returns when it is durable. The same bytes may come again; others are refused."""
+    # Reports ---------------------------------------------------------------------------------------------------
+
+    async def report(self, device: Device, nonce: int, request: Request) -> Receipt:
+        """Check a report, and return when it is durable. The same bytes may come again; others are refused."""
         envelope, digest = decode(request.body, Envelope), request.digest
-        round_number = envelope.round_number
-        self._check_round(device, envelope)
+        address = envelope.address
+        self._check_place(device, envelope.run_id, address)
         if (earlier := self._earlier(device.id)) is not None:
             if earlier != digest:
-                raise Refusal(
-                    "reported",
-                    "this device has reported in this phase already, with other bytes.",
-                    status=409,
-                )
+                raise Refusal("reported", "this device has reported in this phase already, with other bytes.")
             if device.id in self._pending:
                 await asyncio.shield(self._pending[device.id][1])
-            return Receipt(round_number, envelope.attempt, envelope.phase, repeated=True)
-        self._check_message(device, envelope)
-        stored = self._storage.store(NewReport(round_number, device.id, nonce, request.body, device.last_seen))
+            return Receipt.of(address, repeated=True)
+        self.server.check(device.id, address, envelope.message)
+        stored = self._storage.store(NewReport(address, device.id, nonce, request.body, device.last_seen))
         self._pending[device.id] = digest, stored
-        stored.add_done_callback(partial(self._stored, device, round_number, digest))
+        stored.add_done_callback(partial(self._stored, device, address, digest))
         await asyncio.shield(stored)  # a request that is given up loses nothing
-        return Receipt(round_number, envelope.attempt, envelope.phase, repeated=False)
+        return Receipt.of(address, repeated=False)
 
     def _earlier(self, name: str) -> bytes | None:
-        return self._pending[name][0] if name in self._pending else self._answers.get(name)
+        return self._pending[name][0] if name in self._pending else self.server.answered.get(name)
 
-    def _check_round(self, device: Device, envelope: Envelope) -> None:
-        round_number = envelope.round_number
-        if envelope.run_id != self.offer.run_id:
-            raise Refusal("wrong-run", "the report is for another run.", status=409)
-        if not self.is_open or self._closing or round_number != self.round_number:
-            raise Refusal(
-                "round-closed",
-                f"round {round_number} takes no answers; the latest is round {self.round_number}.",
-                status=409,
-                last_round=device.last_round,
-            )
-        if round_number < device.first_round:
-            raise Refusal("too-early", f"this device takes part from round {device.first_round} on.", status=409)
+    def _check_place(self, device: Device, run_id: str, address: Address) -> None:
+        if run_id != self.offer.run_id:
+            raise Refusal("wrong-run", "the report is for another run.")
+        if self._is_closing:
+            raise Refusal("phase-closed", f"{address} is being closed.", last_round=device.last_round)
+        try:
+            self.server.check_place(device.id, address)
+        except RemoteProtocolError as error:
+            raise Refusal(error.code, str(error), last_round=device.last_round) from None
 
-    def _check_message(self, device: Device, envelope: Envelope) -> None:
-        if (envelope.attempt, envelope.phase) != (1, REPORT) or not isinstance(envelope.message, GradientReport):
-            raise Refusal("wrong-phase", "the open phase takes a gradient.report: attempt 1, phase report.", status=422)
-        address = Address(envelope.round_number, envelope.attempt, envelope.phase)
-        self._server.check(device.id, address, envelope.message)
-
-    def _stored(self, device: Device, round_number: int, digest: bytes, stored: "asyncio.Future[None]") -> None:
+    def _stored(self, device: Device, address: Address, digest: bytes, stored: "asyncio.Future[None]") -> None:
         del self._pending[device.id]
         if stored.cancelled() or stored.exception() is not None:
             return
-        if self.is_open and round_number == self.round_number:
-            self._answers[device.id] = digest
-        device.last_round = round_number
+        self.server.keep(device.id, address, digest)
+        device.last_round = address.round_number
         self._wake.set()
 
-    # Rounds ----------------------------------------------------------------------------------------------------
+    # The schedule ----------------------------------------------------------------------------------------------
 
     async def run_schedule(self) -> None:
-        """Opens and closes rounds as the settings say, for as long as the server runs."""
+        """Opens and closes phases as the settings say, for as long as the server runs."""
         while True:
             self._wake.clear()
             try:
@@ -296,7 +275,7 @@ class Rounds:
         if self.is_open:
             left = self._seconds_left()
             if left <= 0:
-                await self.close_round()
+                await self.close_phase()
             return max(0.0, left)
         if self.is_over or self.is_paused or not self._settings.automatic:
             return None
@@ -308,24 +287,21 @@ class Rounds:
         return None
 
     def _seconds_left(self) -> float:
-        """Until the open round closes, as things stand: none once all present devices reported.
+        """Until the open phase closes, as things stand: none once all present devices reported.
 
         The report of a device that left stays in the sum, and counts for nobody else.
         """
         until = self._settings.deadline_seconds - self.elapsed
-        asked = self.count_present(self.round_number)
-        given = self.n_answers - self.registry.count_ended(self._answers.keys())
-        if self.n_answers == 0 or given < math.ceil(self._settings.quorum * asked):
+        given = self.n_reports - self.registry.count_ended(self.server.answered.keys())
+        if self.n_reports == 0 or given < math.ceil(self._settings.quorum * self.n_present):
             self._quorum_at = None
             return until
         if self._quorum_at is None:
             self._quorum_at = self._clock()
-        grace = 0.0 if given >= asked else self._settings.grace_seconds
+        grace = 0.0 if given >= self.n_present else self._settings.grace_seconds
         return min(until, self._quorum_at + grace - self._clock())
 
-    def count_present(self, round_number: int) -> int:
-        """Devices that this round should wait for."""
-        return self.registry.count_present(round_number, self._settings.missed_rounds)
+    # Opening and closing ---------------------------------------------------------------------------------------
 
     async def open_round(self) -> None:
         """Opens the next round; items that joined the catalogue are in it."""
@@ -334,85 +310,75 @@ class Rounds:
 
     async def _open_round(self) -> None:
         if self.is_open:
-            raise Refusal("round-open", f"round {self.round_number} is open already.", status=409)
+            raise Refusal("round-open", f"round {self.round_number} is open already.")
         if self.is_over:
-            raise Refusal("run-over", "all rounds of this run are over.", status=409)
-        offer, vectors = self._with_new_items()
-        bound = report_bound(offer.terms, self.round_number + 1, self.count_present(self.round_number + 1))
-        values = {
-            "offer": encode(offer),
-            "item_vectors": vectors.tobytes(),
-            "round": self.round_number + 1,
-            "is_open": True,
-            "opened_at": self._wall_clock(),
-            "max_report_norm": bound,
-        }
-        await self._storage.write(lambda connection: connection.execute(run.update().values(**values)))
-        self.offer, self.item_vectors, self.max_report_norm = offer, vectors, bound
-        self._server = self._make_server(self.round_number)
-        self._announcement = self._announced(self._server)
-        self._answers = {}
-        self.round_number += 1
-        self.registry.round_number = self.round_number
-        self._quorum_at = None
-        self.is_open = True
-        self._since = self._clock()
+            raise Refusal("run-over", "all rounds of this run are over.")
+        server = copy.deepcopy(self.server)
+        missing = len(self._catalogue) - server.side.terms.n_items
+        if missing:
+            server.side.add_items(missing, rng=SystemRandomness().stream(Purpose.ITEM_VECTORS))
+        server.replace_members(self.registry.entitled(server.round_number + 1))
+        expected = self.count_present(server.round_number + 1)
+        server.side.expect(expected)
+        offer, before = grown(self.offer, server), server.state()
+        server.start_round()
+
+        def write(connection: sa.Connection) -> Stored | None:
+            if is_behind(connection, self.server):
+                return load_run(connection, self.registry.entitled)
+            write_opened(connection, offer, server, before, expected, self._wall_clock())
+            return None
+
+        behind = await self._storage.write(write)
+        self._move(Stored(offer, server, self.is_paused, 0.0), behind)
         self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
-        self._announce_change()
 
-    def _with_new_items(self) -> tuple[Offer, FloatArray]:
-        """Offer and vectors with a start vector for each item that was added since the last round."""
-        missing = len(self._catalogue) - len(self.item_vectors)
-        if missing == 0:
-            return self.offer, self.item_vectors
-        rng = SystemRandomness().stream(Purpose.ITEM_VECTORS)
-        side = GradientServer(self.offer.terms, self._model, self.item_vectors)
-        side.append_items(self._model.initial_vectors(missing, rng=rng))
-        return replace(self.offer, terms=side.terms), side.item_vectors
-
-    async def close_round(self) -> None:
-        """Sums the answers in order of device id and publishes, in one transaction that also deletes them."""
+    async def close_phase(self) -> None:
+        """Close the open phase with its reports, in the order of device ids; at the end of a round delete them."""
         async with self._turn:
-            await self._close_round()
+            await self._close_phase()
 
-    async def _close_round(self) -> None:
+    async def _close_phase(self) -> None:
         if not self.is_open:
-            raise Refusal("no-round", "no round is open.", status=409)
-        self._closing = True
-        seconds = self.elapsed
-        asked, latency = self.count_present(self.round_number), self._monitor.latency()
-        server = self._make_server(self.round_number - 1)  # here: devices come and go while the other thread writes
+            raise Refusal("no-round", "no round is open.")
+        self._is_closing = True
+        closed = ClosedRound(
+            self.round_number,
+            self.elapsed,
+            max(self.n_present, self.n_reports),
+            self.offer.terms.n_items,
+            self._monitor.latency(),
+        )
+        server, before, n_reports = copy.deepcopy(self.server), self.public, 0
 
-        def write(connection: sa.Connection) -> tuple[FloatArray, int]:
-            stored = connection.execute(sa.select(run.c.is_open, run.c.item_vectors)).one()
-            if not stored.is_open:  # an earlier try was committed although its answer was lost
-                return np.frombuffer(stored.item_vectors).reshape(self.item_vectors.shape), self.n_answers
-            server.start_round()
-            n_answers = sum_reports(connection, server)
-            vectors: FloatArray = server.side.public["item_vectors"]
-            connection.execute(
-                run.update().values(item_vectors=vectors.tobytes(), is_open=False, opened_at=self._wall_clock())
-            )
-            connection.execute(rounds.insert().values(round=self.round_number, answers=n_answers, seconds=seconds))
-            write_round(
-                connection,
-                self.round_number,
-                self.item_vectors,
-                vectors,
-                devices=max(asked, n_answers),
-                latency=latency,
-            )
-            delete_reports(connection)
-            return vectors, n_answers
+        def write(connection: sa.Connection) -> Stored | None:
+            nonlocal n_reports
+            if is_behind(connection, self.server):
+                return load_run(connection, self.registry.entitled)
+            n_reports = count_reports(connection, self.server.address)
+            server.close_phase(read_reports(connection, self.server.address))
+            now = self._wall_clock()
+            if server.stage is Stage.OPEN:
+                write_moved(connection, server, now)
+            else:
+                write_ended(connection, self.offer, server, now)
+                write_round(connection, closed, n_reports, before, server.side.public)
+                delete_reports(connection)
+            return None
 
         try:
-            self.item_vectors, n_answers = await self._storage.write(write, scrub=True)
-            self.is_open = False
+            behind = await self._storage.write(write, scrub=True)
         finally:
-            self._closing = False
-        self._answers = {}
-        self._since = self._clock()
-        self._monitor.round_closed(self.round_number, n_answers, seconds)
+            self._is_closing = False
+        self._move(Stored(self.offer, server, self.is_paused, 0.0), behind)
+        if not self.is_open:
+            self._monitor.round_closed(self.round_number, n_reports, closed.seconds)
+
+    def _move(self, stored: Stored, behind: Stored | None) -> None:
+        """Go on with the server that was written, or with what the database had where it was ahead."""
+        self.offer, self.server = (behind or stored).offer, (behind or stored).server
+        self.registry.round_number = self.round_number
+        self._since, self._quorum_at = self._clock(), None
         self._announce_change()
 
     def _announce_change(self) -> None:
@@ -440,21 +406,26 @@ class Rounds:
         """Offer further rounds of a run that is over; only devices whose person agrees take part in them."""
         async with self._turn:
             if not self.is_over:
-                raise Refusal("run-on", "only a run that is over can be extended.", status=409)
+                raise Refusal("run-on", "only a run that is over can be extended.")
             terms = replace(self.offer.terms, max_rounds=self.offer.terms.max_rounds + more)
             offer = replace(self.offer, terms=terms)
-            await self._storage.write(lambda connection: connection.execute(run.update().values(offer=encode(offer))))
-            self.offer = offer
-        self._announce_change()
+
+            def write(connection: sa.Connection) -> Stored:
+                write_offer(connection, offer)
+                return load_run(connection, self.registry.entitled)
+
+            self._move(await self._storage.write(write), None)
 
     async def revoke(self, name: str) -> None:
-        """Sends a device away; its answer to the open round no longer counts."""
+        """Sends a device away; its report of the open phase no longer counts."""
         await self.registry.revoke(name)
-        self._answers.pop(name, None)
+        self.server.drop(name)
         self._announce_change()
 
     async def add_items(self, ids: list[str], titles: list[str]) -> int:
-        """Adds those ids that are new; they get their vectors when the next round opens. Returns how many."""
+        """Adds those ids that are new; they take part when the next round opens. Returns how many."""
+        if not self.server.side.can_grow:
+            raise Refusal("bad-items", "items cannot join a run of this protocol and model.")
 
         def write(connection: sa.Connection) -> list[tuple[str, str]]:
             insert_items(connection, ids, titles)
@@ -472,5 +443,6 @@ class Rounds:
 
     def catalogue_from(self, first: int) -> Catalogue:
         """A page of the catalogue, from memory."""
-        page = self._catalogue[first : first + ITEMS_PER_PAGE]
-        return Catalogue(first, [name for name, _ in page], [title for _, title in page])
+        page = slice(first, first + ITEMS_PER_PAGE)
+        ids, titles = [name for name, _ in self._catalogue[page]], [title for _, title in self._catalogue[page]]
+        return Catalogue(first, ids, titles, None if self._attributes is None else self._attributes[page])

@@ -4,7 +4,6 @@ Secrets are kept as SHA-256 hashes only. Nothing here says what a person rated; 
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -19,13 +18,15 @@ run = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),  # one row
     sa.Column("offer", sa.LargeBinary, nullable=False),  # as on the wire
-    sa.Column("item_vectors", sa.LargeBinary, nullable=False),  # float64, so that a restart changes no bit
+    sa.Column("state", sa.LargeBinary, nullable=False),  # of `Server` before the open round, or between two
     sa.Column("round", sa.Integer, nullable=False),  # the open round, or the last
-    sa.Column("is_open", sa.Boolean, nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),  # of the open round; 0: none is open
+    sa.Column("phase", sa.Text, nullable=False),  # that is open; "": none
+    sa.Column("members", sa.LargeBinary, nullable=True),  # whom the open attempt asks
+    sa.Column("expected", sa.Integer, nullable=False),  # devices that the open round, or the last, counts on
     sa.Column("is_paused", sa.Boolean, nullable=False),
-    sa.Column("opened_at", sa.Float, nullable=False),  # wall clock
+    sa.Column("opened_at", sa.Float, nullable=False),  # the open phase, by the wall clock; or the end of the last
     sa.Column("admin_digest", sa.LargeBinary, nullable=False),
-    sa.Column("max_report_norm", sa.Float, nullable=True),  # of the open round, or the last
 )
 
 items = sa.Table(
@@ -34,6 +35,7 @@ items = sa.Table(
     sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("id", sa.Text, nullable=False, unique=True),
     sa.Column("title", sa.Text, nullable=False),
+    sa.Column("attributes", sa.LargeBinary, nullable=True),  # columns of numbers for models that have some: float32
 )
 
 devices = sa.Table(
@@ -42,8 +44,8 @@ devices = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("public_key", sa.LargeBinary, nullable=False),
     sa.Column("state", sa.Text, nullable=False),  # active, left or revoked
-    sa.Column("first_round", sa.Integer, nullable=False),  # the first round that it may answer
-    sa.Column("last_round", sa.Integer, nullable=False),  # the last round that this key answered
+    sa.Column("first_round", sa.Integer, nullable=False),  # the first round that it may report in
+    sa.Column("last_round", sa.Integer, nullable=False),  # the last round that this key reported in
     sa.Column("last_nonce", sa.BigInteger, nullable=False),
     sa.Column("last_seen", sa.Float, nullable=True),  # wall clock, of its last report, enrolment or key change
 )
@@ -59,15 +61,17 @@ reports = sa.Table(
     "reports",
     metadata,
     sa.Column("round", sa.Integer, primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("phase", sa.Text, primary_key=True),
     sa.Column("device", sa.Text, primary_key=True),
-    sa.Column("body", sa.LargeBinary, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),  # as on the wire
 )
 
 rounds = sa.Table(
     "rounds",
     metadata,
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("answers", sa.Integer, nullable=False),
+    sa.Column("reports", sa.Integer, nullable=False),  # of the last phase
     sa.Column("seconds", sa.Float, nullable=False),
 )
 
@@ -76,8 +80,8 @@ history = sa.Table(  # of closed rounds; what a dashboard shows beside `rounds`
     metadata,
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("closed_at", sa.Float, nullable=False),  # wall clock
-    sa.Column("devices", sa.Integer, nullable=False),  # from which an answer could have come
-    sa.Column("bytes", sa.BigInteger, nullable=False),  # of all answers
+    sa.Column("devices", sa.Integer, nullable=False),  # from which a report could have come
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # of all reports
     sa.Column("latency_median", sa.Float, nullable=True),
     sa.Column("latency_slowest", sa.Float, nullable=True),
     sa.Column("moved", sa.Float, nullable=False),
@@ -91,23 +95,28 @@ owner = sa.Table(  # of the database: the server that was started last, one row
 )
 
 
-def _add_column(connection: sa.Connection, column: "sa.Column[Any]") -> None:
-    """Add a nullable column that tables of an older server lack."""
-    table = column.table.name
-    if column.name not in {found["name"] for found in sa.inspect(connection).get_columns(table)}:
-        kind = column.type.compile(connection.dialect)
-        connection.execute(sa.text(f"ALTER TABLE {table} ADD COLUMN {column.name} {kind}"))
-
-
 Migration = Callable[[sa.Connection], None]
+
+
+def _begin_protocol_2(connection: sa.Connection) -> None:
+    """Make the tables of protocol version 2. A run of version 1 cannot go on: its devices speak another language."""
+    if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():
+        raise StorageError(
+            "the database holds a run of protocol version 1. Finish it with the hushrec that began it, or name another."
+        )
+    for table in (run, reports, rounds, items, devices):
+        table.drop(connection)
+        table.create(connection)
+
 
 # Entry n brings a database of schema version n to n + 1. Entries are only ever added.
 MIGRATIONS: Sequence[Migration] = (
     lambda connection: metadata.create_all(connection, checkfirst=True),
     lambda connection: history.create(connection, checkfirst=True),
     lambda connection: owner.create(connection, checkfirst=True),
-    lambda connection: _add_column(connection, run.c.max_report_norm),
-    lambda connection: _add_column(connection, devices.c.last_seen),
+    lambda connection: None,  # columns that the last step brings
+    lambda connection: None,
+    _begin_protocol_2,
 )
 
 

@@ -2,11 +2,14 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hushrec.errors import ParameterError
+from hushrec.offers import run_options
+from hushrec.options import with_defaults
+from hushrec.protocols import find_protocol
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -17,17 +20,37 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TermsSettings(_Table):
-    """`[terms]`: fixed when the database is made; every device accepts them once."""
+class TermsSettings(BaseModel):
+    """`[terms]`: fixed when the database is made; every device accepts them once.
 
-    model: Literal["mf"] = "mf"
-    factors: Count = 50
-    rounds: Count = 100
-    step: Positive = 0.4
-    reports_per_client: Positive | None = None  # z; None: one item in twenty
-    expected_devices: Count = 1000  # n: with z it stands for the number of ratings, which nobody tells us
-    profile_cap: Count | None = None  # H; None: 600, or half of a smaller catalogue
-    epoch_rounds: Count | None = None
+    Besides these three, every option of the protocol and of the model that is the same for all devices.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
+
+    protocol: str = "sdcf"
+    model: str | None = None  # None: the first that the protocol speaks
+    expected_devices: Count = 1000  # n: nobody tells the server how many there will be
+
+    @property
+    def model_name(self) -> str:
+        return self.model or find_protocol(self.protocol).models[0]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """The options that the operator has chosen, as they are declared; others are refused."""
+        known, model = run_options(self.protocol, self.model_name), self.model_name
+        if model not in find_protocol(self.protocol).models:
+            raise ParameterError(f"terms.model must be one that protocol {self.protocol} speaks, got {model}.")
+        unknown = [name for name in self.model_extra or {} if name not in known]
+        if unknown:
+            raise ParameterError(f"terms.{unknown[0]} must be an option of the run, one of {', '.join(known)}.")
+        return {name: known[name].checked(value) for name, value in (self.model_extra or {}).items()}
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All options of the run: those that were chosen, and the defaults of the others."""
+        return with_defaults(run_options(self.protocol, self.model_name).values(), self.given)
 
 
 class RoundSettings(_Table):

@@ -1,121 +1,109 @@
 """From a list of items and settings to a run in a database, on the first start; on later ones, a check."""
 
 import secrets
+from dataclasses import dataclass, field
 
+import numpy as np
 import sqlalchemy as sa
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
-from hushrec.messages import Offer, Terms
-from hushrec.models import make_model
-from hushrec.randomness import Purpose, SystemRandomness
-from hushrec.service.catalogue import insert_items
+from hushrec.messages import Offer
+from hushrec.offers import make_run_model, make_run_protocol
+from hushrec.options import imported
+from hushrec.protocols import find_protocol
+from hushrec.protocols.configured import Fleet
+from hushrec.server import Server
+from hushrec.service.catalogue import insert_items, read_items
 from hushrec.service.registry import digest_of
 from hushrec.service.schema import run
 from hushrec.service.settings import TermsSettings
 from hushrec.service.storage import Storage
-from hushrec.wire import as_sent, decode, encode
-
-DECAY = 0.6  # γ of [SDCF], section 4.1
-USUAL_CAP = 600
-USUAL_SHARE = 0.05  # of the catalogue, reported by a device in a round
+from hushrec.service.stored import insert_run
+from hushrec.wire import as_sent, decode
 
 
-def prepare_run(
-    storage: Storage, settings: TermsSettings, ids: list[str], titles: list[str], *, run_id: str | None = None
-) -> str | None:
-    """Makes the run on the first start and returns the admin's token, which exists nowhere else.
+@dataclass(frozen=True, eq=False)
+class Items:
+    """The catalogue that an operator gives: ids, titles, and columns of numbers for a model that learns from them."""
+
+    ids: list[str]
+    titles: list[str]
+    attributes: FloatArray | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(set(self.ids)) != len(self.ids) or not self.ids:
+            raise ParameterError("the items must be a list of at least one id, each once.")
+        if self.attributes is not None:  # as devices will read them
+            object.__setattr__(self, "attributes", self.attributes.astype("<f4").astype(np.float64))
+
+
+def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_id: str | None = None) -> str | None:
+    """Make the run on the first start and return the admin's token, which exists nowhere else.
 
     Later starts append items that are new, and refuse settings that break the terms devices have accepted.
     `run_id` is drawn at random unless it is given.
     """
-    if len(set(ids)) != len(ids) or not ids:
-        raise ParameterError("the items must be a list of at least one id, each once.")
-    stored = storage.read(lambda connection: connection.execute(sa.select(run.c.offer)).scalar())
+    stored = storage.at_once(lambda connection: connection.execute(sa.select(run.c.offer)).scalar())
     if stored is not None:
-        _check_same(settings, decode(bytes(stored), Offer))
-        storage.read(lambda connection: insert_items(connection, ids, titles))
+        storage.at_once(lambda connection: _go_on(connection, settings, decode(bytes(stored), Offer), items))
         return None
-    offer = make_offer(settings, len(ids), run_id or secrets.token_hex(16))
-    model = make_model(settings.model, settings.factors)
-    vectors = model.initial_vectors(len(ids), rng=SystemRandomness().stream(Purpose.ITEM_VECTORS))
+    offer, server = make_run(settings, items, run_id or secrets.token_hex(16))
     token = secrets.token_urlsafe(32)
 
     def write(connection: sa.Connection) -> None:
-        insert_items(connection, ids, titles)
-        connection.execute(
-            run.insert().values(
-                id=1,
-                offer=encode(offer),
-                item_vectors=vectors.tobytes(),
-                round=0,
-                is_open=False,
-                is_paused=False,
-                opened_at=0.0,
-                admin_digest=digest_of(token),
-            )
-        )
+        insert_items(connection, items.ids, items.titles, items.attributes)
+        insert_run(connection, offer, server, digest_of(token))
 
-    storage.read(write)
+    storage.at_once(write)
     return token
+
+
+def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, items: Items) -> None:
+    _check_same(settings, offer)
+    known = {name for name, _ in read_items(connection, 0)}
+    if items.attributes is not None and not known.issuperset(items.ids):
+        raise ParameterError(f"items cannot join a run of model {offer.model}, which knows their attributes.")
+    insert_items(connection, items.ids, items.titles, items.attributes)
 
 
 def has_run(storage: Storage) -> bool:
     """Whether this database holds a run already."""
-    return storage.read(lambda connection: connection.execute(sa.select(run.c.id)).first()) is not None
+    return storage.at_once(lambda connection: connection.execute(sa.select(run.c.id)).first()) is not None
 
 
 def renew_admin_token(storage: Storage) -> str:
     """Another token for the admin; the old one is worth nothing from now on."""
     token = secrets.token_urlsafe(32)
-    storage.read(lambda connection: connection.execute(run.update().values(admin_digest=digest_of(token))))
+    storage.at_once(lambda connection: connection.execute(run.update().values(admin_digest=digest_of(token))))
     return token
 
 
-def make_offer(settings: TermsSettings, n_items: int, run_id: str) -> Offer:
-    """What devices will be asked to accept."""
-    model = make_model(settings.model, settings.factors)
-    reports_per_client = settings.reports_per_client or max(1.0, USUAL_SHARE * n_items)
-    rng = SystemRandomness().stream(Purpose.REGULARIZATION)
-    if not reports_per_client < n_items:
-        raise ParameterError(
-            f"reports_per_client must be below the number of items, {n_items}, got {reports_per_client:g}."
-        )
-    cap = settings.profile_cap or min(USUAL_CAP, max(1, n_items // 2))
-    if not cap < n_items:
-        raise ParameterError(f"profile_cap must be below the number of items, {n_items}, got {cap}.")
-    terms = Terms(
-        model=model.name,
-        n_factors=model.n_factors,
-        n_items=n_items,
-        reports_per_client=reports_per_client,
-        data_weight=settings.expected_devices * reports_per_client,
-        step=settings.step,
-        decay=DECAY,
-        max_rounds=settings.rounds,
-        epoch_rounds=settings.epoch_rounds,
-        user_regularization=model.draw_regularization(rng=rng),
-        item_regularization=model.draw_regularization(rng=rng),
-    )
-    return as_sent(Offer(run_id, "sdcf", cap, terms))
+def make_run(settings: TermsSettings, items: Items, run_id: str) -> tuple[Offer, Server]:
+    """What devices will be asked to accept, and the server before its first round.
+
+    Nobody tells the server who rated how much: `expected_devices` stands for the devices, and the options of the
+    protocol for the rest.
+    """
+    names, n_items = (settings.protocol, settings.model_name), len(items.ids)
+    options = imported(find_protocol(settings.protocol).implementation).network_options(settings.options, n_items)
+    model = make_run_model(settings.model_name, options, items.attributes)
+    configured = make_run_protocol(*names, options)
+    seed = secrets.randbits(62)
+    counts = np.full(settings.expected_devices, max(1, n_items // 20))
+    terms = configured.make_terms(Fleet(n_items, int(counts.sum()), counts, [configured], model, seed), options)
+    offered = {name: value for name, value in options.items() if value is not None}
+    offer = as_sent(Offer(run_id, *names, offered, terms))
+    configured.make_device(offer.terms, model)  # refuses what no device could accept
+    return offer, Server(configured.make_server(offer.terms, model, seed), ())
 
 
 def _check_same(settings: TermsSettings, offer: Offer) -> None:
-    terms = offer.terms
-    stored = {
-        "model": terms.model,
-        "factors": terms.n_factors,
-        "rounds": terms.max_rounds,
-        "step": terms.step,
-        "epoch_rounds": terms.epoch_rounds,
-        "reports_per_client": terms.reports_per_client,
-        "profile_cap": offer.profile_cap,
-    }
-    for name, value in stored.items():
-        given = getattr(settings, name)
-        if name == "rounds" and given < value:
-            continue  # the run was extended
-        if given != value and not (given is None and name in ("reports_per_client", "profile_cap")):
+    stored = {"protocol": offer.protocol, "model": offer.model, **offer.options}
+    given = {"protocol": settings.protocol, "model": settings.model_name, **settings.given}
+    for name, value in given.items():
+        if value != stored.get(name):
             raise ParameterError(
-                f"terms.{name} of this database's run is {value}, got {given}: devices accepted the first. "
+                f"terms.{name} of this database's run is {stored.get(name)}, got {value}: devices accepted the first. "
                 "Keep it, or start a new run with another database."
             )

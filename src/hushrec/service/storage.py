@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from hushrec.errors import StorageError
-from hushrec.service.reports import NewReport, insert_reports
+from hushrec.service.reports import NewReport, at, insert_reports
 from hushrec.service.schema import migrate, owner, reports
 
 MOST_PER_COMMIT = 512
@@ -117,7 +117,7 @@ class Storage:
 
     # Reading and rare writing ----------------------------------------------------------------------------------
 
-    def read(self, work: Callable[[sa.Connection], Outcome]) -> Outcome:
+    def at_once(self, work: Callable[[sa.Connection], Outcome]) -> Outcome:
         """Runs `work` at once, in this thread. For the start of a server, before anything is served."""
         with _as_storage_error(), self._engine.begin() as connection:
             return work(connection)
@@ -219,12 +219,12 @@ class Storage:
         report = job.work
         try:
             with _as_storage_error(), self._engine.begin() as connection:
-                row = sa.and_(reports.c.round == report.round_number, reports.c.device == report.device)
+                row = sa.and_(at(report.address), reports.c.device == report.device)
                 stored = connection.execute(sa.select(reports.c.body).where(row)).scalar()
                 if stored is None:
                     insert_reports(connection, [report])
                 elif bytes(stored) != report.body:
-                    raise StorageError("this device's report of the round is stored already, with other bytes.")
+                    raise StorageError("this device's report of the phase is stored already, with other bytes.")
         except Exception as error:
             job.done(None, error)
         else:

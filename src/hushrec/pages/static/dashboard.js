@@ -6,7 +6,7 @@ const RETRY_MS = 1500;
 const MOST_LISTED = 1000;
 const SILENCE_MS = 12000; // the server speaks every 5 seconds
 const STATES = { open: "Round open", waiting: "Waiting for devices", paused: "Paused", over: "All rounds are over" };
-const past = { round: [], closed_at: [], answers: [], devices: [], bytes: [], seconds: [], latency_median: [], latency_slowest: [], moved: [] };
+const past = { round: [], closed_at: [], reports: [], devices: [], bytes: [], seconds: [], latency_median: [], latency_slowest: [], moved: [] };
 let now = null;
 let fixed = null;
 let source = null;
@@ -49,19 +49,12 @@ setInterval(() => {
 function showFixed(news) {
   if (fixed && fixed.run_id !== news.run_id) location.reload();
   fixed = news;
-  const asked = fixed.asked;
-  say("#protocol", asked.protocol);
+  say("#protocol", fixed.protocol);
   items("#can", fixed.knowledge.can);
   items("#cannot", fixed.knowledge.cannot);
-  const draws = asked.draws === 1 ? "once, for the whole run" : `${count(asked.draws)} times, every ${asked.epoch_rounds === 1 ? "round" : `${count(asked.epoch_rounds)} rounds`}`;
-  items("#asked", [
-    `Up to ${plural(asked.rounds, "round", "rounds")}, in each about ${plural(Math.round(asked.reports_per_client), "item", "items")}, chosen by chance.`,
-    `Permanent bits are drawn ${draws}. Each draw costs a person ε_P, over all rounds that use it.`,
-    `The usual ε_P is ${asked.usual_epsilon}. Every device chooses its own and does not tell it.`,
-    `It covers which items are reported, for any two profiles of up to ${plural(asked.profile_cap, "rating", "ratings")}. It does not cover the numbers sent with them.`,
-  ]);
+  items("#asked", fixed.asks);
   const versions = fixed.versions;
-  say("#versions", `hushrec ${versions.hushrec} · protocol ${versions.protocol} · database schema ${versions.schema} (${fixed.database}) · model ${fixed.model.name}, ${fixed.model.factors} factors · run ${fixed.run_id.slice(0, 8)}`);
+  say("#versions", `hushrec ${versions.hushrec} · protocol ${versions.protocol} · database schema ${versions.schema} (${fixed.database}) · model ${fixed.model.name}${fixed.model.options.factors ? `, ${fixed.model.options.factors} factors` : ""} · run ${fixed.run_id.slice(0, 8)}`);
 }
 
 function showNow(news) {
@@ -69,13 +62,13 @@ function showNow(news) {
   say("#state", now.state === "open" ? `Round ${count(now.round)} is open${now.paused ? ", then a pause" : ""}` : STATES[now.state]);
   find("#state").className = now.state === "open" || now.state === "over" ? "pill" : "pill warm";
   document.title = now.state === "open" ? `Round ${now.round} · hushrec server` : `${STATES[now.state]} · hushrec server`;
-  const total = fixed.asked.rounds;
+  const total = fixed.rounds;
   fill("#round", count(now.round), make("small", {}, ` of ${count(total)}`));
   setBar("#round-bar", now.closed / total, `${now.closed} of ${plural(total, "round", "rounds")} closed`);
   say("#round-note", roundNote());
   if (now.state === "open") {
-    fill("#answers", count(now.answers), make("small", {}, ` of ${count(now.asked)}`));
-    setBar("#answers-bar", now.answers / now.asked, `${now.answers} of ${now.asked}`);
+    fill("#reports", count(now.reports), make("small", {}, ` of ${count(now.asked)}`));
+    setBar("#reports-bar", now.reports / now.asked, `${now.reports} of ${now.asked}`);
   }
   fill("#devices", count(now.devices));
   const started = new Date(1000 * fixed.started).toLocaleString("en-GB");
@@ -89,9 +82,9 @@ function showNow(news) {
 function troubles() {
   const last = past.round.length - 1;
   const found = [];
-  if (last >= 0 && past.answers[last] === 0) found.push(`No device reported in round ${count(past.round[last])}.`);
-  else if (last >= 0 && dropouts(last) > past.answers[last]) found.push(`More devices dropped out of round ${count(past.round[last])} than answered it.`);
-  if (now.longer) found.push(`Item vectors are ${now.longer.toPrecision(2)} times as long as honest devices make them: a device lies, or the step is too large.`);
+  if (last >= 0 && past.reports[last] === 0) found.push(`No device reported in round ${count(past.round[last])}.`);
+  else if (last >= 0 && dropouts(last) > past.reports[last]) found.push(`More devices dropped out of round ${count(past.round[last])} than reported in it.`);
+  if (now.concern) found.push(now.concern);
   return found;
 }
 
@@ -127,11 +120,11 @@ function showPast(news) {
   if (past.round.length === 0) return;
   const last = past.round.length - 1;
   if (now.state !== "open") {
-    fill("#answers", count(past.answers[last]), make("small", {}, ` of ${count(past.devices[last] ?? past.answers[last])}`));
-    setBar("#answers-bar", past.answers[last] / past.devices[last], `${past.answers[last]} of ${past.devices[last]}`);
+    fill("#reports", count(past.reports[last]), make("small", {}, ` of ${count(past.devices[last] ?? past.reports[last])}`));
+    setBar("#reports-bar", past.reports[last] / past.devices[last], `${past.reports[last]} of ${past.devices[last]}`);
   }
   const dropped = past.round.map((_, n) => dropouts(n)).reduce((a, b) => a + b, 0);
-  say("#answers-note", `${plural(dropouts(last), "drop-out", "drop-outs")} in the last round, ${count(dropped)} in all`);
+  say("#reports-note", `${plural(dropouts(last), "drop-out", "drop-outs")} in the last round, ${count(dropped)} in all`);
   fill("#received", bytes(news.bytes));
   say("#received-note", `${bytes(past.bytes[last] ?? 0)} in the last round`);
   if (past.latency_median[last] != null) {
@@ -150,7 +143,7 @@ function showDevices(states) {
   say("#devices-note", `take part; ${count(states.left ?? 0)} left, ${count(states.revoked ?? 0)} revoked`);
 }
 
-const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.answers[n]) - past.answers[n]);
+const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.reports[n]) - past.reports[n]);
 
 function showMovers(movers) {
   find("#movers-none").hidden = movers.length > 0;
@@ -166,7 +159,7 @@ function showTable() {
   const rows = [];
   for (let n = past.round.length - 1; n >= 0 && rows.length < 500; n -= 1) {
     const closed = past.closed_at[n] == null ? "–" : new Date(1000 * past.closed_at[n]).toLocaleTimeString("en-GB");
-    const cells = [count(past.answers[n]), count(dropouts(n)), bytes(past.bytes[n] ?? 0), seconds(past.seconds[n]),
+    const cells = [count(past.reports[n]), count(dropouts(n)), bytes(past.bytes[n] ?? 0), seconds(past.seconds[n]),
       past.latency_median[n] == null ? "–" : seconds(past.latency_median[n]), past.moved[n] == null ? "–" : percent(past.moved[n])];
     rows.push(make("tr", {}, make("th", { scope: "row" }, count(past.round[n])), make("td", {}, closed),
       ...cells.map((text) => make("td", { className: "right number" }, text))));
@@ -179,7 +172,7 @@ function showTable() {
 const HEIGHT = 150, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 22;
 
 function showCharts() {
-  chart("#chart-answers", "Answers and devices asked per round", [past.answers, past.devices], count);
+  chart("#chart-reports", "Reports and devices asked per round", [past.reports, past.devices], count);
   chart("#chart-moved", "How far item vectors moved per round", [past.moved], percent);
   chart("#chart-bytes", "Bytes received per round", [past.bytes], bytes);
   chart("#chart-latency", "Latency per round", [past.latency_median, past.latency_slowest], seconds);
@@ -241,7 +234,7 @@ function chart(selector, title, series, format) {
 const ACTIONS = {
   start: ["Open a round?", () => "A pause ends, and the next round opens now.", "Open", () => ask("POST", "/v1/admin/start"), "Opened."],
   pause: ["Pause the run?", () => "The open round goes on; no further one opens.", "Pause", () => ask("POST", "/v1/admin/pause"), "Paused."],
-  close: ["Close the round now?", () => `Devices that have not answered are left out: ${plural(now.asked - now.answers, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
+  close: ["Close the round now?", () => `Devices that have not reported are left out: ${plural(now.asked - now.reports, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
   invite: ["Make invitations?", () => `${plural(invitations(), "code", "codes")}, each for one device. They are shown once and kept nowhere.`, "Make them", invite, "Copy the codes now: they are not shown again."],
   devices: [null, null, null, listDevices, "Listed."],
   export: ["Export item vectors?", () => "They are public, and hold no person’s vector. The file is MessagePack.", "Export", exportVectors, "Exported."],
@@ -303,7 +296,7 @@ async function revoke(id) {
 }
 
 async function exportVectors() {
-  const address = URL.createObjectURL(await (await ask("GET", "/v1/admin/vectors")).blob());
+  const address = URL.createObjectURL(await (await ask("GET", "/v1/admin/public")).blob());
   make("a", { href: address, download: `item-vectors-round-${now.closed}.msgpack` }).click();
   URL.revokeObjectURL(address);
 }

@@ -29,8 +29,8 @@ ISGLD = Protocol(
     row_label="isgld",
     is_private=True,
     options=(
-        Option("epsilon", float, "Budget of one rating's value.", 4.0),
-        Option("clamp", bool, "Bring noisy ratings back to the scale.", False),
+        Option("epsilon", float, "Budget of one rating's value.", 4.0, personal=True),
+        Option("clamp", bool, "Bring noisy ratings back to the scale.", False, personal=True),
         ROUNDS,
     ),
     models=("mf", "fm"),
@@ -46,9 +46,16 @@ SDCF = Protocol(
     row_label="sdcf",
     is_private=True,
     options=(
-        Option("epsilon_i", float, "Budget of one round's selection.", 4.0),
-        Option("epsilon_p", float, "Budget of all rounds' selections.", default_text="2 × epsilon-i"),
-        Option("epsilon_g", float, "Range of the fake errors; 0 is α = ∞. No guarantee.", 4.0, models=("mf", "fm")),
+        Option("epsilon_i", float, "Budget of one round's selection.", 4.0, personal=True),
+        Option("epsilon_p", float, "Budget of all rounds' selections.", default_text="2 × epsilon-i", personal=True),
+        Option(
+            "epsilon_g",
+            float,
+            "Range of the fake errors; 0 is α = ∞. No guarantee.",
+            4.0,
+            models=("mf", "fm"),
+            personal=True,
+        ),
         Option("profile_cap", int, "Calibrate from this public number of ratings, hiding how many there are."),
         Option(
             "reports_per_client",

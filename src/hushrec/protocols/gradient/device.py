@@ -13,10 +13,10 @@ import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities
-from hushrec.budget.events import Event, GradientsSent, SelectionSent, gradient_rho
+from hushrec.budget.events import Event, GradientsSent, PermanentDraw, SelectionSent, gradient_rho
 from hushrec.errors import RemoteProtocolError
 from hushrec.mechanisms.langevin import langevin_noise
-from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.messages import Address, GradientReport, ItemVectors, Terms
 from hushrec.models.bpr import PairwiseRanking
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays
@@ -29,7 +29,7 @@ from hushrec.protocols.gradient.plausible import (
     row_norms,
 )
 from hushrec.protocols.gradient.selection import PermanentChoice
-from hushrec.protocols.parties import Address, Answer, DeviceSide, Private, State
+from hushrec.protocols.parties import Answer, DeviceSide, Private, State
 from hushrec.randomness import Purpose, Randomness, RandomStream
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 NOBODY: IntArray = np.empty(0, dtype=np.int64)
 NOBODY.flags.writeable = False
+MOST_LOST_DRAWS = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +102,28 @@ class GradientDevice(DeviceSide):
         self._check(private, address, message)
         return _Turn(self._protocol, self._model, private, message).answer(draws)
 
+    def published(self, message: Any) -> Arrays | None:
+        return {"item_vectors": message.item_vectors} if isinstance(message, ItemVectors) else None
+
+    def check_public(self, public: Arrays) -> None:
+        vectors = public.get("item_vectors")
+        if vectors is None or vectors.ndim != 2 or len(vectors) < self._terms.n_items + self._terms.n_side_rows:
+            raise RemoteProtocolError("a run of this protocol must publish one item vector per item.")
+        self._check_vectors(vectors, len(vectors) - self._terms.n_side_rows)
+
+    def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
+        """New permanent bits. Draws that the announced epochs tell of, and this device does not know, are paid for."""
+        selection = self._protocol.selection
+        if selection is None:
+            return private.state, []
+        lost = self._terms.epoch(reported) - int(private.state["permanent_epoch"]) if reported else 0
+        if lost > MOST_LOST_DRAWS:
+            raise RemoteProtocolError("the server speaks of more draws of permanent bits than a run can have.")
+        draw = PermanentDraw(
+            selection.epsilon_p, selection.n_protected(len(private.items)), capped=selection.profile_cap is not None
+        )
+        return {**private.state, **permanent_state(None, -1)}, [draw] * max(0, lost)
+
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         """With the vector that fits the ratings to the public table, in `mf`; else with the one that rounds trained."""
         table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
@@ -119,13 +142,15 @@ class GradientDevice(DeviceSide):
             raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not answer it.")
         if address.attempt != 1:
             raise RemoteProtocolError("this protocol has one attempt per round. Do not answer another.")
-        vectors = announcement.item_vectors
+        self._check_vectors(announcement.item_vectors, announcement.terms.n_items)
+
+    def _check_vectors(self, vectors: FloatArray, n_items: int) -> None:
         norms = row_norms(vectors)
         if vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
             raise RemoteProtocolError(
                 f"item vectors must have {self._model.item_width} numbers each and norms up to {LARGEST_ITEM_NORM:g}."
             )
-        if not plausible_norms(norms[: announcement.terms.n_items]):
+        if not plausible_norms(norms[:n_items]):
             raise RemoteProtocolError(
                 f"item vectors must have norms of at least {SMALLEST_ITEM_NORM:g}, but for {SMALL_SHARE:.0%} of them:"
                 " near zero, errors are ratings."

@@ -28,7 +28,7 @@ from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.gradient import wording
 from hushrec.protocols.gradient.device import GradientDevice
-from hushrec.protocols.gradient.plausible import SMALL_SHARE, SMALLEST_ITEM_NORM, too_short
+from hushrec.protocols.gradient.plausible import LEAST_REPORTS, SMALL_SHARE, SMALLEST_ITEM_NORM, too_short
 from hushrec.protocols.gradient.prediction import Predictions, initial_user_vectors
 from hushrec.protocols.gradient.selection import Selection, calibrate_devices
 from hushrec.protocols.gradient.server import GradientServer
@@ -39,6 +39,7 @@ from hushrec.scale import HIGHEST, LOWEST
 
 DECAY = 0.6  # γ of [SDCF], section 4.1
 VALUE_DELTA = 1e-6
+USUAL_CAP, USUAL_SHARE = 600, 0.05  # of a network run: ratings, and share of the catalogue in a report
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,11 @@ class GradientProtocol(ConfiguredProtocol):
                 " answers such a start. Raise factors."
             )
         return GradientServer(terms, model, vectors)
+
+    def make_network_server(self, terms: Terms, model: MatrixFactorization, public: Arrays) -> GradientServer:
+        """Bounds what one device can do to the item vectors."""
+        vectors = public["item_vectors"]
+        return GradientServer(terms, model, vectors, least_reports=LEAST_REPORTS, bounds_reports=True)
 
     def make_ledger(self, terms: Terms) -> Ledger:
         """Simulated people agree to every announced draw of permanent bits."""
@@ -284,6 +290,30 @@ class Sdcf(GradientProtocol):
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         return cls(options["epsilon_i"], options.get("epsilon_g"), options["epsilon_p"], options["profile_cap"])
+
+    @classmethod
+    def network_options(cls, options: Mapping[str, Any], n_items: int) -> dict[str, Any]:
+        """Without ratings to count, a device reports one item in twenty, and profiles are capped.
+
+        The cap is 600, or half of a smaller catalogue.
+        """
+        z, cap = options.get("reports_per_client"), options.get("profile_cap")
+        return {
+            **options,
+            "reports_per_client": max(1.0, USUAL_SHARE * n_items) if z is None else z,
+            "profile_cap": min(USUAL_CAP, max(1, n_items // 2)) if cap is None else cap,
+        }
+
+    def asks(self, terms: Terms) -> list[str]:
+        draws = terms.epoch(terms.max_rounds) + 1
+        often = "once, for the whole run" if draws == 1 else f"{draws:,} times, every {terms.epoch_rounds:,} rounds"
+        covered = f"which items are reported, for any two profiles of up to {self.profile_cap:,} ratings"
+        return [
+            f"Up to {terms.max_rounds:,} rounds, each about {terms.reports_per_client:,.0f} items chosen by chance.",
+            f"Permanent bits are drawn {often}. Each draw costs a person ε_P, over all rounds that use it.",
+            f"The usual ε_P is {self.selection.epsilon_p:g}. Every device chooses its own and does not tell it.",
+            f"It covers {covered}. It does not cover the numbers sent with them.",
+        ]
 
     @cached_property
     def selection(self) -> Selection:

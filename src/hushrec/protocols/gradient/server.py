@@ -7,11 +7,12 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError, RemoteProtocolError
-from hushrec.messages import REPORT, GradientReport, ItemVectors, Terms
+from hushrec.messages import REPORT, Address, GradientReport, ItemVectors, Terms
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays
-from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT
-from hushrec.protocols.parties import Address, Inbox, Name, RoundOver, ServerSide
+from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, implausible_length, report_bound
+from hushrec.protocols.parties import Inbox, Name, RoundOver, ServerSide
+from hushrec.randomness import RandomStream
 
 _ROUNDING = 1 + 1e-6  # of a norm, by float32 on the wire
 
@@ -22,7 +23,8 @@ class GradientServer(ServerSide):
     `max_gradient_norm` bounds every row of a report; by default it stops the absurd, not the malicious. Two more bound
     what one device can do to the item vectors: `max_report_norm`, which is announced, bounds all rows together, and
     `least_reports`, c₀: an item with c reports moves by their sum over max(c, c₀), so that one report moves it by
-    at most `max_report_norm` / c₀ even where no other device reported it.
+    at most `max_report_norm` / c₀ even where no other device reported it. `bounds_reports` sets the first anew for
+    every round, from how many devices it expects.
     """
 
     phases = (REPORT,)
@@ -36,12 +38,14 @@ class GradientServer(ServerSide):
         max_gradient_norm: float | None = None,
         max_report_norm: float | None = None,
         least_reports: int = 1,
+        bounds_reports: bool = False,
     ) -> None:
         self._terms = terms
         self._model = model
         self._max_gradient_norm = max_gradient_norm
-        self._max_report_norm = max_report_norm
+        self.max_report_norm = max_report_norm
         self._least_reports = least_reports
+        self._bounds_reports = bounds_reports
         self.restore({"item_vectors": item_vectors})
 
     @property
@@ -60,46 +64,60 @@ class GradientServer(ServerSide):
         _check_finite(item_vectors)
         self.item_vectors = item_vectors  # (n_items + n_side_rows, item_width), public
 
-    def append_items(self, new_vectors: FloatArray) -> None:
-        """Add items at the end of the catalogue, between two rounds; none is ever taken out."""
-        if new_vectors.ndim != 2 or new_vectors.shape[1] != self._model.item_width:
-            raise ParameterError(f"new item vectors must have {self._model.item_width} numbers each.")
-        if self._model.n_side_rows:
+    @property
+    def concern(self) -> str | None:
+        """Of `mf`, vectors longer than honest devices make them."""
+        longer = implausible_length(self.item_vectors) if self._model.name == "mf" else None
+        if longer is None:
+            return None
+        return (
+            f"Item vectors are {longer:.2g} times as long as honest devices make them: a device lies, or the step is"
+            " too large."
+        )
+
+    @property
+    def can_grow(self) -> bool:
+        return self._model.n_side_rows == 0
+
+    def add_items(self, count: int, *, rng: RandomStream) -> None:
+        """New items start from vectors as the first ones did."""
+        if not self.can_grow:
             raise ParameterError(f"model {self._model.name} knows the attributes of its items: none can join a run.")
-        _check_finite(new_vectors)
-        self.item_vectors = np.concatenate([self.item_vectors, new_vectors])
+        self.item_vectors = np.concatenate([self.item_vectors, self._model.initial_vectors(count, rng=rng)])
         self._terms = self._terms.with_items(len(self.item_vectors))
 
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
         """Every device downloads the same announcement."""
-        announcement = ItemVectors(self._terms, round_number, self.item_vectors, self._max_report_norm)
+        if self._bounds_reports:
+            self.max_report_norm = report_bound(self._terms, round_number, self.n_expected or len(members))
+        announcement = ItemVectors(self._terms, round_number, self.item_vectors, self.max_report_norm)
         return dict.fromkeys(members, announcement)
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
         if not isinstance(message, GradientReport):
-            raise RemoteProtocolError("the open phase takes a report of gradients.", status_hint=422)
+            raise RemoteProtocolError("the open phase takes a report of gradients.")
         if message.round_number != address.round_number:
-            raise RemoteProtocolError("a report must name the round that it is sent for.", status_hint=422)
+            raise RemoteProtocolError("a report must name the round that it is sent for.")
         if message.gradients.shape[1] != self._model.item_width:
-            raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.", status_hint=422)
+            raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.")
         if len(message.items) == 0:
             return
         if message.items[-1] >= self._terms.n_items:
-            raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.", status_hint=422)
+            raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.")
         if len(message.items) > self._terms.most_items:
             raise RemoteProtocolError(
-                f"a report must name at most {self._terms.most_items} items, got {len(message.items)}.", status_hint=422
+                f"a report must name at most {self._terms.most_items} items, got {len(message.items)}."
             )
         self._check_norms(message, address.round_number)
 
     def _check_norms(self, report: GradientReport, round_number: int) -> None:
         largest = self._largest_gradient(round_number)
         if np.linalg.norm(report.gradients, axis=1).max() > largest:
-            raise RemoteProtocolError(f"gradients must have norms up to {largest:g} in this round.", status_hint=422)
-        together = self._max_report_norm
+            raise RemoteProtocolError(f"gradients must have norms up to {largest:g} in this round.")
+        together = self.max_report_norm
         if together is not None and np.linalg.norm(report.gradients) > _ROUNDING * together:
             raise RemoteProtocolError(
-                f"the gradients of a report must have norm up to {together:g} together in this round.", status_hint=422
+                f"the gradients of a report must have norm up to {together:g} together in this round."
             )
 
     def close(self, address: Address, answers: Iterable[tuple[Name, Any]]) -> RoundOver:
@@ -113,6 +131,11 @@ class GradientServer(ServerSide):
         prior = self._terms.step_size(address.round_number) * self._terms.item_regularization
         self.item_vectors = self._model.move_items(self.item_vectors, sums, counts, prior)
         return RoundOver()
+
+    @property
+    def largest_report(self) -> int:
+        """A report that names as many items as it may."""
+        return 500 + self._terms.most_items * 4 * (1 + self._model.item_width)
 
     def _largest_gradient(self, round_number: int) -> float:
         if self._max_gradient_norm is not None:
