@@ -11,6 +11,7 @@ import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray
+from hushrec.models.gp import factorize
 
 GRID_POINTS = 120  # of log counts
 SMALLEST_COUNT = 0.3  # people: what is rarer does not matter
@@ -131,25 +132,45 @@ def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray
 
 @njit(cache=True)
 def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread, rounds, posterior):  # type: ignore[no-untyped-def]
-    """Return T after `rounds` steps T ← mean(E_j E_jᵀ + T − W_j T), W_j = T (T + Σ_j)⁻¹, E_j = W_j r_j.
+    """Return T after `rounds` steps T ← mean(E_j E_jᵀ + T − T A_j⁻¹T), A_j = T + Σ_j, E_j = T A_j⁻¹r_j.
 
-    `posterior` gets the E_j under the last T.
+    `posterior` gets the E_j under the last T. With A = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr these are Xᵀz and XᵀX.
     """
     n_rows, width = rows.shape
+    noisy, solved, known = np.empty((width, width)), np.empty((width, width + 1)), np.empty((width, width))
     for step in range(rounds + 1):
         total = np.zeros((width, width))
         for j in range(n_rows):
-            noisy = spread + private[j] * private_shape + sampling[j] * sampling_shape
-            gain = np.linalg.solve(noisy, spread)  # Wᵀ
             for a in range(width):
-                mean = 0.0
                 for b in range(width):
-                    mean += gain[b, a] * rows[j, b]
-                posterior[j, a] = mean
-            total += np.outer(posterior[j], posterior[j]) + spread - gain.T @ spread
+                    noisy[a, b] = spread[a, b] + private[j] * private_shape[a, b] + sampling[j] * sampling_shape[a, b]
+                    solved[a, b] = spread[a, b]
+                solved[a, width] = rows[j, a]
+            factorize(noisy)
+            _solve_forward(noisy, solved)
+            known[:] = 0.0
+            posterior[j] = 0.0
+            for k in range(width):
+                for a in range(width):
+                    posterior[j, a] += solved[k, a] * solved[k, width]
+                    for b in range(width):
+                        known[a, b] += solved[k, a] * solved[k, b]
+            for a in range(width):
+                for b in range(width):
+                    total[a, b] += posterior[j, a] * posterior[j, b] + spread[a, b] - known[a, b]
         if step < rounds:
-            spread = (total + total.T) / (2 * n_rows)
+            spread = total / n_rows
     return spread
+
+
+@njit(cache=True)
+def _solve_forward(factor, right):  # type: ignore[no-untyped-def]
+    """Replace `right` by U⁻ᵀ right."""
+    for k in range(len(factor)):
+        right[k] /= factor[k, k]
+        for i in range(k + 1, len(factor)):
+            for c in range(right.shape[1]):
+                right[i, c] -= factor[k, i] * right[k, c]
 
 
 class PriorStep(NamedTuple):

@@ -1,5 +1,7 @@
 """The loop that turns real numbers into integers of bounded norm, compiled: devices and the CPU engine share it."""
 
+import math
+
 from numba import njit
 
 
@@ -30,7 +32,7 @@ def _rounded(values, uniforms, factor, out):  # type: ignore[no-untyped-def]
     squared = 0
     for place in range(len(values)):
         x = values[place] * factor
-        whole = int(x // 1.0)
+        whole = math.floor(x)
         if uniforms[place] < x - whole:
             whole += 1
         out[place] = whole
