@@ -25,7 +25,7 @@ from hushrec.simulation.tasks import ranking_task, rating_task
 from hushrec.simulation.training import Run, measure
 
 DATA = "synthetic:users=40,items=60,ratings=900,seed=1"
-QUICK = {"rounds": 8, "factors": 4, "checkpoint_every": 3, "compare": False}
+QUICK = {"model": "mf", "rounds": 8, "factors": 4, "checkpoint_every": 3, "compare": False}
 
 
 class Cut(Exception):
@@ -108,7 +108,7 @@ def test_a_killed_run_loses_at_most_as_many_rounds_as_lie_between_checkpoints(ra
     A run that is quicker than the signal waits for it in round 50.
     """
     out = tmp_path / "run"
-    settings = {"rounds": 60, "factors": 4, "engine": "reference", "compare": False}
+    settings = {"model": "mf", "rounds": 60, "factors": 4, "engine": "reference", "compare": False}
     code = (
         "import signal, hushrec\n"
         "def progress(what, number, rounds, headline):\n"

@@ -18,7 +18,7 @@ from hushrec.errors import ParameterError, RunError
 from hushrec.simulation.results import to_json
 from hushrec.simulation.settings import Settings
 
-QUICK = {"rounds": 3, "factors": 4, "engine": "reference"}
+QUICK = {"model": "mf", "rounds": 3, "factors": 4, "engine": "reference"}
 LISTS = {"precision_at_10", "recall_at_10", "ndcg_at_10"}
 NON_PERSONAL = {"global_mean", "user_mean", "item_mean", "bias"}
 
@@ -200,7 +200,7 @@ def test_infinity_is_a_string_in_json():
 
 # The command line ----------------------------------------------------------------------------------------------
 
-TRAIN = ("train", "synthetic:users=60,items=80,ratings=1500,seed=1", "--rounds", "2", "--factors", "4",
+TRAIN = ("train", "synthetic:users=60,items=80,ratings=1500,seed=1", "--model", "mf", "--rounds", "2", "--factors", "4",
          "--engine", "reference")  # fmt: skip
 
 
@@ -284,5 +284,5 @@ def test_a_person_who_rated_everything_brings_no_option_that_was_not_given_into_
     users, items = np.repeat(np.arange(3), 3), np.tile(np.arange(3), 3)
     values = np.array([5.0, 4, 1, 4, 5, 1, 1, 2, 5])
     square = Ratings("square", ["a", "b", "c"], ["x", "y", "z"], users, items, values, Scale(1, 5))
-    result = hushrec.train(square, rounds=3, factors=2, compare=False)
+    result = hushrec.train(square, model="mf", rounds=3, factors=2, compare=False)
     assert 0 < result.record["budget"]["reports_per_client"] < 3

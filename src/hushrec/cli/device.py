@@ -53,10 +53,11 @@ def init(
 
 
 def _first_ratings(texts: list[str]) -> dict[str, float]:
+    from hushrec.data.own import is_number
     from hushrec.errors import ParameterError
 
     pairs = [text.rpartition("=") for text in texts]
-    if not all(item and _is_number(value) for item, _, value in pairs):
+    if not all(item and is_number(value) for item, _, value in pairs):
         raise ParameterError("--rate must be written ITEM=VALUE, as in 50=5.")
     return {item: float(value) for item, _, value in pairs}
 
@@ -99,37 +100,12 @@ def import_ratings(
 ) -> None:
     """Store many ratings from a file."""
     from hushrec import Device
+    from hushrec.data.own import read_own_ratings
 
-    ratings = _own_ratings(path) if user is None else _ratings_of(path, user)
+    ratings = read_own_ratings(path) if user is None else _ratings_of(path, user)
     with Device(store) as device:
         device.add_ratings(ratings)
     say(f"{counted(len(ratings), 'rating is', 'ratings are')} stored")
-
-
-def _own_ratings(path: Path) -> dict[str, float]:
-    """A table of two columns; a first line that holds no number in its second is a header."""
-    import csv
-
-    from hushrec.errors import DataError
-
-    try:
-        rows = [row for row in csv.reader(path.read_text("utf-8-sig").splitlines()) if row]
-    except (OSError, UnicodeDecodeError):
-        raise DataError(f"{path} must be a readable text file.") from None
-    if rows and not _is_number(rows[0][-1]):
-        rows = rows[1:]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != 2 or not _is_number(row[1]):
-            raise DataError(f"{path}: expected item and rating, separated by a comma; row {number} is not that.")
-    return {row[0].strip(): float(row[1]) for row in rows}
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _ratings_of(path: Path, user: str) -> dict[str, float]:

@@ -20,9 +20,10 @@ ModelOption = Annotated[
     ),
 ]
 ProtocolOption = Annotated[
-    str,
+    str | None,
     typer.Option(
         help=f"What devices send: {'; '.join(f'{name} ({entry.summary})' for name, entry in PROTOCOLS.items())}."
+        "  [default: masked; sdcf for mf, bpr and fm]"
     ),
 ]
 

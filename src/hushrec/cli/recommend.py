@@ -1,17 +1,24 @@
 """`hushrec recommend`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
 
+if TYPE_CHECKING:
+    from hushrec.simulation.results import Reason, Recommendation
+
 
 @app.command(epilog="Example: hushrec recommend runs/first --user 42 -n 5 --why")
 def recommend(
     folder: Annotated[Path, typer.Argument(help="A run folder that `train --out` made.")],
-    user: Annotated[str, typer.Option(help="The user's id, as in the rating file.")],
+    user: Annotated[str | None, typer.Option(help="The user's id, as in the rating file.")] = None,
+    user_ratings: Annotated[
+        Path | None,
+        typer.Option(help="Ratings of somebody who took no part in training, a table of item and rating: for gp."),
+    ] = None,
     count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
     why: Annotated[bool, typer.Option("--why", help="Name what the user rated well that each item is like.")] = False,
     shrink: Annotated[
@@ -33,15 +40,22 @@ def recommend(
 
     A run that held a test part out is trained again on every rating, once; `train --final` makes one that needs not.
     """
-    from rich.console import Console
-    from rich.table import Table
-
+    from hushrec.data.own import read_own_ratings
+    from hushrec.errors import ParameterError
     from hushrec.simulation.results import load
     from hushrec.simulation.training import load_final
 
+    if (user is None) == (user_ratings is None):
+        raise ParameterError("recommend needs --user, or --user-ratings for somebody who took no part in training.")
     result = load(folder) if as_measured else load_final(folder, remark=say)
-    items = result.recommend(user, count, shrink=shrink)
-    reasons = [result.explain(user, item.item) if why else [] for item in items]
+    if user is not None:
+        items = result.recommend(user, count, shrink=shrink)
+        reasons = [result.explain(user, item.item) if why else [] for item in items]
+    else:
+        assert user_ratings is not None
+        profile = read_own_ratings(user_ratings)
+        items = result.recommend_to(profile, count)
+        reasons = [result.explain_to(profile, item.item) if why else [] for item in items]
     if as_json:
         shown = [
             {**vars(item), "reasons": [vars(reason) for reason in found]} if why else vars(item)
@@ -49,15 +63,28 @@ def recommend(
         ]
         print_json({"user": user, "items": shown})
         return
+    _print_items(items, reasons, why=why)
+
+
+def _print_items(items: "list[Recommendation]", reasons: "list[list[Reason]]", *, why: bool) -> None:
+    """The list as a table; a prediction comes with its deviation where the model knows it."""
+    from rich.console import Console
+    from rich.table import Table
+
     is_rating = all(item.predicted is not None for item in items)
     table = Table("item", "title", "predicted" if is_rating else "score", "ratings", box=None)
     if why:
         table.add_column("like what you rated")
     for item, found in zip(items, reasons, strict=True):
         named = ", ".join(f"{reason.title or reason.item}: {reason.rating:g}" for reason in found)
-        number = item.score if item.predicted is None else item.predicted
-        cells = [item.item, item.title or "", f"{number:.2f}", str(item.support), *([named] if why else [])]
+        cells = [item.item, item.title or "", _number(item), str(item.support), *([named] if why else [])]
         table.add_row(*map(harmless, cells))
     Console().print(table)
     if not is_rating:
         say("scores of a ranking model: only their order means something")
+
+
+def _number(item: "Recommendation") -> str:
+    if item.predicted is None:
+        return f"{item.score:.2f}"
+    return f"{item.predicted:.2f}" if item.deviation is None else f"{item.predicted:.1f} ± {item.deviation:.1f}"

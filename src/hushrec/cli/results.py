@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hushrec.cli.app import counted, harmless
+from hushrec.models import find_model
 from hushrec.protocols import find_protocol
 
 if TYPE_CHECKING:
@@ -98,8 +99,8 @@ def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
     console.print(table)
     if "precision_at_10" in record["metrics"]:
         console.print(
-            f"@10: lists of ten against held-out ratings of {data['liked_from']:g} and more; what few people rated is"
-            " drawn toward the person's own mean",
+            f"@10: lists of ten against held-out ratings of {data['liked_from']:g} and more;"
+            f" {find_model(record['model']).lists}",
             highlight=False,
         )
     for entry in record["comparisons"].values():

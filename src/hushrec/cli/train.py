@@ -12,7 +12,7 @@ from hushrec.cli.options import ModelOption, ProtocolOption, with_declared_optio
 from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.cli.results import kept_run, print_result
 from hushrec.models import find_model
-from hushrec.protocols import DEFAULT_PROTOCOL, find_protocol
+from hushrec.protocols import default_protocol, find_protocol
 
 
 @app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
@@ -22,7 +22,7 @@ def train(
     data: Data,
     reading: Reading,
     model: ModelOption = None,
-    protocol: ProtocolOption = DEFAULT_PROTOCOL,
+    protocol: ProtocolOption = None,
     split_seed: Annotated[
         int, typer.Option(help="Seed of the 80/20 split; bpr: of the item held out of each user's.")
     ] = 0,
@@ -58,7 +58,7 @@ def train(
     from hushrec.simulation.training import train as run_training
 
     ratings = reading.load(data)
-    ranks = find_model(model or find_protocol(protocol).models[0]).predicts == "ranking"
+    ranks = find_model(model or find_protocol(protocol or default_protocol(None)).models[0]).predicts == "ranking"
     with saying_what_was_kept(lambda: kept_run(out)), _training_bar("auc" if ranks else "rmse") as progress:
         result = run_training(
             ratings,

@@ -28,6 +28,7 @@ class MaskedRun(ABC):
         self.priced = problem.terms.priced
         self.learning = learning_of(problem.model)
         self.learner = self.learning.make_learner(self.priced.plan, problem.n_users)
+        self._latest: tuple[int, Predictor] | None = None  # round, and what is predicted after it
 
     @abstractmethod
     def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
@@ -63,7 +64,11 @@ class MaskedRun(ABC):
         return np.asarray(stream.random(self.problem.n_users) >= dropout)
 
     def predictor(self) -> Predictor:
-        return self._protocol.make_predictor(self.problem, self.learner.state(), {})
+        """Keep the predictor of a round: it remembers what it fitted."""
+        if self._latest is None or self._latest[0] != self.round_number:
+            made = self._protocol.make_predictor(self.problem, self.learner.state(), {})
+            self._latest = self.round_number, made
+        return self._latest[1]
 
     def predictor_from(self, arrays: Arrays) -> Predictor:
         return self._protocol.predictor_from(self.problem, arrays)
@@ -85,6 +90,7 @@ class MaskedRun(ABC):
 
     def restore(self, state: State) -> None:
         self.learner.restore(state)
+        self._latest = None
 
     @property
     def _protocol(self) -> Masked:

@@ -30,6 +30,7 @@ class ModelDeclaration:
     options: tuple[Option, ...]
     implementation: str
     item_facts: str | None = None
+    lists: str = "what few people rated is drawn toward the person's own mean"
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
@@ -94,6 +95,7 @@ MODELS: dict[str, ModelDeclaration] = {
             (),
             "hushrec.models.gaussian_process:GaussianProcess",
             item_facts="hushrec.models.item_columns:columns_of",
+            lists="sorted by log-popularity plus predicted rating, both released",
         ),
     )
 }

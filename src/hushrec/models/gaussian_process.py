@@ -6,17 +6,19 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
+import numba
 import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
 from numba import njit
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models import gp
 from hushrec.models.item_columns import ItemColumns
-from hushrec.models.predictor import Arrays, cosine_likeness
+from hushrec.models.predictor import Arrays
+from hushrec.scale import HIGHEST, LOWEST
 
-LOWEST, HIGHEST = 1.0, 5.0
-THREADS = 2
-PEOPLE_PER_TASK = 64
+PEOPLE_PER_TASK = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,10 +66,17 @@ class Ratings(NamedTuple):
     items: IntArray
     values: FloatArray
 
+    def arrays(self) -> Arrays:
+        """By the names that run folders keep them under."""
+        return {"rated_starts": self.starts, "rated_items": self.items, "rated_values": self.values}
+
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcessPredictor:
-    """Everybody's predictions. Each person's are computed from the public table and from their own ratings alone."""
+    """Everybody's predictions. Each person's are computed from the public table and from their own ratings alone.
+
+    What a person's ratings weigh in their predictions, α of `gp.fit_process`, is kept once it was needed.
+    """
 
     table: ItemTable = field(repr=False)
     ratings: Ratings = field(repr=False)
@@ -75,69 +84,161 @@ class GaussianProcessPredictor:
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
         """Predicted ratings of (user, item) pairs, within the scale 1 to 5."""
         order = np.argsort(users, kind="stable")
-        wanted = items[order].astype(np.int64)
         people, counts = np.unique(users[order], return_counts=True)
+        self._fit(people)
         starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        found = np.empty(len(users))
+        wanted = np.ascontiguousarray(items[order], dtype=np.int64)
+        found, unsorted = np.empty(len(users)), np.empty(len(users))
 
-        def predict(first: int) -> None:
-            stop = min(first + PEOPLE_PER_TASK, len(people))
-            _predict_people(people, starts, wanted, first, stop, self.table, self.ratings, self._n_words, found)
+        def predict(first: int, stop: int) -> None:
+            _predict_people(people, starts, wanted, first, stop, self.table, self.ratings, self._alphas, found)
 
-        with ThreadPoolExecutor(THREADS) as threads:
-            list(threads.map(predict, range(0, len(people), PEOPLE_PER_TASK)))
-        unsorted = np.empty(len(users))
+        _in_threads(predict, len(people))
         unsorted[order] = found
         return unsorted
 
     def scores(self, users: IntArray) -> FloatArray:
         """Log-popularity plus predicted rating: best predictions alone put what few people rated on top."""
-        n_items = len(self.table.offsets)
-        everything = np.tile(np.arange(n_items), len(users))
-        predicted = self.predict(np.repeat(np.asarray(users), n_items), everything)
-        return np.asarray(predicted.reshape(len(users), n_items) + self.table.log_counts)
+        self._fit(np.unique(users))
+        found = np.empty((len(users), len(self.table.offsets)))
+
+        def score(first: int, stop: int) -> None:
+            for place in range(first, stop):
+                found[place] = self._predict_all(int(users[place]))
+
+        _in_threads(score, len(users))
+        return np.asarray(found + self.table.log_counts)
 
     def likeness(self, item: int) -> FloatArray:
-        return cosine_likeness(self.table.rows, item)
+        """Correlation of people's liking for each item and for this one, beyond their own levels, under the kernel."""
+        rows = self.table.rows - self.table.rows.mean(axis=0)
+        amplitude, length_squared = self.table.kernel
+        distance = ((rows - rows[item]) ** 2).sum(axis=1)
+        titles = self._titles
+        together = rows @ rows[item] + amplitude * np.exp(-0.5 * distance / length_squared)
+        together += titles @ titles[[item]].toarray()[0]
+        alone = (rows**2).sum(axis=1) + amplitude + np.asarray(titles.multiply(titles).sum(axis=1)).ravel()
+        return np.asarray(together / np.sqrt(np.maximum(alone * alone[item], np.finfo(np.float64).tiny)))
 
     def deviations(self, user: int) -> FloatArray:
         """Standard deviation of each predicted rating: doubt about the person's taste, and about the item."""
-        starts, items, values = self.ratings
-        own = slice(starts[user], starts[user + 1])
-        return self.of_profile(items[own], values[own])[:, 1]
+        items, values = self._profile(user)
+        return self.of_profile(items, values)[:, 1]
 
     def of_profile(self, items: IntArray, values: FloatArray) -> FloatArray:
         """Predicted rating and its deviation for every item, `(n_items, 2)`, from any profile on the scale 1 to 5."""
-        found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._n_words)
+        found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._titles.shape[1])
         return found
 
-    @cached_property
-    def _n_words(self) -> int:
-        return int(self.table.title_columns.max(initial=-1)) + 1
+    def released_support(self) -> FloatArray:
+        """exp E log n_j: typical of what the noisy counts allow."""
+        return np.exp(self.table.log_counts)
 
     def arrays(self) -> Arrays:
-        """The public table; ratings are kept beside it."""
-        return dict(self.table._asdict())
+        """The public table, and the ratings that predictions are made from."""
+        return {**self.table._asdict(), **self.ratings.arrays()}
+
+    # Inside ----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _alphas(self) -> FloatArray:
+        return np.zeros(len(self.ratings.items))
+
+    @cached_property
+    def _fitted(self) -> npt.NDArray[np.bool_]:
+        return np.zeros(len(self.ratings.starts) - 1, dtype=np.bool_)
+
+    @cached_property
+    def _titles(self) -> "sp.csr_array[np.float64]":
+        table = self.table
+        n_columns = int(table.title_columns.max(initial=-1)) + 1
+        shape = (len(table.offsets), n_columns)
+        return sp.csr_array((table.title_weights, table.title_columns, table.title_starts), shape=shape)
+
+    def _profile(self, user: int) -> tuple[IntArray, FloatArray]:
+        starts, items, values = self.ratings
+        own = slice(starts[user], starts[user + 1])
+        return items[own], values[own]
+
+    def _fit(self, people: IntArray) -> None:
+        """Fit the processes of those of these people who were not asked for before."""
+        missing = people[~self._fitted[people]]
+        n_words = self._titles.shape[1]
+
+        def fit(first: int, stop: int) -> None:
+            _fit_people(missing, first, stop, self.table, self.ratings, n_words, self._alphas)
+
+        _in_threads(fit, len(missing))
+        self._fitted[missing] = True
+
+    def _predict_all(self, user: int) -> FloatArray:
+        """Predictions for every item, `(n_items,)`, in single precision: good enough for an order, and quick.
+
+        Products with α take all items at once: of rows and titles, which are linear, before the kernel.
+        """
+        own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
+        items, alpha = self.ratings.items[own], self._alphas[own]
+        table, rows = self.table, self._single_rows
+        amplitude, length_squared = table.kernel
+        squares = 0.5 * (rows**2).sum(axis=1)
+        exponent = (rows @ rows[items].T - squares[:, None] - squares[items]) / np.float32(length_squared)
+        near = np.exp(np.minimum(exponent, 0, out=exponent), out=exponent) @ alpha.astype(np.float32)
+        linear = table.rows @ (table.rows[items].T @ alpha) + self._titles @ (self._titles[items].T @ alpha)
+        return np.asarray(np.clip(table.offsets + linear + amplitude * near, LOWEST, HIGHEST))
+
+    @cached_property
+    def _single_rows(self) -> npt.NDArray[np.float32]:
+        return self.table.rows.astype(np.float32)
+
+
+def _in_threads(work: Any, count: int) -> None:
+    """Call work(first, stop) for parts of 0 … count − 1."""
+    with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+        parts = [(first, min(first + PEOPLE_PER_TASK, count)) for first in range(0, count, PEOPLE_PER_TASK)]
+        list(threads.map(lambda part: work(*part), parts))
 
 
 @njit(cache=True, nogil=True)
-def _predict_people(people, starts, wanted, first, stop, table, ratings, n_words, found):  # type: ignore[no-untyped-def]
-    """Fill `found` with predictions of the wanted items of people[first:stop]."""
+def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: ignore[no-untyped-def]
+    """Fill `alphas` at the ratings of people[first:stop].
+
+    Without the nonlinear part of the kernel α = (y − x_jᵀd)/v_j with d of the posterior: regression is quicker.
+    """
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
     words = np.zeros(n_words)
     for place in range(first, stop):
-        user = people[place]
-        begin = ratings.starts[user]
-        end = min(ratings.starts[user + 1], begin + gp.MOST_RATINGS)
-        items, mine = ratings.items[begin:end], wanted[starts[place] : starts[place + 1]]
+        begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
+        if kernel[0] != 0.0:
+            end = min(end, begin + gp.MOST_RATINGS)
+        items = ratings.items[begin:end]
         residuals = ratings.values[begin:end] - table.offsets[items]
-        if kernel[0] == 0.0:  # the linear part alone: regression is quicker than the process
+        if kernel[0] == 0.0:
             mean, _ = gp.taste_posterior(table.rows[items], residuals, 1 / table.variances[items])
-            own = gp.predict_taste(mean, mine, table.rows)
+            left = residuals - gp.predict_taste(mean, items, table.rows)
+            alphas[begin:end] = left / table.variances[items]
         else:
-            factor, alpha = gp.fit_process(items, residuals, table.variances, table.rows, kernel, titles, words)
-            own = gp.predict_process(items, factor, alpha, mine, table.rows, kernel, titles, words, False)[:, 0]
+            _, alpha = gp.fit_process(items, residuals, table.variances, table.rows, kernel, titles, words)
+            alphas[begin:end] = alpha
+
+
+@njit(cache=True, nogil=True)
+def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas, found):  # type: ignore[no-untyped-def]
+    """Fill `found` with predictions of the wanted items of people[first:stop]."""
+    titles = (table.title_starts, table.title_columns, table.title_weights)
+    kernel = (table.kernel[0], table.kernel[1])
+    n_words = 0
+    for column in table.title_columns:
+        n_words = max(n_words, column + 1)
+    words = np.zeros(n_words)
+    for place in range(first, stop):
+        begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
+        items, alpha = ratings.items[begin:end], alphas[begin:end]
+        mine = wanted[starts[place] : starts[place + 1]]
+        if kernel[0] == 0.0:
+            own = gp.predict_taste(gp.taste_of(items, alpha, table.rows), mine, table.rows)
+        else:
+            own = gp.predict_mean(items, alpha, mine, table.rows, kernel, titles, words)
         for k in range(len(mine)):
             found[starts[place] + k] = min(max(table.offsets[mine[k]] + own[k], LOWEST), HIGHEST)
 
@@ -152,7 +253,9 @@ def _predict_profile(items, values, table, n_words):  # type: ignore[no-untyped-
     residuals = values[: gp.MOST_RATINGS] - table.offsets[kept]
     factor, alpha = gp.fit_process(kept, residuals, table.variances, table.rows, kernel, titles, words)
     wanted = np.arange(len(table.offsets))
-    found = gp.predict_process(kept, factor, alpha, wanted, table.rows, kernel, titles, words, True)
+    found = np.empty((len(wanted), 2))
+    found[:, 0] = gp.predict_mean(kept, alpha, wanted, table.rows, kernel, titles, words)
+    found[:, 1] = gp.predict_deviation(kept, factor, wanted, table.rows, kernel, titles, words)
     for k in range(len(wanted)):
         found[k, 0] = min(max(found[k, 0] + table.offsets[k], LOWEST), HIGHEST)
         found[k, 1] = np.sqrt(found[k, 1] ** 2 + table.effect_variances[k])

@@ -159,6 +159,16 @@ def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
+    """Return d = Σ α_i x_i over the rated items, `(L,)`: the taste that these weights stand for."""
+    found = np.zeros(rows.shape[1])
+    for i in range(len(items)):
+        for k in range(rows.shape[1]):
+            found[k] += alpha[i] * rows[items[i], k]
+    return found
+
+
+@njit(cache=True, nogil=True)
 def transposed(rows, items):  # type: ignore[no-untyped-def]
     """Return the rows of these items as columns, `(L, h)`: loops over a person's ratings then run along memory."""
     columns = np.empty((rows.shape[1], len(items)))
@@ -221,20 +231,30 @@ def fit_process(items, residuals, variances, rows, kernel, titles, words):  # ty
 
 
 @njit(cache=True, nogil=True)
-def predict_process(items, factor, alpha, wanted, rows, kernel, titles, words, deviate):  # type: ignore[no-untyped-def]
-    """Return k_jᵀα of each wanted item and, if asked to `deviate`, √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), `(n_wanted, 2)`."""
-    found = np.zeros((len(wanted), 2))
+def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
+    """Return k_jᵀα of each wanted item, `(n_wanted,)`."""
+    found = np.zeros(len(wanted))
     columns = transposed(rows, items)
     similar = np.empty(len(items))
     for place in range(len(wanted)):
-        item = wanted[place]
-        kernel_row(rows[item], columns, kernel, similar)
-        add_titles(item, items, titles, words, similar)
+        kernel_row(rows[wanted[place]], columns, kernel, similar)
+        add_titles(wanted[place], items, titles, words, similar)
         for i in range(len(items)):
-            found[place, 0] += similar[i] * alpha[i]
-        if deviate:
-            own = prior_variance(item, rows, kernel, titles)
-            found[place, 1] = math.sqrt(max(own - _explained(factor, similar), 0.0))
+            found[place] += similar[i] * alpha[i]
+    return found
+
+
+@njit(cache=True, nogil=True)
+def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
+    """Return √(k_jj − k_jᵀ(K + diag v)⁻¹k_j) of each wanted item, `(n_wanted,)`."""
+    found = np.zeros(len(wanted))
+    columns = transposed(rows, items)
+    similar = np.empty(len(items))
+    for place in range(len(wanted)):
+        kernel_row(rows[wanted[place]], columns, kernel, similar)
+        add_titles(wanted[place], items, titles, words, similar)
+        unexplained = prior_variance(wanted[place], rows, kernel, titles) - _explained(factor, similar)
+        found[place] = math.sqrt(max(unexplained, 0.0))
     return found
 
 

@@ -32,6 +32,15 @@ class Predictor(Protocol):
     def deviations(self, user: int) -> FloatArray | None:
         """Standard deviation of each predicted rating of one user, `(n_items,)`; None of a model that has none."""
 
+    def released_support(self) -> FloatArray | None:
+        """How many ratings each item has, as far as the protocol released it, `(n_items,)`; None: it did not."""
+
+    def of_profile(self, items: IntArray, values: FloatArray) -> FloatArray | None:
+        """Predicted rating of every item and its deviation, `(n_items, 2)`, for somebody who is no user of the run.
+
+        `values` are on the scale 1 to 5. None of a model that must train with a person to know them.
+        """
+
     def arrays(self) -> Arrays:
         """All that is needed to make it again, by name: what `model.npz` and checkpoints hold."""
 
@@ -64,6 +73,12 @@ class VectorPredictor:
         return cosine_likeness(self._rows, item)
 
     def deviations(self, user: int) -> None:
+        return None
+
+    def released_support(self) -> None:
+        return None
+
+    def of_profile(self, items: IntArray, values: FloatArray) -> None:
         return None
 
     def arrays(self) -> Arrays:

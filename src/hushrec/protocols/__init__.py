@@ -5,7 +5,7 @@ from hushrec.protocols.gradient import ISGLD, PLAIN, SDCF
 from hushrec.protocols.masked import MASKED
 from hushrec.protocols.protocol import Protocol
 
-DEFAULT_PROTOCOL = SDCF.name
+DEFAULTS = (MASKED, SDCF)  # what a run without a choice speaks: the first that its model allows
 
 PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (PLAIN, ISGLD, SDCF, MASKED)}
 
@@ -15,6 +15,12 @@ def find_protocol(name: str) -> Protocol:
     if name not in PROTOCOLS:
         raise ParameterError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {name}.")
     return PROTOCOLS[name]
+
+
+def default_protocol(model: str | None) -> str:
+    """The protocol of a run that does not choose one: `masked`, or `sdcf` for a model that only that speaks."""
+    speaks = [protocol.name for protocol in DEFAULTS if model is None or model in protocol.models]
+    return (speaks or [DEFAULTS[0].name])[0]
 
 
 def protocols_of(model: str) -> list[str]:

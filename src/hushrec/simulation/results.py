@@ -8,6 +8,7 @@ which one party plays all the devices.
 
 import json
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -38,8 +39,9 @@ class Recommendation:
     """One recommended item. `score` ranks it; `predicted` is the rating to show, within the file's own scale.
 
     A rating model's score is its prediction on that scale, drawn toward the person's own mean where the item has little
-    `support`, the number of ratings that it has. A ranking model predicts no rating: only the order of its scores means
-    something, and `predicted` is None.
+    `support`, the number of ratings that it has. A model that knows the `deviation` of its prediction scores by itself,
+    and its support is what the protocol released. A ranking model predicts no rating: only the order of its scores
+    means something, and `predicted` is None.
     """
 
     item: str
@@ -47,6 +49,7 @@ class Recommendation:
     predicted: float | None
     score: float
     support: int
+    deviation: float | None = None
 
 
 @dataclass(frozen=True, repr=False)  # holds a rating
@@ -98,19 +101,46 @@ class Result:
         strength = STRENGTH if shrink and is_rating else 0.0
         own = self.profiles
         scores = list_scores(self.predictor, np.array([row]), own.means, own.support, strength)[0]
-        scores[rated] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
-        predicted = self._scale.from_unit(self.predictor.predict(np.full(len(best), row), best))
-        score = self._scale.from_unit(scores[best]) if is_rating else scores[best]
+        best = _best(scores, rated, n)
+        deviations = self.predictor.deviations(row)
+        predicted = self.predictor.predict(np.full(len(best), row), best) if is_rating else None
+        if is_rating and deviations is None:
+            scores = self._scale.from_unit(scores)
+        return self._recommended(best, scores, predicted, None if deviations is None else deviations[best])
+
+    def recommend_to(self, profile: Mapping[str, float], n: int = 10) -> list[Recommendation]:
+        """Return the n best items for somebody who took no part in training, from a few ratings on the file's scale.
+
+        It costs no budget: a device computes it from the public table and its own ratings.
+        """
+        rated, values = self._read_profile(profile, n)
+        found = self.predictor.of_profile(rated, values)
+        if found is None:
+            raise ParameterError(f"model {self.record['model']} knows only the users of its run; gp knows others too.")
+        support = self.predictor.released_support()
+        scores = found[:, 0] + (0 if support is None else np.log(support))
+        best = _best(scores, rated, n)
+        return self._recommended(best, scores, found[best, 0], found[best, 1])
+
+    def _recommended(
+        self, best: IntArray, scores: FloatArray, predicted: FloatArray | None, deviations: FloatArray | None
+    ) -> list[Recommendation]:
+        """The items at these places; predictions and deviations, on the scale 1 to 5, are of these alone."""
+        released = self.predictor.released_support()
+        support = self.profiles.support if released is None else released
+        scale = self._scale
+        shown = None if predicted is None else np.clip(scale.from_unit(predicted), scale.low, scale.high)
+        widths = None if deviations is None else deviations * (scale.high - scale.low) / (HIGHEST - LOWEST)
         return [
             Recommendation(
                 item=self.item_ids[item],
                 title=self._title(item),
-                predicted=float(np.clip(rating, self._scale.low, self._scale.high)) if is_rating else None,
-                score=float(score[place]),
-                support=int(own.support[item]),
+                predicted=None if shown is None else float(shown[place]),
+                score=float(scores[item]),
+                support=round(support[item]),
+                deviation=None if widths is None else float(widths[place]),
             )
-            for place, (item, rating) in enumerate(zip(best, predicted, strict=True))
+            for place, item in enumerate(best)
         ]
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
@@ -119,11 +149,16 @@ class Result:
         It needs the user's ratings and the public item vectors, nothing else: a device answers this itself, and sends
         nothing. It is a reason that a person can check, not a derivation of the prediction.
         """
-        row = self._row_of(user, n)
+        return self._reasons(item, *self._profile(self._row_of(user, n)), n)
+
+    def explain_to(self, profile: Mapping[str, float], item: str | int, n: int = 3) -> list[Reason]:
+        """Why this item for somebody with these ratings, as `explain` says it."""
+        return self._reasons(item, *self._read_profile(profile, n), n)
+
+    def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int) -> list[Reason]:
         if str(item) not in self.item_ids:
             raise ParameterError(f"item {item} is not among the {len(self.item_ids)} items of this run.")
         alike = self.predictor.likeness(self.item_ids.index(str(item)))
-        rated, values = self._profile(row)
         shown = self._scale.from_unit(values)
         reasons = [
             Reason(
@@ -150,6 +185,21 @@ class Result:
         rows = slice(own.starts[row], own.starts[row + 1])
         return own.items[rows], own.values[rows]
 
+    def _read_profile(self, profile: Mapping[str, float], n: int) -> tuple[IntArray, FloatArray]:
+        """Rated items, rising, and ratings on the scale 1 to 5, of a map from item ids to ratings."""
+        if n < 1:
+            raise ParameterError(f"n must be at least 1, got {n}.")
+        places = {item: place for place, item in enumerate(self.item_ids)}
+        unknown = sum(item not in places for item in profile)
+        if unknown:
+            raise ParameterError(f"rated items must be among the {len(places)} of this run; {unknown} are not.")
+        values = np.array([profile[item] for item in profile], dtype=np.float64)
+        if not self._scale.holds(values).all():
+            raise ParameterError(f"ratings must lie on the scale of the run, {self._scale}.")
+        items = np.array([places[item] for item in profile], dtype=np.int64)
+        order = np.argsort(items)
+        return items[order], self._scale.to_unit(values[order])
+
     def _row_of(self, user: str | int, n: int) -> int:
         if n < 1:
             raise ParameterError(f"n must be at least 1, got {n}.")
@@ -161,6 +211,13 @@ class Result:
     def save(self, folder: str | Path) -> None:
         """Keeps this result in a folder that `hushrec.load` reads."""
         save(self, folder)
+
+
+def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
+    """Places of the n highest scores, the best first, without what was rated."""
+    scores = scores.copy()
+    scores[rated] = -np.inf
+    return np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
 
 
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:

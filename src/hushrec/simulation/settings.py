@@ -8,7 +8,7 @@ from hushrec.engines import DEFAULT_ENGINE
 from hushrec.errors import ParameterError
 from hushrec.models import MODELS, ModelDeclaration, find_model
 from hushrec.options import Option, with_defaults
-from hushrec.protocols import DEFAULT_PROTOCOL, PROTOCOLS, find_protocol, protocols_of
+from hushrec.protocols import PROTOCOLS, default_protocol, find_protocol, protocols_of
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.protocol import Protocol
 from hushrec.simulation.results import to_json
@@ -16,7 +16,7 @@ from hushrec.simulation.tasks import Task, ranking_task, rating_task
 
 COMMON = (
     Option("model", str, "What is learned."),
-    Option("protocol", str, "What devices send.", DEFAULT_PROTOCOL),
+    Option("protocol", str, "What devices send.", default_text="masked; sdcf for mf, bpr and fm"),
     Option("split_seed", int, "Seed of the split.", 0),
     Option("seed", int, "Seed of everything else.", 0),
     Option("patience", int, "Stop after so many rounds without progress on a validation part; keep the best."),
@@ -47,7 +47,7 @@ class Settings:
         self,
         *,
         model: str | None = None,
-        protocol: str = DEFAULT_PROTOCOL,
+        protocol: str | None = None,
         split_seed: int = 0,
         seed: int = 0,
         patience: int | None = None,
@@ -58,7 +58,7 @@ class Settings:
         unknown = options.keys() - declared_options().keys()
         if unknown:
             raise ParameterError(f"settings do not know {', '.join(sorted(unknown))}. Leave it out.")
-        self.protocol = find_protocol(protocol).name
+        self.protocol = find_protocol(default_protocol(model) if protocol is None else protocol).name
         self.model = find_model(self.declared.models[0] if model is None else model).name
         if self.model not in self.declared.models:
             allowed = " or ".join(protocols_of(self.model)) or "one that speaks it: there is none"

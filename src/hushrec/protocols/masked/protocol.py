@@ -83,7 +83,7 @@ class Masked(ConfiguredProtocol):
 
     @classmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
-        ratings = Ratings(arrays["starts"], arrays["rated_items"], arrays["rated_values"])
+        ratings = Ratings(arrays["rated_starts"], arrays["rated_items"], arrays["rated_values"])
         return find_learning(record["model"]).predictor_from(arrays, ratings)
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:

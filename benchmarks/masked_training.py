@@ -1,0 +1,74 @@
+"""A whole private training of `masked` against Surprise's `SVD().fit`, which is not private, in alternation.
+
+    python benchmarks/masked_training.py [--peer PYTHON] [--turns 5] [--data ml-1m]
+
+`--peer` is a Python that has `scikit-surprise` (the extra `bench`), if not this one. Both start from arrays of the same
+training part, in the split's random order, and end with everything that predictions need. Surprise is as it ships: 100
+factors, 20 epochs. Ours is the default: ε = 8 for one whole profile over the whole training, every round of the plan.
+"""
+
+import numpy as np
+from alternate import answer_lines, asking, need, read_options
+from measure import best, load_data, timed, write_record
+
+EPSILONS = (8.0, 1.0)
+
+
+def worker(file: str) -> None:
+    """The peer's side: answers every line with the seconds of one fit."""
+    need("surprise", "scikit-surprise")
+    from surprise import SVD, Reader
+    from surprise.dataset import DatasetAutoFolds
+
+    with np.load(file) as arrays:
+        users, items, values = arrays["users"], arrays["items"], arrays["values"]
+    data = DatasetAutoFolds.__new__(DatasetAutoFolds)
+    data.reader = Reader(rating_scale=(1, 5))
+    fed = zip(users.tolist(), items.tolist(), values.tolist(), [None] * len(users), strict=True)
+    trainset = data.construct_trainset(list(fed))
+    answer_lines(lambda _: timed(lambda: SVD(random_state=0).fit(trainset)))
+
+
+def main() -> None:
+    """Alternates whole trainings."""
+    options = read_options(turns=5)
+    if options.worker:
+        worker(options.worker)
+        return
+
+    from hushrec.engines import make_engine
+    from hushrec.simulation.settings import Settings
+    from hushrec.simulation.training import Run, task_problem
+
+    ratings = load_data(options.data)
+    settings = {epsilon: Settings(protocol="masked", epsilon=epsilon) for epsilon in EPSILONS}
+    task = Run(ratings, settings[EPSILONS[0]]).task
+    users, items, values = task.training()
+
+    def train(epsilon: float) -> None:
+        engine = make_engine("cpu", task_problem(task, settings[epsilon]))
+        for _ in range(engine.problem.terms.max_rounds):
+            engine.run_round()
+
+    for epsilon in EPSILONS:
+        train(epsilon)  # compiles
+    turns: dict[str, list[dict[str, float]]] = {}
+    with asking(options.peer, __file__, {"users": users, "items": items, "values": values}) as ask:
+        for _ in range(options.turns):
+            for epsilon in EPSILONS:
+                turns.setdefault(f"masked, epsilon {epsilon:g}", []).append(timed(lambda e=epsilon: train(e)))
+            turns.setdefault("surprise", []).append(ask("fit"))
+    seconds = {name: best(found) for name, found in turns.items()}
+    ratios = {
+        name: {clock: seconds["surprise"][clock] / seconds[name][clock] for clock in seconds[name]}
+        for name in seconds
+        if name != "surprise"
+    }
+    write_record(
+        f"masked-{options.data}",
+        {"ratings": len(users), "turns": options.turns, "seconds": seconds, "surprise takes times as long": ratios},
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,139 @@
+"""`train` and `recommend` with the masked protocol, from Python and from the command line."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import hushrec
+from hushrec.cli.app import app
+from hushrec.data.ratings import Ratings, Scale
+from hushrec.errors import ParameterError
+from hushrec.simulation.results import Result
+
+DATA = "synthetic:users=80,items=60,ratings=2400,seed=1"
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    """One run with every default."""
+    return hushrec.train(DATA)
+
+
+def test_masked_is_what_train_does_by_default(result: Result) -> None:
+    """Protocol, model and budget, with both units of ε and what is not covered."""
+    budget = result.record["budget"]
+    assert (result.record["protocol"], result.record["model"]) == ("masked", "gp")
+    assert (budget["epsilon"], budget["delta"]) == (8.0, 1e-6)
+    assert budget["item_level"] > 2 * budget["epsilon"]
+    assert budget["rounds"] == result.record["rounds"] == len(result.record["curve"])
+    assert result.metrics["rmse"] < result.record["baselines"]["user_mean"]["rmse"]
+
+
+def test_models_that_masked_does_not_speak_keep_their_protocol() -> None:
+    """`--model mf` alone is `sdcf`, as before."""
+    assert hushrec.train(DATA, model="mf", rounds=1, factors=2, compare=False).record["protocol"] == "sdcf"
+
+
+def test_without_noise_training_is_said_to_protect_nothing_but_by_masks() -> None:
+    """ε = ∞ is a number in Python, "inf" in JSON, and a caveat in words."""
+    budget = hushrec.train(DATA, epsilon=np.inf).record["budget"]
+    assert budget["epsilon"] == np.inf
+    assert any("exact sums" in line for line in budget["not_covered"])
+
+
+def test_recommendations_come_with_deviations_and_released_support(result: Result) -> None:
+    """Sorted by log-popularity plus prediction, both released."""
+    best = result.recommend("7", 60)
+    assert all(item.deviation is not None and 0 < item.deviation < 2 for item in best)
+    expected = [item.predicted + np.log(item.support) for item in best if item.predicted is not None]
+    scores = [item.score for item in best]
+    assert scores == sorted(scores, reverse=True)
+    np.testing.assert_allclose(scores, expected, atol=0.2)  # support is shown as a whole number
+
+
+def test_somebody_unseen_gets_recommendations_that_follow_their_ratings(result: Result) -> None:
+    """A user's own profile gives that user's predictions; nobody has to train again."""
+    rows = result.predictor.ratings  # type: ignore[attr-defined]
+    own = slice(rows.starts[7], rows.starts[8])
+    profile = {
+        result.item_ids[item]: float(value) for item, value in zip(rows.items[own], rows.values[own], strict=True)
+    }
+    unseen = {item.item: item for item in result.recommend_to(profile, 60)}
+    seen = result.recommend(result.user_ids[7], 10)
+    assert seen
+    for item in seen:
+        assert unseen[item.item].predicted == pytest.approx(item.predicted)
+        assert unseen[item.item].deviation == pytest.approx(item.deviation)
+    assert all(reason.item in profile for reason in result.explain_to(profile, seen[0].item))
+    assert len(result.recommend_to({}, 3)) == 3
+
+
+def test_a_profile_off_the_catalogue_or_the_scale_is_refused(result: Result) -> None:
+    """In words that name neither item nor rating."""
+    with pytest.raises(ParameterError, match="items") as error:
+        result.recommend_to({"secret": 4.0})
+    assert "secret" not in str(error.value)
+    with pytest.raises(ParameterError, match="scale"):
+        result.recommend_to({result.item_ids[0]: 6.5})
+    with pytest.raises(ParameterError, match="gp"):
+        hushrec.train(DATA, model="mf", rounds=1, factors=2, compare=False).recommend_to({result.item_ids[0]: 4.0})
+
+
+def test_a_run_folder_predicts_as_before(result: Result, tmp_path: Path) -> None:
+    """Saved and loaded: the same lists."""
+    result.save(tmp_path / "run")
+    assert hushrec.load(tmp_path / "run").recommend("7", 5) == result.recommend("7", 5)
+
+
+def test_the_command_line_trains_and_recommends_to_a_file_of_ratings(tmp_path: Path) -> None:
+    """Both ε with their units, deviations in the table, and one sentence where neither user nor file is given."""
+    runner, folder = CliRunner(), str(tmp_path / "run")
+    trained = runner.invoke(app, ["train", DATA, "--epsilon", "4", "--dropout", "0.1", "--out", folder])
+    assert trained.exit_code == 0, trained.output
+    assert "ε = 4" in trained.output
+    assert "whole profile" in trained.output
+    mine = tmp_path / "mine.csv"
+    item = hushrec.load(folder).item_ids[0]
+    mine.write_text(f"item,rating\n{item},5\n")
+    listed = runner.invoke(app, ["recommend", folder, "--as-measured", "--user-ratings", str(mine), "-n", "2", "--why"])
+    assert listed.exit_code == 0, listed.output
+    assert "±" in listed.output
+    as_json = runner.invoke(app, ["recommend", folder, "--as-measured", "--user-ratings", str(mine), "--json"])
+    assert json.loads(as_json.output)["items"][0]["deviation"] > 0
+    neither = runner.invoke(app, ["recommend", folder, "--as-measured"])
+    assert isinstance(neither.exception, ParameterError)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [(0, 0, 4), (0, 1, 2), (1, 0, 3), (1, 1, 5), (2, 2, 1), (2, 0, 1), (0, 2, 3)],  # three by three
+        [(0, item, 3) for item in range(6)],  # one person
+        [(user, 0, 1 + user % 5) for user in range(12)],  # one item
+        [(user, item, 3) for user in range(6) for item in range(6)],  # the same rating everywhere, all of them
+    ],
+    ids=["three by three", "one person", "one item", "constant"],
+)
+def test_tiny_data_gives_an_answer(rows: list[tuple[int, int, int]]) -> None:
+    """Finite predictions within the scale, whatever there is to learn from."""
+    users, items, values = (np.array(column) for column in zip(*rows, strict=True))
+    names = [str(user) for user in range(users.max() + 1)], [str(item) for item in range(items.max() + 1)]
+    ratings = Ratings("tiny", *names, users, items, values.astype(float), Scale(1, 5))
+    found = hushrec.train(ratings)
+    assert np.isfinite(found.metrics["rmse"])
+    predicted = found.predictor.predict(users, items)
+    assert np.all((predicted >= 1) & (predicted <= 5))
+
+
+def test_other_scales_are_mapped_and_mapped_back() -> None:
+    """0 to 100 instead of 1 to 5: everything is 25 times as wide."""
+    narrow = hushrec.data.load(DATA)
+    assert narrow.values is not None
+    wide = Ratings("wide", narrow.user_ids, narrow.item_ids, narrow.users, narrow.items, 25 * (narrow.values - 1),
+                   Scale(0, 100), narrow.titles, narrow.attributes)  # fmt: skip
+    first, second = hushrec.train(narrow), hushrec.train(wide)
+    assert second.metrics["rmse"] == pytest.approx(25 * first.metrics["rmse"], rel=1e-6)
+    assert second.recommend("7", 1)[0].deviation == pytest.approx(25 * first.recommend("7", 1)[0].deviation)
