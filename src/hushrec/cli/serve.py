@@ -140,6 +140,9 @@ def _serve(
             f"serving {counted(rounds.n_items, 'item')} on"
             f" {'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
         )
+        expectation = rounds.server.side.expectation(settings.terms.expected_devices)
+        if expectation is not None:
+            say(expectation)
         server = serving.make_server(made, tls, head_seconds=settings.limits.body_seconds)
         server.run(sockets=[listening])
 

@@ -139,6 +139,10 @@ class ServerSide(ABC):
         """What an operator should look at in what is public, in one sentence; None where there is nothing."""
         return None
 
+    def expectation(self, n_devices: int) -> str | None:
+        """What a run of so many devices can be expected to reach, in one sentence; None where nobody measured it."""
+        return None
+
     @property
     def can_grow(self) -> bool:
         """Whether items may join the catalogue between two rounds."""

@@ -83,6 +83,7 @@ class Dashboard:
             "waiting": self._storage.waiting,
             "refusals": self._monitor.refusals,
             "concern": rounds.server.side.concern,
+            "expectation": rounds.server.side.expectation(rounds.registry.count_active()),
         }
 
     async def events(self, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:

@@ -71,6 +71,7 @@ function showNow(news) {
     setBar("#reports-bar", now.reports / now.asked, `${now.reports} of ${now.asked}`);
   }
   fill("#devices", count(now.devices));
+  say("#fleet", now.expectation ?? "");
   const started = new Date(1000 * fixed.started).toLocaleString("en-GB");
   say("#health", `Running since ${started} · ${plural(now.items, "item", "items")} · ${plural(now.waiting, "write waits", "writes wait")} · ${plural(now.refusals, "request", "requests")} refused since then`);
   for (const [action, possible] of Object.entries(POSSIBLE)) find(`[data-action=${action}]`).disabled = !possible();
