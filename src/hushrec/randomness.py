@@ -44,6 +44,7 @@ class Purpose(enum.IntEnum):
     TABLE_ROUNDING = 15
     NOISE_SHARES = 16
     ABSENCE = 17
+    ITEM_SIGNS = 18
 
 
 class RandomStream(Protocol):

@@ -97,6 +97,14 @@ MODELS: dict[str, ModelDeclaration] = {
             item_facts="hushrec.models.item_columns:columns_of",
             lists="sorted by log-popularity plus predicted rating, both released",
         ),
+        ModelDeclaration(
+            "audience",
+            "who met what, by the audiences of the items",
+            "ranking",
+            (AT_LEAST,),
+            "hushrec.models.audience_predictor:Audience",
+            item_facts="hushrec.models.item_columns:columns_of",
+        ),
     )
 }
 

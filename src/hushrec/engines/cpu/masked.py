@@ -5,21 +5,23 @@ states. Everything else is what devices compute, bit for bit: fed with the unifo
 theirs (`hushrec.engines.masked_reference`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numba
 import numpy as np
 
 from hushrec.arrays import IntArray
 from hushrec.engines import Remark
+from hushrec.engines.cpu import audience_kernels
 from hushrec.engines.cpu import masked_kernels as kernels
 from hushrec.engines.cpu.compilation import CompilationNotice
 from hushrec.engines.cpu.masked_kernels import Codes, Given, People
 from hushrec.engines.cpu.philox import make_stream
 from hushrec.engines.masked_run import MaskedRun
 from hushrec.protocols.configured import BoolArray
+from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import BlockCode, Table, clip_of_norm
 from hushrec.protocols.masked.noise import summed_noise
@@ -53,7 +55,7 @@ class CpuMaskedEngine(MaskedRun):
         super().__init__(problem)
         self._compilation = CompilationNotice(remark)
 
-    def sum_tables(self, one: Round, table: PublicTable, present: BoolArray) -> list[Table]:
+    def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
         number = self.round_number + 1
         codes = self.priced.codes[self.round_number]
         survivors = int(np.count_nonzero(present))
@@ -69,7 +71,7 @@ class CpuMaskedEngine(MaskedRun):
         self,
         one: Round,
         codes: Sequence[BlockCode],
-        table: PublicTable,
+        table: Any,
         present: BoolArray,
         given: Given = NOTHING_GIVEN,
     ) -> list[IntArray]:
@@ -78,13 +80,13 @@ class CpuMaskedEngine(MaskedRun):
         people = People(problem.starts, problem.items, problem.values, present)
         stream = make_stream(problem.seed, Purpose.TABLE_ROUNDING, self.round_number + 1)
         layout, size = _layout(one, codes)
-        public = self._kernel_table(table)
+        add_people, public = self._kernel(table)
         threads = numba.get_num_threads()
         borders = _even_work(problem.starts, TASKS_PER_THREAD * threads)
 
         def add(task: int) -> IntArray:
             sums = np.zeros(size, np.int64)
-            kernels.add_people(borders[task], borders[task + 1], people, layout, public, stream, given, sums)
+            add_people(borders[task], borders[task + 1], people, layout, public, stream, given, sums)
             return sums
 
         total = np.zeros(size, np.int64)
@@ -93,6 +95,13 @@ class CpuMaskedEngine(MaskedRun):
                 total += sums
         ends = np.cumsum([block.size for block in one.blocks])
         return np.split(total, ends[:-1])
+
+    def _kernel(self, table: Any) -> tuple[Callable[..., None], Any]:
+        """The compiled loop over people for this kind of table, and the table as the loop takes it."""
+        if isinstance(table, AudienceTable):
+            asked = table.asked
+            return audience_kernels.add_people, audience_kernels.Table(table.columns, table.weights, asked)
+        return kernels.add_people, self._kernel_table(table)
 
     def _kernel_table(self, table: PublicTable) -> kernels.Table:
         shape = (

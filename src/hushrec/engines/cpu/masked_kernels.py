@@ -77,7 +77,7 @@ def add_people(first, stop, people, codes, table, stream, given, sums):  # type:
         items = people.items[begin:end]
         state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
         if codes.wanted[COUNTS]:
-            _add(COUNTS, np.ones(len(items)), items, 1, person, codes, stream, given, state, sums)
+            add_block(COUNTS, np.ones(len(items)), items, 1, person, codes, stream, given, state, sums)
         if codes.wanted[MOMENTS] or codes.wanted[AUDIENCE]:
             _add_description(items, person, codes, table, stream, given, state, sums)
         if codes.wanted[BIAS] or codes.wanted[FACTORS] or codes.wanted[PRIOR]:
@@ -90,7 +90,7 @@ def _add_description(items, person, codes, table, stream, given, state, sums):  
     shape = table.shape
     description = blocks.describe(items, table.taste_columns, shape[0], shape[1], shape[2])
     if codes.wanted[MOMENTS]:
-        _add(MOMENTS, blocks.moment_entries(description), items, 0, person, codes, stream, given, state, sums)
+        add_block(MOMENTS, blocks.moment_entries(description), items, 0, person, codes, stream, given, state, sums)
     if codes.wanted[AUDIENCE]:
         scores = blocks.audience_scores(description, table.description_centre, table.description_map, shape[3])
         ones = np.ones(len(items))
@@ -116,7 +116,7 @@ def _add_taste(items, values, person, codes, table, stream, given, state, sums):
             scores = blocks.factor_scores(mean, table.directions, table.shape[4])
             _add_items(FACTORS, items, left, table.factor_weights, scores, person, codes, stream, given, state, sums)
     if codes.wanted[PRIOR]:
-        _add(PRIOR, blocks.prior_entries(mean, covariance), items, 0, person, codes, stream, given, state, sums)
+        add_block(PRIOR, blocks.prior_entries(mean, covariance), items, 0, person, codes, stream, given, state, sums)
 
 
 @njit(cache=True, nogil=True)
@@ -124,13 +124,13 @@ def _add_items(kind, items, values, weights, scores, person, codes, stream, give
     """Add an item block and, one kind further, its curvature."""
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
-    _add(kind, entries, items, len(scores), person, codes, stream, given, state, sums)
+    add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)
     curvature = blocks.curvature_entries(norm, codes.clips[kind], len(items), scores)
-    _add(kind + 1, curvature, items, 0, person, codes, stream, given, state, sums)
+    add_block(kind + 1, curvature, items, 0, person, codes, stream, given, state, sums)
 
 
 @njit(cache=True, nogil=True)
-def _add(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
+def add_block(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
     """Round the entries of one block and add them: at the rows of `items` if `width` is not 0, else all in order."""
     count = len(entries)
     uniforms = np.empty(count)

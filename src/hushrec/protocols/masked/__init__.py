@@ -21,7 +21,7 @@ MASKED = Protocol(
         ),
         Option("corrupt", float, "Part of these that may add no noise.", 0.0),
     ),
-    models=("gp",),
+    models=("gp", "audience"),
     engines={
         "cpu": "hushrec.engines.cpu.masked:CpuMaskedEngine",
         "reference": "hushrec.engines.masked_reference:MaskedReferenceEngine",

@@ -101,6 +101,18 @@ def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def
 
 
 @njit(cache=True, nogil=True)
+def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
+    """Return the rows ω_j · q_j of the rated items, one after the other, `(h · K,)`: each item has a q of its own."""
+    width = rows.shape[1]
+    found = np.empty(len(items) * width)
+    for i in range(len(items)):
+        weight = weights[items[i]]
+        for k in range(width):
+            found[i * width + k] = weight * rows[i, k]
+    return found
+
+
+@njit(cache=True, nogil=True)
 def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-def]
     """Return c h qqᵀ and (10/C) c² h qqᵀ, c = min(1, C/norm): what clipping made of the item block of this norm."""
     kept = 1.0 if norm <= clip else clip / norm

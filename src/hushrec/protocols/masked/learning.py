@@ -15,6 +15,7 @@ from hushrec.protocols.masked.plan import Block, Plan
 
 LEARNINGS = {
     "gp": "hushrec.protocols.masked.gp_learning:GpLearning",
+    "audience": "hushrec.protocols.masked.audience.learning:AudienceLearning",
 }
 
 

@@ -110,13 +110,18 @@ def prior_size(length: int) -> int:
     return length + length * (length + 1) // 2
 
 
+def fleet_strength(devices: int, n_items: int, mu: float) -> float:
+    """Return devices · μ² / √items: how much a run can learn of each item."""
+    return math.inf if mu == math.inf else devices * mu**2 / math.sqrt(n_items)
+
+
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """Return the plan for this many devices, items and taste columns at the budget μ: public numbers only.
 
     Few devices learn counts, biases and the prior of taste. Where devices · μ² / √items reaches `LARGE_FLEET`, two
     rounds of factor columns and one of audience columns come with them.
     """
-    strength = math.inf if mu == math.inf else devices * mu**2 / math.sqrt(n_items)
+    strength = fleet_strength(devices, n_items, mu)
     length = n_taste + 3  # quality, attributes, popularity, level
     if strength < LARGE_FLEET:
         return _small_plan(n_items, length)

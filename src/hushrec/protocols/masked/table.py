@@ -1,6 +1,8 @@
 """The public table of a masked run: all that a device needs to know of the items in one round."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 
@@ -8,6 +10,26 @@ from hushrec.arrays import FloatArray
 from hushrec.errors import RemoteProtocolError
 
 LARGEST_ENTRY = 1e6
+
+
+def freeze_entries(table: Any) -> None:
+    """Make the arrays of a table read-only; refuse one with an entry that is not finite or beyond `LARGEST_ENTRY`."""
+    for entry in fields(table):
+        values = np.ascontiguousarray(getattr(table, entry.name), dtype=np.float64)
+        if not np.all(np.abs(values) <= LARGEST_ENTRY):
+            raise RemoteProtocolError(
+                f"{entry.name} of a public table must be finite and at most {LARGEST_ENTRY:g} in size."
+            )
+        values.flags.writeable = False
+        object.__setattr__(table, entry.name, values)
+
+
+def check_shapes(table: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a table whose arrays do not fit together."""
+    for name, shape in expected.items():
+        found = getattr(table, name).shape
+        if found != shape:
+            raise RemoteProtocolError(f"{name} of a public table must have shape {shape}, got {found}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +52,7 @@ class PublicTable:
     length_squared: FloatArray = field(repr=False)  # ℓ² of the kernel, (1,)
 
     def __post_init__(self) -> None:
-        for entry in fields(self):
-            values = np.ascontiguousarray(getattr(self, entry.name), dtype=np.float64)
-            if not np.all(np.abs(values) <= LARGEST_ENTRY):
-                raise RemoteProtocolError(
-                    f"{entry.name} of a public table must be finite and at most {LARGEST_ENTRY:g} in size."
-                )
-            values.flags.writeable = False
-            object.__setattr__(self, entry.name, values)
+        freeze_entries(self)
         if not (np.all(self.variances > 0) and np.all(self.length_squared > 0)):
             raise RemoteProtocolError("variances and length_squared of a public table must be positive.")
         if not (np.all(self.weights >= 0) and np.all(self.factor_weights >= 0)):
@@ -46,17 +61,15 @@ class PublicTable:
 
     def _check_shapes(self) -> None:
         n_items, length = self.rows.shape if self.rows.ndim == 2 else (-1, -1)
-        expected = {
-            **dict.fromkeys(("offsets", "variances", "weights", "factor_weights", "log_counts"), (n_items,)),
-            "directions": (length, self.directions.shape[-1]),
-            "description_map": (len(self.description_centre), self.description_map.shape[-1]),
-            "length_squared": (1,),
-        }
-        for name, shape in expected.items():
-            if getattr(self, name).shape != shape:
-                raise RemoteProtocolError(
-                    f"{name} of a public table must have shape {shape}, got {getattr(self, name).shape}."
-                )
+        check_shapes(
+            self,
+            {
+                **dict.fromkeys(("offsets", "variances", "weights", "factor_weights", "log_counts"), (n_items,)),
+                "directions": (length, self.directions.shape[-1]),
+                "description_map": (len(self.description_centre), self.description_map.shape[-1]),
+                "length_squared": (1,),
+            },
+        )
 
     @property
     def n_items(self) -> int:

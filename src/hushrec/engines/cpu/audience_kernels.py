@@ -1,0 +1,44 @@
+"""All people of a masked round of model `audience` at once, in compiled loops that call what a device calls."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from hushrec.arrays import FloatArray
+from hushrec.engines.cpu.masked_kernels import AUDIENCE, AUDIENCE_CURVATURE, COUNTS, MOMENTS, add_block
+from hushrec.models.audience import Description, describe_without_each
+from hushrec.protocols.masked import blocks
+from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LOG_PROFILE
+
+
+class Table(NamedTuple):
+    """What uploads need of the public table."""
+
+    columns: FloatArray
+    weights: FloatArray
+    asked: Description
+
+
+@njit(cache=True, nogil=True)
+def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
+    """Add the integers of people `first` … `stop` − 1 to `sums`, the flat vector of the round (int64)."""
+    for person in range(first, stop):
+        begin, end = people.starts[person], people.starts[person + 1]
+        if begin == end or not people.present[person]:
+            continue  # an empty profile is exact zeros
+        items = people.items[begin:end]
+        state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
+        if codes.wanted[COUNTS]:
+            add_block(COUNTS, np.ones(len(items)), items, 1, person, codes, stream, given, state, sums)
+        if codes.wanted[MOMENTS]:
+            description = blocks.describe(items, table.columns, 1.0, PROFILE_OFFSET, USUAL_LOG_PROFILE)
+            entries = blocks.moment_entries(description)
+            add_block(MOMENTS, entries, items, 0, person, codes, stream, given, state, sums)
+        if codes.wanted[AUDIENCE]:
+            rows = describe_without_each(items, table.asked)
+            entries = blocks.row_entries(items, table.weights, rows)
+            norm = blocks.norm_of(entries)
+            add_block(AUDIENCE, entries, items, rows.shape[1], person, codes, stream, given, state, sums)
+            curvature = blocks.curvature_entries(norm, codes.clips[AUDIENCE], len(items), np.ones(1))
+            add_block(AUDIENCE_CURVATURE, curvature, items, 0, person, codes, stream, given, state, sums)

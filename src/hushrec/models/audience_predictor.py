@@ -1,0 +1,140 @@
+"""Model `audience`: what it knows of the items, and everybody's order of items from who met what."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numba
+import numpy as np
+from numba import njit
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.models.audience import Description, Ranking, fill_kernel, score_items
+from hushrec.models.gaussian_process import Ratings
+from hushrec.models.item_columns import ItemColumns
+from hushrec.models.predictor import Arrays
+
+MOST_KEPT_ITEMS = 5000  # up to here k of all pairs of items is kept, 200 MB at most
+PEOPLE_PER_TASK = 32
+
+
+@dataclass(frozen=True, eq=False)
+class Audience:
+    """The model as training knows it: the public columns of the items."""
+
+    name: ClassVar[str] = "audience"
+
+    columns: ItemColumns = field(repr=False)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any], columns: ItemColumns) -> "Audience":
+        """The model for a catalogue; its only option says which ratings count."""
+        return cls(columns)
+
+    @property
+    def attributes(self) -> FloatArray:
+        """What is learned from besides who met what."""
+        return np.concatenate([self.columns.taste, self.columns.details], axis=1)
+
+    @property
+    def n_attributes(self) -> int:
+        """Taste columns."""
+        return int(self.columns.taste.shape[1])
+
+
+class ItemTable(NamedTuple):
+    """What scores need of the public table; the letters are those of `hushrec.models.audience`."""
+
+    log_counts: FloatArray  # log n_j, (n_items,)
+    counts: FloatArray  # E n_j, (n_items,)
+    audiences: FloatArray  # a_j, (n_items, K)
+    description_rows: FloatArray  # p_j, (n_items, K)
+    description_base: FloatArray  # b, (K,)
+    description_slope: FloatArray  # s, (K,)
+    description_shape: FloatArray  # (3,)
+    places: FloatArray  # x_j as columns, (L, n_items)
+    crowd: FloatArray  # g_j, (n_items,)
+    ranking_shape: FloatArray  # (2,)
+
+
+@dataclass(frozen=True, eq=False)
+class AudiencePredictor:
+    """Everybody's scores. Each person's are computed from the public table and from their own items alone."""
+
+    table: ItemTable = field(repr=False)
+    ratings: Ratings = field(repr=False)
+
+    def predict(self, users: IntArray, items: IntArray) -> FloatArray:
+        """Scores of (user, item) pairs."""
+        found = np.empty(len(users))
+        for user in np.unique(users):
+            own = users == user
+            found[own] = self.scores(np.array([user]))[0, items[own]]
+        return found
+
+    def scores(self, users: IntArray) -> FloatArray:
+        """The score of every item for each of these users; somebody without items gets what is popular."""
+        people = np.ascontiguousarray(users, dtype=np.int64)
+        found = np.empty((len(people), len(self.table.log_counts)))
+        parts = [(first, min(first + PEOPLE_PER_TASK, len(people))) for first in range(0, len(people), PEOPLE_PER_TASK)]
+
+        def score(part: tuple[int, int]) -> None:
+            _score_people(people, *part, self._description, self._ranking, self._kernel, self.ratings, found)
+
+        with ThreadPoolExecutor(numba.get_num_threads()) as threads:
+            list(threads.map(score, parts))
+        return found
+
+    def likeness(self, item: int) -> FloatArray:
+        """How near each item lies to this one, k(i, j): own items that are near carry a recommendation."""
+        found = np.empty(len(self.table.log_counts))
+        fill_kernel(item, self.table.places, found)
+        return found
+
+    def deviations(self, user: int) -> None:
+        return None
+
+    def released_support(self) -> FloatArray:
+        """The denoised number of people of each item; people with many items weigh less in it."""
+        return self.table.counts
+
+    def of_profile(self, items: IntArray, values: FloatArray) -> None:
+        return None
+
+    def arrays(self) -> Arrays:
+        """The public table; who met what is kept beside it."""
+        return dict(self.table._asdict())
+
+    @property
+    def _description(self) -> Description:
+        table = self.table
+        return Description(
+            table.description_rows, table.description_base, table.description_slope, table.description_shape
+        )
+
+    @property
+    def _ranking(self) -> Ranking:
+        table = self.table
+        return Ranking(table.log_counts, table.audiences, table.places, table.crowd, table.ranking_shape)
+
+    @cached_property
+    def _kernel(self) -> FloatArray:
+        """k of all pairs of items, or nothing where that would be too much."""
+        n_items = len(self.table.log_counts)
+        if n_items > MOST_KEPT_ITEMS:
+            return np.empty((0, 0))
+        found = np.empty((n_items, n_items))
+        for item in range(n_items):
+            fill_kernel(item, self.table.places, found[item])
+        return found
+
+
+@njit(cache=True, nogil=True)
+def _score_people(people, first, stop, description, ranking, kernel, ratings, found):  # type: ignore[no-untyped-def]
+    """Fill rows `first` … `stop` − 1 of `found` with the scores of people[first:stop]."""
+    for place in range(first, stop):
+        user = people[place]
+        items = ratings.items[ratings.starts[user] : ratings.starts[user + 1]]
+        found[place] = score_items(items, description, ranking, kernel)

@@ -1,0 +1,1 @@
+"""Model `audience` under the masked protocol: who would meet which item next, from sums alone."""

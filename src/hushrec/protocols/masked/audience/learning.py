@@ -1,0 +1,52 @@
+"""Model `audience` under the masked protocol."""
+
+from collections.abc import Sequence
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.models.audience_predictor import AudiencePredictor, ItemTable
+from hushrec.models.gaussian_process import Ratings
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.masked.audience.device import round_entries
+from hushrec.protocols.masked.audience.plan import choose_plan
+from hushrec.protocols.masked.audience.server import AudienceLearner
+from hushrec.protocols.masked.audience.table import AudienceTable
+from hushrec.protocols.masked.device import Entries
+from hushrec.protocols.masked.learning import Learning
+from hushrec.protocols.masked.plan import Block, Plan
+
+
+class AudienceLearning(Learning):
+    """Popularity and audiences of items, from sums."""
+
+    def choose_plan(self, devices: int, mu: float) -> Plan:
+        return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
+
+    def make_learner(self, plan: Plan, devices: int) -> AudienceLearner:
+        return AudienceLearner(self.columns, plan, devices)
+
+    def entries(
+        self, blocks: Sequence[Block], table: AudienceTable, items: IntArray, values: FloatArray
+    ) -> list[Entries]:
+        return round_entries(blocks, table, items, values)
+
+    def predictor(self, table: AudienceTable, ratings: Ratings, *, final: bool) -> AudiencePredictor:
+        description, ranking = table.description, table.ranking
+        return AudiencePredictor(
+            ItemTable(
+                log_counts=table.log_counts,
+                counts=table.counts,
+                audiences=table.audiences,
+                description_rows=description.rows,
+                description_base=description.base,
+                description_slope=description.slope,
+                description_shape=description.shape,
+                places=table.places,
+                crowd=table.crowd,
+                ranking_shape=ranking.shape,
+            ),
+            ratings,
+        )
+
+    @staticmethod
+    def predictor_from(arrays: Arrays, ratings: Ratings) -> AudiencePredictor:
+        return AudiencePredictor(ItemTable(*(arrays[name] for name in ItemTable._fields)), ratings)

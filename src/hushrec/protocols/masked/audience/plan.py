@@ -1,0 +1,50 @@
+"""The plan of model `audience`: counts and moments, then audiences, in one pass or in two."""
+
+from hushrec.protocols.masked.audience.constants import FEWEST_COLUMNS
+from hushrec.protocols.masked.plan import (
+    AUDIENCE,
+    COUNTS,
+    MOMENTS,
+    Block,
+    Plan,
+    curvature_of,
+    fleet_strength,
+    make_plan,
+    prior_size,
+)
+
+FEW_COLUMNS, MORE_COLUMNS, TWO_PASSES = 0.0, 3.0, 40.0  # from which fleet strength on each plan is used
+WIDTHS = {FEW_COLUMNS: (4,), MORE_COLUMNS: (6,), TWO_PASSES: (8, 12)}  # columns of the audience block of each pass
+COUNTS_CLIP, MOMENTS_CLIP, AUDIENCE_CLIP = 3.0, 6.0, 5.0
+CURVATURE_CLIP = 12.0  # times that of the audience block: a person with h items adds about C √(h/K)
+
+
+def first_columns(n_taste: int) -> int:
+    """Return how many columns of items the first descriptions are made of."""
+    return max(n_taste, FEWEST_COLUMNS)
+
+
+def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
+    """Return the plan for this many devices, items and taste columns at the budget μ: public numbers only.
+
+    Strong fleets make a second pass, which describes people by the audiences that the first one found.
+    """
+    strength = fleet_strength(devices, n_items, mu)
+    widths = WIDTHS[max(start for start in WIDTHS if start <= strength)]
+    counts = Block(COUNTS, (n_items,), COUNTS_CLIP, 0.6 if len(widths) == 1 else 0.5)
+    rounds = [[counts, _moments(first_columns(n_taste))], _audience(n_items, widths[0], 0.4)]
+    if len(widths) == 2:
+        later = widths[0] + n_taste + 1
+        rounds += [[_moments(later)], _audience(n_items, min(widths[1], later + 1), 0.4)]
+    return make_plan(rounds)
+
+
+def _moments(width: int) -> Block:
+    """Return the block of first and second moments of `width` columns and log h."""
+    return Block(MOMENTS, (prior_size(width + 1),), MOMENTS_CLIP, 0.05)
+
+
+def _audience(n_items: int, width: int, share: float) -> list[Block]:
+    """Return an audience block and its curvature, two numbers: Σ c h and Σ c² h."""
+    curvature = Block(curvature_of(AUDIENCE), (2,), CURVATURE_CLIP * AUDIENCE_CLIP, 0.02)
+    return [Block(AUDIENCE, (n_items, width), AUDIENCE_CLIP, share), curvature]

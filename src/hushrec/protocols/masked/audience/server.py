@@ -1,0 +1,166 @@
+"""The server of model `audience`: from noisy sums to who meets which item.
+
+1. Counts give every item's popularity; moments of people's descriptions give the directions in which people differ
+   most, K of them, and scale each to variance 1.
+2. Audience sums give a_j, the mean description of the people who met item j, shrunk toward what public columns and
+   popularity say of it.
+3. A strong fleet does both again: people are then described by the audiences of the items that they met.
+
+The first descriptions are means of taste columns. Where those are few, random signs of the items stand in for them:
+the audiences of random signs are a random projection of who meets what together, which the second pass refines.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from hushrec.arrays import FloatArray
+from hushrec.protocols.masked.audience import constants
+from hushrec.protocols.masked.audience.plan import AUDIENCE_CLIP, COUNTS_CLIP, first_columns
+from hushrec.protocols.masked.audience.table import AudienceTable
+from hushrec.protocols.masked.encoding import DecodedSum
+from hushrec.protocols.masked.learner import Learner
+from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, curvature_of
+from hushrec.protocols.masked.posteriors import weighted_covariance
+from hushrec.protocols.masked.sums import (
+    TINY,
+    ItemSum,
+    audience_means,
+    item_sum,
+    moments_of,
+    popularity_of,
+    unit_weights,
+)
+from hushrec.randomness import Purpose, SeededRandomness
+
+MOST_OFF = 2.5  # times the expected mean weight: what noise may make of it
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """Everything that was learned so far: public. The fields are those of `AudienceTable`."""
+
+    counts: FloatArray = field(repr=False)
+    log_counts: FloatArray = field(repr=False)
+    prior_columns: FloatArray = field(repr=False)  # F_j, (n_items, n_columns), an intercept first
+    columns: FloatArray = field(repr=False)
+    asked_rows: FloatArray = field(repr=False)
+    asked_base: FloatArray = field(repr=False)
+    asked_slope: FloatArray = field(repr=False)
+    rows: FloatArray = field(repr=False)
+    base: FloatArray = field(repr=False)
+    slope: FloatArray = field(repr=False)
+    audiences: FloatArray = field(repr=False)
+    places: FloatArray = field(repr=False)
+    crowd: FloatArray = field(repr=False)
+
+
+class AudienceLearner(Learner[Learned]):
+    """Learns popularity and audiences. `table` is what devices get for the next round."""
+
+    def _start(self) -> Learned:
+        """Before the first round: taste columns, or random signs, and nothing about any item."""
+        n_items, taste = self.item_columns.n_items, self.item_columns.taste
+        missing = first_columns(taste.shape[1]) - taste.shape[1]
+        stream = SeededRandomness(0).stream(Purpose.ITEM_SIGNS)  # public: the same in every run
+        signs = np.where(stream.random((n_items, missing)) < 0.5, -1.0, 1.0)
+        none, nothing = np.zeros((n_items, 0)), np.zeros(0)
+        return Learned(
+            counts=np.ones(n_items),
+            log_counts=np.zeros(n_items),
+            prior_columns=np.ones((n_items, 1)),
+            columns=np.concatenate([constants.TASTE_SPREAD * taste, signs], axis=1),
+            **dict.fromkeys(("asked_rows", "rows", "audiences"), none),
+            **dict.fromkeys(("asked_base", "asked_slope", "base", "slope"), nothing),
+            places=np.zeros((0, n_items)),
+            crowd=np.ones(n_items),
+        )
+
+    def table(self) -> AudienceTable:
+        learned = self.learned
+        weights = (learned.counts + constants.WEIGHT_OFFSET) ** -constants.WEIGHT_POWER
+        arrays = {name: values for name, values in vars(learned).items() if name != "prior_columns"}
+        return AudienceTable(weights=unit_weights(weights, learned.counts), **arrays)
+
+    def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> Learned:
+        share, learned = survivors / self.devices, self.learned
+        if COUNTS in sums:
+            learned = replace(learned, **popularity_of(sums[COUNTS], share, self.item_columns)._asdict())
+            learned = self._place(learned)
+        if MOMENTS in sums:
+            learned = self._learn_moments(learned, sums[MOMENTS], survivors)
+        if AUDIENCE in sums:
+            learned = self._learn_audience(learned, self._audience_sum(sums, share))
+        return learned
+
+    def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
+        """The directions of largest variance of descriptions, each scaled to variance 1."""
+        length = learned.columns.shape[1] + 1
+        mean, covariance = moments_of(noisy, length, survivors)
+        values, vectors = np.linalg.eigh(covariance)
+        scaled = vectors / np.sqrt(np.maximum(values, constants.LEAST_VARIANCE))
+        chosen = scaled[:, ::-1][:, : self._next_width()]  # (W + 1, K)
+        return replace(
+            learned,
+            asked_rows=learned.columns @ chosen[:-1],
+            asked_base=-mean @ chosen,
+            asked_slope=chosen[-1],
+        )
+
+    def _next_width(self) -> int:
+        """K of the next audience block."""
+        rounds = self.plan.rounds[self.round_number :]
+        return next(block.shape[1] for one in rounds for block in one.blocks if block.name == AUDIENCE)
+
+    def _audience_sum(self, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
+        """The sum of an audience block, with a mean weight that is possible.
+
+        A device with h items weighs each by C₁/√h in the counts and by about C₂/√(hK) here, so that the weights of
+        the two sums have about the ratio C₂/(C₁√K), whatever the profiles. Noise may move it far away from that.
+        """
+        curvature = sums[curvature_of(AUDIENCE)]
+        found = item_sum(
+            self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, self.learned.counts, share
+        )
+        expected = AUDIENCE_CLIP / (COUNTS_CLIP * np.sqrt(found.sums.shape[1]))
+        weight = np.clip(found.mean_weight, expected / MOST_OFF, expected * MOST_OFF)
+        squared = np.clip(found.squared_weight, weight**2 / 10, weight**2 * 10)
+        return replace(found, mean_weight=weight, squared_weight=squared)
+
+    def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
+        """Audiences, and from them the columns of the next descriptions."""
+        found = audience_means(noisy, learned.counts, learned.prior_columns)
+        centred = found - np.average(found, axis=0, weights=learned.counts)
+        size = np.sqrt(max(float(np.mean(np.average(centred**2, axis=0, weights=learned.counts))), TINY))
+        popularity = constants.POPULARITY_SPREAD * self._popularity(learned)
+        taste = constants.LATER_TASTE_SPREAD * self.item_columns.taste
+        learned = replace(
+            learned,
+            rows=learned.asked_rows,
+            base=learned.asked_base,
+            slope=learned.asked_slope,
+            audiences=found,
+            columns=np.concatenate([centred / size, taste, popularity], axis=1),
+            prior_columns=np.concatenate([learned.prior_columns, centred], axis=1),
+        )
+        return self._place(learned)
+
+    def _place(self, learned: Learned) -> Learned:
+        """Where items lie, and how dense everybody's items lie there: audiences, taste columns, popularity."""
+        from hushrec.models.audience import crowd_density
+
+        taste, counts = self.item_columns.taste, learned.counts
+        spread = np.sqrt(max(float(np.trace(weighted_covariance(taste, counts))), TINY))
+        parts = [
+            constants.AUDIENCE_PLACE * learned.audiences,
+            constants.TASTE_PLACE * taste / spread,
+            constants.POPULARITY_PLACE * self._popularity(learned),
+        ]
+        places = np.ascontiguousarray(np.concatenate(parts, axis=1).T / constants.KERNEL_LENGTH)
+        return replace(learned, places=places, crowd=crowd_density(counts, places))
+
+    @staticmethod
+    def _popularity(learned: Learned) -> FloatArray:
+        """E log n_j with mean 0 over everybody's items, `(n_items, 1)`."""
+        return np.asarray(learned.log_counts - np.average(learned.log_counts, weights=learned.counts))[:, None]

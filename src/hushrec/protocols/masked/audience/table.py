@@ -1,0 +1,70 @@
+"""The public table of a run of model `audience`."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from hushrec.arrays import FloatArray
+from hushrec.errors import RemoteProtocolError
+from hushrec.models.audience import Description, Ranking
+from hushrec.protocols.masked.audience import constants
+from hushrec.protocols.masked.table import check_shapes, freeze_entries
+
+
+@dataclass(frozen=True, eq=False)
+class AudienceTable:
+    """What the server knows after the rounds so far: what to upload next, and what scores are made of.
+
+    A device refuses a table with an entry that is not finite or too large, a weight below 0 or a density that is not
+    positive: formulas would fail on it, and a failure could depend on the profile.
+    """
+
+    columns: FloatArray = field(repr=False)  # whose moments are asked for, (n_items, W)
+    weights: FloatArray = field(repr=False)  # ω_j of audience blocks, (n_items,)
+    asked_rows: FloatArray = field(repr=False)  # p_j of the description that is asked for, (n_items, K)
+    asked_base: FloatArray = field(repr=False)  # (K,)
+    asked_slope: FloatArray = field(repr=False)  # (K,)
+    rows: FloatArray = field(repr=False)  # p_j of the description that `audiences` are means of, (n_items, K')
+    base: FloatArray = field(repr=False)  # (K',)
+    slope: FloatArray = field(repr=False)  # (K',)
+    audiences: FloatArray = field(repr=False)  # a_j, (n_items, K')
+    counts: FloatArray = field(repr=False)  # E n_j, (n_items,)
+    log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,)
+    places: FloatArray = field(repr=False)  # x_j as columns, (L, n_items)
+    crowd: FloatArray = field(repr=False)  # g_j, (n_items,)
+
+    def __post_init__(self) -> None:
+        freeze_entries(self)
+        if not (np.all(self.crowd > 0) and np.all(self.weights >= 0)):
+            raise RemoteProtocolError("crowd of a public table must be positive, and weights must not be negative.")
+        n_items, asked, width = len(self.weights), len(self.asked_base), len(self.base)
+        expected: dict[str, tuple[int, ...]] = dict.fromkeys(("weights", "counts", "log_counts", "crowd"), (n_items,))
+        expected |= {"columns": (n_items, self.columns.shape[-1]), "places": (len(self.places), n_items)}
+        expected |= {"asked_rows": (n_items, asked), "asked_slope": (asked,)}
+        expected |= {"rows": (n_items, width), "audiences": (n_items, width), "slope": (width,)}
+        check_shapes(self, expected)
+
+    @property
+    def n_items(self) -> int:
+        """Length of the catalogue."""
+        return len(self.weights)
+
+    @property
+    def asked(self) -> Description:
+        """The description that the next audience block is made of."""
+        return Description(self.asked_rows, self.asked_base, self.asked_slope, _SHAPE)
+
+    @property
+    def description(self) -> Description:
+        """The description that scores are made of."""
+        return Description(self.rows, self.base, self.slope, _SHAPE)
+
+    @property
+    def ranking(self) -> Ranking:
+        """What scores need besides."""
+        weights = np.array([constants.AUDIENCE_WEIGHT, constants.CROWD_ITEMS])
+        return Ranking(self.log_counts, self.audiences, self.places, self.crowd, weights)
+
+
+_SHAPE = np.array([constants.PROFILE_OFFSET, constants.USUAL_LOG_PROFILE, constants.DESCRIPTION_LIMIT])
+_SHAPE.flags.writeable = False

@@ -1,0 +1,198 @@
+"""Model `audience` under the masked protocol: devices, server, both engines, and what it finds."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from hushrec.engines.cpu.masked import CpuMaskedEngine
+from hushrec.engines.cpu.masked_kernels import Given
+from hushrec.engines.masked_reference import MaskedReferenceEngine
+from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.models.audience_predictor import Audience, AudiencePredictor
+from hushrec.models.item_columns import item_columns
+from hushrec.protocols.masked.audience.device import round_entries
+from hushrec.protocols.masked.audience.plan import choose_plan
+from hushrec.protocols.masked.audience.server import AudienceLearner
+from hushrec.protocols.masked.audience.table import AudienceTable
+from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS
+from hushrec.protocols.masked.protocol import Masked
+from hushrec.simulation.problem import AnyProblem, make_problem
+
+N_USERS, N_ITEMS, EMPTY = 60, 24, 7
+
+
+def small_problem(*, epsilon: float = 8.0, flags: bool = True, empty: int | None = None) -> AnyProblem:
+    """Sixty people of whom half meet even and half meet odd items, mostly; a flag may say which is which."""
+    rng = np.random.default_rng(1)
+    alike = np.arange(N_USERS)[:, None] % 2 == np.arange(N_ITEMS) % 2
+    users, items = np.nonzero(rng.random((N_USERS, N_ITEMS)) < np.where(alike, 0.5, 0.1))
+    if empty is not None:
+        users, items = users[users != empty], items[users != empty]
+    attributes = pl.DataFrame({"kind=even": np.arange(N_ITEMS) % 2 == 0}) if flags else None
+    model = Audience(item_columns(N_ITEMS, None, attributes))
+    return problem_of(users, items, N_USERS, N_ITEMS, model, epsilon)
+
+
+def problem_of(
+    users: np.ndarray, items: np.ndarray, n_users: int, n_items: int, model: Audience, epsilon: float = 8.0
+) -> AnyProblem:
+    """Who met what as a problem of the masked protocol."""
+    protocols = [Masked(epsilon)]
+    ones = np.ones(len(users))
+    return make_problem(users, items, ones, n_users=n_users, n_items=n_items, model=model, protocols=protocols, seed=3)
+
+
+def trained(problem: AnyProblem) -> CpuMaskedEngine:
+    """All rounds on the CPU engine."""
+    engine = CpuMaskedEngine(problem)
+    for _ in range(problem.terms.max_rounds):
+        engine.run_round()
+    return engine
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 40.0])
+def test_the_cpu_engine_makes_the_integers_of_the_devices(epsilon: float) -> None:
+    """Round by round, from the same table and the same uniforms: equal integer by integer, one person empty."""
+    problem = small_problem(epsilon=epsilon, empty=EMPTY)
+    reference, cpu = MaskedReferenceEngine(problem, record=True), CpuMaskedEngine(problem)
+    assert len(reference.priced.plan.rounds) == (2 if epsilon == 8 else 4)
+    for one, codes in zip(reference.priced.plan.rounds, reference.priced.codes, strict=True):
+        table = reference.learner.table()
+        reference.run_round()
+        assert reference.recorded is not None
+        drawn = reference.recorded[-1]
+        counts = [0 if user == EMPTY else len(drawn[user].uniforms) for user in range(N_USERS)]
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        uniforms = np.concatenate([drawn[user].uniforms for user in range(N_USERS) if user != EMPTY])
+        found = cpu.sum_integers(one, codes, table, np.ones(N_USERS, bool), Given(starts, uniforms))
+        for place, integers in enumerate(found):
+            np.testing.assert_array_equal(integers, sum(own.integers[place] for own in drawn.values()))
+
+
+@pytest.mark.parametrize("flags", [True, False])
+def test_people_get_the_kind_of_items_that_they_meet(flags: bool) -> None:
+    """Without noise, every unmet item of one's own kind scores above the others of equal popularity, on average.
+
+    Without a public flag the audiences of random signs have to tell the kinds apart.
+    """
+    problem = small_problem(epsilon=np.inf, flags=flags)
+    scores = trained(problem).predictor().scores(np.arange(N_USERS))
+    scores -= scores.mean(axis=0)  # popularity, whatever it is
+    own = np.arange(N_USERS)[:, None] % 2 == np.arange(N_ITEMS) % 2
+    assert scores[own].mean() > scores[~own].mean() + (1.0 if flags else 0.5)
+
+
+def test_both_engines_learn_alike_without_noise() -> None:
+    """With ε = ∞ the engines differ by stochastic rounding alone."""
+    problem = small_problem(epsilon=np.inf)
+    reference = MaskedReferenceEngine(problem)
+    for _ in range(problem.terms.max_rounds):
+        reference.run_round()
+    first, second = (engine.predictor().scores(np.arange(N_USERS)) for engine in (reference, trained(problem)))
+    np.testing.assert_allclose(first, second, atol=0.1)
+
+
+def test_scores_after_every_round_are_finite_and_start_with_popularity() -> None:
+    """Before the first round all items score alike; the curve of a run can be drawn from the start."""
+    engine = CpuMaskedEngine(small_problem(epsilon=40.0, empty=EMPTY))
+    everybody = np.arange(N_USERS)
+    assert np.ptp(engine.predictor().scores(everybody)) == pytest.approx(0)
+    for _ in range(engine.problem.terms.max_rounds):
+        engine.run_round()
+        scores = engine.predictor().scores(everybody)
+        assert np.isfinite(scores).all()
+    np.testing.assert_array_equal(scores[EMPTY], engine.learner.table().log_counts)
+
+
+def test_a_restored_run_goes_on_bit_for_bit() -> None:
+    """State holds all that the rounds to come depend on; a predictor comes back from its arrays."""
+    problem = small_problem(epsilon=40.0)
+    whole, first, second = (CpuMaskedEngine(problem) for _ in range(3))
+    for _ in range(4):
+        whole.run_round()
+    for _ in range(2):
+        first.run_round()
+    second.restore(first.state())
+    for _ in range(2):
+        second.run_round()
+    expected = whole.predictor().scores(np.arange(3))
+    np.testing.assert_array_equal(second.predictor().scores(np.arange(3)), expected)
+    loaded = second.predictor_from(whole.predictor().arrays())
+    np.testing.assert_array_equal(loaded.scores(np.arange(3)), expected)
+    with pytest.raises(ValueError, match="catalogue"):
+        second.predictor_from({"log_counts": np.zeros(N_ITEMS + 1)})
+
+
+def test_an_empty_profile_sends_exact_zeros_and_a_profile_is_a_set_of_items() -> None:
+    """In every block, before any formula; an item twice would be priced once."""
+    problem = small_problem(epsilon=40.0)
+    learner = AudienceLearner(problem.model.columns, problem.terms.priced.plan, N_USERS)
+    for one in problem.terms.priced.plan.rounds:
+        entries = round_entries(one.blocks, learner.table(), np.empty(0, np.int64), np.empty(0))
+        assert [own.values.shape for own in entries] == [(block.size,) for block in one.blocks]
+        assert not any(own.values.any() for own in entries)
+    for items in ([3, 3], [5, 3], [N_ITEMS], [-1]):
+        with pytest.raises(ParameterError, match="profile"):
+            round_entries(one.blocks, learner.table(), np.array(items), np.ones(len(items)))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("rows", np.nan), ("places", np.inf), ("crowd", 0.0), ("weights", -1.0), ("asked_rows", 1e9)]
+)
+def test_a_device_refuses_a_table_that_formulas_could_fail_on(name: str, value: float) -> None:
+    """Entries must be finite and bounded, densities positive, weights not negative."""
+    arrays = {key: np.array(entry) for key, entry in vars(trained(small_problem()).learner.table()).items()}
+    arrays[name].flat[0] = value
+    with pytest.raises(RemoteProtocolError, match=name):
+        AudienceTable(**arrays)
+
+
+def test_a_device_refuses_a_table_whose_arrays_do_not_fit_together() -> None:
+    """Audiences have as many columns as the description that they are means of."""
+    arrays = dict(vars(trained(small_problem()).learner.table()))
+    with pytest.raises(RemoteProtocolError, match="audiences"):
+        AudienceTable(**arrays | {"audiences": arrays["audiences"][:, 1:]})
+
+
+def test_the_plan_follows_public_numbers_alone() -> None:
+    """Weak fleets: one pass with few columns. Strong ones: two passes, the second of everything that was found."""
+    weak, middle, strong = (choose_plan(devices, 1682, 21, mu) for devices, mu in ((943, 0.24), (943, 0.8), (943, 1.6)))
+    widths = [[block.shape[1] for block in plan.blocks if block.name == AUDIENCE] for plan in (weak, middle, strong)]
+    assert [len(own) for own in widths] == [1, 1, 2]
+    assert widths[0][0] < widths[1][0]
+    assert [block.name for block in strong.rounds[0].blocks] == [COUNTS, MOMENTS]
+    assert [block.name for block in strong.rounds[2].blocks] == [MOMENTS]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 8.0, np.inf])
+@pytest.mark.parametrize(("n_users", "n_items", "each"), [(1, 1, 1), (2, 3, 1), (3, 2, 2), (30, 5, 1), (2, 40, 39)])
+def test_tiny_sets_have_an_answer(n_users: int, n_items: int, each: int, epsilon: float) -> None:
+    """One person, one item, one item each, no attributes: scores are finite."""
+    users = np.repeat(np.arange(n_users), each)
+    items = np.concatenate([np.sort((np.arange(each) + user) % n_items) for user in range(n_users)])
+    model = Audience(item_columns(n_items, None, None))
+    predictor = trained(problem_of(users, items, n_users, n_items, model, epsilon)).predictor()
+    assert np.isfinite(predictor.scores(np.arange(n_users))).all()
+
+
+def test_reasons_are_the_nearest_own_items() -> None:
+    """Likeness is the kernel of the density: 1 for the item itself, more for its own kind."""
+    predictor = trained(small_problem(epsilon=np.inf)).predictor()
+    near = predictor.likeness(4)
+    assert near[4] == 1
+    others = np.arange(N_ITEMS) != 4
+    assert near[others][np.arange(N_ITEMS)[others] % 2 == 0].mean() > near[1::2].mean()
+
+
+def test_large_catalogues_are_scored_without_a_table_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of the kernel are computed when they are needed: the same scores."""
+    predictor = trained(small_problem()).predictor()
+    assert isinstance(predictor, AudiencePredictor)
+    kept = predictor.scores(np.arange(5))
+    monkeypatch.setattr("hushrec.models.audience_predictor.MOST_KEPT_ITEMS", 3)
+    again = AudiencePredictor(predictor.table, predictor.ratings)
+    assert again._kernel.size == 0
+    np.testing.assert_allclose(again.scores(np.arange(5)), kept, rtol=1e-12)
+    np.testing.assert_array_equal(
+        predictor.predict(np.array([2, 0, 2]), np.array([1, 3, 5])), kept[[2, 0, 2], [1, 3, 5]]
+    )
