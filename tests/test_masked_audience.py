@@ -1,9 +1,12 @@
 """Model `audience` under the masked protocol: devices, server, both engines, and what it finds."""
 
+from pathlib import Path
+
 import numpy as np
 import polars as pl
 import pytest
 
+import hushrec
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.cpu.masked_kernels import Given
 from hushrec.engines.masked_reference import MaskedReferenceEngine
@@ -182,6 +185,24 @@ def test_reasons_are_the_nearest_own_items() -> None:
     assert near[4] == 1
     others = np.arange(N_ITEMS) != 4
     assert near[others][np.arange(N_ITEMS)[others] % 2 == 0].mean() > near[1::2].mean()
+
+
+def test_a_run_folder_recommends_with_reasons(tmp_path: Path) -> None:
+    """Trained, kept and loaded: the same list, of items that the person has not met, each with own items as reasons."""
+    rng = np.random.default_rng(2)
+    users, items = np.nonzero(rng.random((30, 12)) < 0.5)
+    path = tmp_path / "met.csv"
+    path.write_text("user,item\n" + "".join(f"u{user},i{item}\n" for user, item in zip(users, items, strict=True)))
+    made = hushrec.train(path, model="audience", compare=False, out=tmp_path / "run")
+    assert made.record["protocol"] == "masked"
+    loaded = hushrec.load(tmp_path / "run")
+    met = {f"i{item}" for item in items[users == 3]}
+    listed = loaded.recommend("u3", 3)
+    assert listed == made.recommend("u3", 3)
+    assert not met & {entry.item for entry in listed}
+    reasons = loaded.explain("u3", listed[0].item)
+    assert reasons
+    assert {reason.item for reason in reasons} <= met
 
 
 def test_large_catalogues_are_scored_without_a_table_of_all_pairs(monkeypatch: pytest.MonkeyPatch) -> None:

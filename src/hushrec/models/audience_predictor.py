@@ -104,8 +104,8 @@ class AudiencePredictor:
         return None
 
     def arrays(self) -> Arrays:
-        """The public table; who met what is kept beside it."""
-        return dict(self.table._asdict())
+        """The public table, and the items that scores are made from."""
+        return {**self.table._asdict(), **self.ratings.arrays()}
 
     @property
     def _description(self) -> Description:
