@@ -7,30 +7,35 @@ item means. Nothing in `src` knows any of it.
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
+from service_kit import OPEN_SOCKETS, ROUND_WAIT, RUN_ID, RawDevice, get, held_port, live_server, wait_for
 
 import hushrec
-from hushrec import wire
+from hushrec import Device, wire
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.accountants import ACCOUNTANTS, Accountant, prices
 from hushrec.budget.ledger import Ledger
 from hushrec.data.sources import load as load_ratings
 from hushrec.errors import BudgetExceeded, ParameterError, RemoteProtocolError
-from hushrec.messages import KINDS, Table, crosses
+from hushrec.messages import KINDS, Address, Envelope, Table, crosses
 from hushrec.models import MODELS, ModelDeclaration
 from hushrec.models.predictor import Arrays
 from hushrec.options import Option
 from hushrec.protocols import PROTOCOLS
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
-from hushrec.protocols.parties import Address, Answer, DeviceSide, NextAttempt, Private, RoundOver, ServerSide, State
+from hushrec.protocols.parties import Answer, DeviceSide, NextAttempt, Private, RoundOver, ServerSide, State
 from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
 from hushrec.randomness import Purpose, Randomness
 from hushrec.report import write_report
+from hushrec.service.settings import Settings
+
+pytestmark = OPEN_SOCKETS
 
 HERE = Path(__file__)
 DATA = "synthetic:users=60,items=20,ratings=900,seed=1"
@@ -41,7 +46,8 @@ DATA = "synthetic:users=60,items=20,ratings=900,seed=1"
 
 def register() -> None:
     """All that makes the toy known: a message, a unit, a model and a protocol."""
-    for tag, message in (("toy.question", Question), ("toy.hello", Hello), ("toy.tally", Tally)):
+    declared = (("toy.terms", Terms), ("toy.question", Question), ("toy.hello", Hello), ("toy.tally", Tally))
+    for tag, message in declared:
         crosses(tag, largest=100_000)(message)
     prices(LoudnessAccountant)
     MODELS["means"] = ModelDeclaration("means", "how items are rated on average", "rating", (), f"{__name__}:Means")
@@ -50,7 +56,10 @@ def register() -> None:
         summary="noisy sums of ratings",
         row_label="toy",
         is_private=True,
-        options=(Option("loudness", float, "How clearly a device speaks.", 6.0), Option("rounds", int, "Rounds.", 2)),
+        options=(
+            Option("loudness", float, "How clearly a device speaks.", 6.0, personal=True),
+            Option("rounds", int, "Rounds.", 2),
+        ),
         models=("means",),
         implementation=f"{__name__}:Toy",
         wording=Wording(
@@ -127,6 +136,9 @@ class Terms:
 
     max_rounds: int
     n_items: int
+
+    def agrees_with(self, accepted: "Terms") -> bool:
+        return self == accepted
 
 
 class ToyDevice(DeviceSide):
@@ -222,6 +234,9 @@ class MeanPredictor:
         return 1 - np.abs(self.means - self.means[item]) / 4
 
     def deviations(self, user: int) -> None:
+        return None
+
+    def released_support(self) -> None:
         return None
 
     def arrays(self) -> Arrays:
@@ -395,3 +410,79 @@ def test_the_command_line_offers_it():
     words = " ".join(shown.split())
     assert "toy (noisy sums of ratings)" in words
     assert "toy: how clearly a device speaks. [default: 6]" in words
+
+
+# Over HTTP -------------------------------------------------------------------------------------------------------
+
+
+def network_settings(**rounds: Any) -> Settings:
+    """A server of the toy, which waits for both devices."""
+    terms = {"protocol": "toy", "rounds": 2}
+    return Settings.model_validate(
+        {"open_enrolment": True, "terms": terms, "rounds": {"min_devices": 2, "quorum": 1.0, **rounds}}
+    )
+
+
+def new_toy(folder: Path, name: str, **ratings: float) -> Device:
+    """A device whose person chose how clearly it speaks, and allows that once."""
+    device = Device.create(folder / name, options={"loudness": 600}, limits={"loudness": 600})
+    device.add_ratings({f"item-{item.removeprefix('i')}": value for item, value in ratings.items()})
+    return device
+
+
+@pytest.mark.usefixtures("registered")
+def test_it_runs_over_http_with_a_real_store_phase_by_phase(tmp_path):
+    """Each device finds its inbox, and reports once in each phase; the server publishes means; the ledger is charged.
+
+    The server is stopped between the two phases of the second round, and goes on where it stood.
+    """
+    anna, ben = new_toy(tmp_path, "anna", i0=5, i1=1), new_toy(tmp_path, "ben", i0=4, i2=2)
+    places = [Address(number, 1, phase) for number in (1, 2) for phase in ("hello", "tell")]
+    with held_port() as port, closing(anna), closing(ben):
+        for part in (places[:3], places[3:]):
+            with live_server(tmp_path, network_settings(), n_items=5, port=port) as live:
+                for device in (anna, ben):
+                    if not device.has_joined:
+                        device.join(live.url)
+                for place in part:
+                    wait_for(lambda place=place: live.rounds.is_open and live.rounds.server.address == place)
+                    assert [device.step(ROUND_WAIT) for device in (anna, ben)] == ["reported", "reported"]
+                if part[-1] == places[-1]:
+                    assert [device.step(ROUND_WAIT) for device in (anna, ben)] == ["run over", "run over"]
+                    shown = get(f"{live.url}/dashboard/rounds").json()["rounds"]
+                    assert (shown["round"], shown["reports"]) == ([1, 2], [2, 2])
+                    assert live.rounds.public["sums"].shape == (5, 2)
+    assert [device.budget() for device in reopened(tmp_path, "anna", "ben")] == [{"spent": 600.0}] * 2
+
+
+def reopened(folder: Path, *names: str) -> Iterator[Device]:
+    """The stores as they are on the disk."""
+    for name in names:
+        with Device(folder / name) as device:
+            assert device.predict()[0] == pytest.approx(4.5, abs=0.2)
+            yield device
+
+
+@pytest.mark.usefixtures("registered")
+def test_over_http_messages_of_another_phase_are_refused_and_a_lone_device_is_asked_again(tmp_path):
+    """A tally where a hello is due is refused; a phase that hears one device alone begins a second attempt."""
+    settings = network_settings(deadline_seconds=1)
+    with live_server(tmp_path, settings, n_items=5) as live, RawDevice(live) as one, RawDevice(live):
+        wait_for(lambda: live.rounds.is_open)
+        tally = Tally(np.zeros((5, 2)))
+        for phase, message, status in (("hello", tally, 422), ("tell", tally, 409), ("hello", Hello(), 200)):
+            body = wire.encode(Envelope(RUN_ID, 1, 1, phase, message))
+            assert one.report(body).status_code == status
+        wait_for(lambda: live.rounds.server.address == Address(1, 2, "hello"))
+        assert set(live.rounds.server.asked) == {one.name}
+        asked = wire.decode(one.send("GET", "/v1/inbox").content, Envelope)
+        assert (asked.address, asked.message) == (Address(1, 2, "hello"), Question("who is there?"))
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_device_whose_person_chose_nothing_does_not_join_it(tmp_path):
+    """What a protocol asks a person to choose is not chosen for them."""
+    with live_server(tmp_path, network_settings(), n_items=5) as live, Device.create(tmp_path / "device") as device:
+        with pytest.raises(RemoteProtocolError, match="loudness"):
+            device.join(live.url)
+        assert not device.has_joined

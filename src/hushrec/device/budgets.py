@@ -1,7 +1,8 @@
 """What a person allows their device, and the scale that they rate on."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hushrec.arrays import FloatArray
@@ -17,13 +18,18 @@ PROTOCOL, MODEL = "sdcf", "mf"  # what runs over the network
 
 @dataclass(frozen=True)
 class Budgets:
-    """What a person allows, every number as a float. `scale` is that of their ratings."""
+    """What a person allows, every number as a float. `scale` is that of their ratings.
+
+    `options` are their own options of protocols other than `sdcf`, by name; `limits` what their ledger allows, by unit.
+    """
 
     epsilon_i: float = 4.0
     epsilon_p: float = None  # type: ignore[assignment]  # set at once: 2 · epsilon_i unless it is given
     epsilon_g: float = 4.0
     max_value_rho: float | None = None
     scale: tuple[float, float] = (1.0, 5.0)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    limits: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("epsilon_i", "epsilon_p", "epsilon_g"):
@@ -44,19 +50,20 @@ class Budgets:
 
     def new_ledger(self) -> Ledger:
         """Return an empty ledger that allows one draw of permanent bits."""
-        return Ledger(selection=self.epsilon_p, value=self.max_value_rho)
+        return Ledger(**{"selection": self.epsilon_p, "value": self.max_value_rho, **self.limits})
 
     def options_for(self, protocol: str, model: str) -> dict[str, Any]:
-        """Return this person's own options of a protocol; refused where one of them cannot be chosen here."""
+        """Return this person's own options of a protocol; refused where one of them was not chosen."""
+        chosen = {name: getattr(self, name) for name in ("epsilon_i", "epsilon_p", "epsilon_g")} | dict(self.options)
         wanted = personal_options(protocol, model)
-        unknown = [name for name in wanted if name not in ("epsilon_i", "epsilon_p", "epsilon_g")]
-        if unknown:
-            raise ParameterError(f"{unknown[0]} of protocol {protocol} cannot be chosen on this device.")
-        return {name: getattr(self, name) for name in wanted}
+        for name in wanted:
+            if name not in chosen:
+                raise ParameterError(f"{name} of protocol {protocol} must be chosen first: give it in `options`.")
+        return {name: option.checked(chosen[name]) for name, option in wanted.items()}
 
     def with_selection(self, epsilon_i: float) -> "Budgets":
         """Return the same with another selection budget, and its usual epsilon_p."""
-        return Budgets(epsilon_i, epsilon_g=self.epsilon_g, max_value_rho=self.max_value_rho, scale=self.scale)
+        return replace(self, epsilon_i=epsilon_i, epsilon_p=None)  # type: ignore[arg-type]
 
     def to_unit(self, value: float) -> float:
         """Return a rating of this person as models see it."""

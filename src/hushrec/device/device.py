@@ -51,7 +51,7 @@ class Device:
 
     @classmethod
     def create(cls, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS, **budgets: Any) -> Self:
-        """A new store. `budgets` are the fields of `Budgets`: epsilon_i, epsilon_p, epsilon_g, max_value_rho, scale."""
+        """A new store. `budgets` are the fields of `Budgets`: epsilon_i, epsilon_p, epsilon_g, scale, …"""
         checked = Budgets(**budgets)
         place = default_folder() if folder is None else Path(folder)
         store = Store(place, create=True)
@@ -186,7 +186,7 @@ class Device:
 
     def budget(self) -> dict[str, Any]:
         """What was spent, in which unit, and what that does not cover."""
-        statement: dict[str, Any] = self._session.budgets.configured().ledger_statement(self._session.ledger())
+        statement: dict[str, Any] = self._session.protocol().ledger_statement(self._session.ledger())
         return statement
 
     def raise_budget(self, max_selection_epsilon: float) -> None:

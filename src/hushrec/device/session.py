@@ -44,6 +44,7 @@ from hushrec.messages import (
     Public,
     Receipt,
 )
+from hushrec.models import find_model
 from hushrec.models.predictor import Arrays
 from hushrec.offers import check_offer, make_run_model, make_run_protocol, offered
 from hushrec.protocols import find_protocol
@@ -151,8 +152,10 @@ class Session:
             raise RemoteProtocolError("this server offers another run than the one that this device accepted.")
         check_offer(offer)
         check_size(offer)
-        with offered():  # before anything is fetched: this device's budgets may be impossible under these terms
-            self._make_protocol(offer)
+        with offered():  # before anything is fetched or sent, where the model is known without the catalogue
+            protocol = self._make_protocol(offer)
+            if find_model(offer.model).item_facts is None:
+                protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
         if not find_protocol(offer.protocol).is_private:
             raise RemoteProtocolError(f"protocol {offer.protocol} protects nothing: this device does not join it.")
 
@@ -422,6 +425,11 @@ class Session:
         if rated:
             client.add_ratings(np.array(list(rated)), values)
         return client
+
+    def protocol(self) -> ConfiguredProtocol:
+        """The protocol that this device speaks with its server, or would speak unless one offers another."""
+        configured: ConfiguredProtocol = self.budgets.configured()
+        return configured if self.offer is None else self._make_protocol(self.offer)
 
     def _make_protocol(self, offer: Offer) -> ConfiguredProtocol:
         own = self.budgets.options_for(offer.protocol, offer.model)

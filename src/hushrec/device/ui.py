@@ -22,7 +22,7 @@ from hushrec.device.part import Participation
 from hushrec.device.transport import BlockingDriver
 from hushrec.device.view import View
 from hushrec.errors import HushrecError, ParameterError
-from hushrec.offers import make_run_protocol
+from hushrec.offers import make_run_protocol, personal_options
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 
@@ -127,13 +127,14 @@ class Page:
     def levels(self) -> dict[str, Any]:
         """The slider: every level in numbers, and what nothing on it covers."""
         session = self.device._session
-        if session.offer is None:
+        offer = session.offer
+        if offer is None or "epsilon_i" not in personal_options(offer.protocol, offer.model):
             return {"levels": []}
         rated = len(self.device._store.ratings())
         levels = levels_for(session.budgets.epsilon_i)
-        found = [explain_level(level, session.offer, session.budgets, rated) for level in levels]
+        found = [explain_level(level, offer, session.budgets, rated) for level in levels]
         accuracy = {"source": SOURCE, "without_taste": WITHOUT_TASTE, "not_private": NOT_PRIVATE}
-        return {"levels": found, "accuracy": accuracy, "can": find_protocol(session.offer.protocol).knowledge.can}
+        return {"levels": found, "accuracy": accuracy, "can": find_protocol(offer.protocol).knowledge.can}
 
     def set_level(self, epsilon_i: float) -> None:
         session = self.device._session

@@ -194,6 +194,7 @@ class _Turn:
         user_step = step_size * model.user_gradient(
             own_errors, self._user_vector, own_rows, terms.user_regularization, data_weight=terms.data_weight
         )
+        priced = self._values_sent(errors)
         gradients = scaled_down(gradients + draws.gradient_noise, self._max_norm)
         report = GradientReport(self._round, draws.selected, gradients)
         state = {
@@ -201,7 +202,7 @@ class _Turn:
             **permanent_state(permanent, terms.epoch(self._round)),
             "n_items": np.array(terms.n_items),
         }
-        return Answer(report, state, (*events, self._values_sent(errors)), draws)
+        return Answer(report, state, (*events, priced), draws)
 
     def _values_sent(self, errors: FloatArray) -> Event:
         sent_values = np.outer(errors, self._model.direction(self._user_vector))
