@@ -1,8 +1,8 @@
 """Makes what is made in the docs.
 
-That is `docs/cli.md`, README's outputs and plots, the dashboard's words in `docs/privacy.md`, the pictures of
-`docs/reproduction.md` and its words on two cores, the table of newcomers in `docs/service.md`, the tables and pictures
-of `docs/audit.md`, from the records, and the test vectors of `docs/wire.md`.
+That is `docs/cli.md`, README's example, the demo's output and plots, the dashboard's words in `docs/privacy.md`, the
+pictures of `docs/reproduction.md` and its words on two cores, the table of newcomers in `docs/service.md`, the tables
+and pictures of `docs/audit.md`, from the records, and the test vectors of `docs/wire.md`.
 Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper`,
 `grid`, `newcomers`, `audit` and `wire`.
 """
@@ -32,6 +32,7 @@ from hushrec.report.records import make_study, read_studies
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
+FIRST_HOUR = DOCS / "first-hour.md"
 START, END = "<!-- demo output: made by `make docs` -->", "<!-- end of demo output -->"
 AUDITS = DOCS.parent / "experiments" / "records" / "audit"
 AUDIT_COMMANDS = {
@@ -126,11 +127,11 @@ def draw_demo(folder: Path) -> None:
 
 
 def write_demo() -> None:
-    """Writes the demo's output into README.md, and its two plots."""
+    """Write the demo's output into docs/first-hour.md, and its two plots."""
     with tempfile.TemporaryDirectory() as folder:
         output = demo_output(Path(folder))
         draw_demo(Path(folder) / "hushrec-demo")
-    README.write_text(with_output(README.read_text("utf-8"), output), "utf-8")
+    FIRST_HOUR.write_text(with_output(FIRST_HOUR.read_text("utf-8"), output), "utf-8")
 
 
 def with_knowledge(page: str) -> str:

@@ -19,17 +19,15 @@ def short(tmp_path_factory: pytest.TempPathFactory) -> demo.Demo:
 
 
 def test_every_protocol_and_several_budgets_are_trained(short: demo.Demo) -> None:
-    """Non-private, isgld 4 and 2, sdcf at several ε_I and ε_g and with a cap, each with its unit."""
+    """Masked sums at two budgets, non-private, isgld, and sdcf at two budgets, each with its unit."""
     labels = [setting.label for setting in short.study.settings]
     assert labels == [
+        "masked ε=8",
+        "masked ε=1",
         "plain, not private",
         "isgld ε=4",
-        "isgld ε=2",
         "sdcf ε_I=4, ε_g=4",
-        "sdcf ε_I=4, ε_g=0.25",
-        "sdcf ε_I=4, α=∞",
         "sdcf ε_I=0.25, ε_g=4",
-        "sdcf ε_I=4, ε_g=4, cap 100",
     ]
     assert all(setting.unit and setting.not_covered for setting in short.study.settings)
     assert list(short.study.baselines) == ["global_mean", "user_mean", "item_mean", "bias"]
@@ -41,7 +39,8 @@ def test_the_folder_holds_runs_plots_one_page_and_sample_files(short: demo.Demo)
     assert names == [".hushrec-demo", "items.csv", "plots", "ratings.csv", "report.html", "runs"]
     for name in demo.SETTINGS:
         folder = short.folder / "runs" / name
-        assert hushrec.load(folder).record["rounds"] == 3
+        loaded = hushrec.load(folder).record
+        assert loaded["rounds"] == 3 or loaded["protocol"] == "masked"  # whose plan fixes the number
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {path.suffix for path in (short.folder / "plots").iterdir()} == {".svg"}
 
@@ -109,7 +108,7 @@ def test_the_command_prints_table_recommendations_and_what_is_not_covered(printe
     """In eighty columns, without arguments, into ./hushrec-demo."""
     assert printed.code == 0, printed.err
     assert max(map(len, printed.out.splitlines())) <= 80
-    for words in ("bias model", "profile-level", "one rating's value: ε 2", "a malicious server", "report.html"):
+    for words in ("bias model", "profile-level", "one rating's value: ε 4", "a malicious server", "report.html"):
         assert words in printed.out
 
 

@@ -23,16 +23,14 @@ SHOWN = 5
 
 # Run folder and settings, in the order of the report.
 SETTINGS: dict[str, dict[str, Any]] = {
-    "plain": {"protocol": "plain"},
-    "isgld-4": {"protocol": "isgld", "epsilon": 4.0},
-    "isgld-2": {"protocol": "isgld", "epsilon": 2.0},
-    "sdcf-4-4": {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 4.0},
-    "sdcf-4-0.25": {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 0.25},
-    "sdcf-4-inf": {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 0.0},
-    "sdcf-0.25-4": {"protocol": "sdcf", "epsilon_i": 0.25, "epsilon_g": 4.0},
-    "sdcf-4-4-cap": {"protocol": "sdcf", "epsilon_i": 4.0, "epsilon_g": 4.0, "profile_cap": 100},
+    "masked-8": {"protocol": "masked", "model": "gp", "epsilon": 8.0},
+    "masked-1": {"protocol": "masked", "model": "gp", "epsilon": 1.0},
+    "plain": {"protocol": "plain", "model": "mf"},
+    "isgld-4": {"protocol": "isgld", "model": "mf", "epsilon": 4.0},
+    "sdcf-4-4": {"protocol": "sdcf", "model": "mf", "epsilon_i": 4.0, "epsilon_g": 4.0},
+    "sdcf-0.25-4": {"protocol": "sdcf", "model": "mf", "epsilon_i": 0.25, "epsilon_g": 4.0},
 }
-RECOMMENDS_FROM = "sdcf-4-4"
+RECOMMENDS_FROM = "masked-8"
 
 Progress = Callable[[str, int, int, float], None]  # run folder's name, round, rounds, test error so far
 
@@ -75,7 +73,7 @@ def run_demo(out: str | Path = "hushrec-demo", *, rounds: int | None = None, pro
     _write_files(ratings, folder)
     results = {}
     for name, settings in SETTINGS.items():
-        shape = {"rounds": rounds, "factors": FACTORS, "step": STEP}
+        shape = {"rounds": rounds, "factors": FACTORS, "step": STEP} if settings["model"] == "mf" else {}
         results[name] = _train(ratings, folder, name, {**settings, **shape}, progress)
     advice = advise(results[RECOMMENDS_FROM], ratings)
     report = write_report(

@@ -49,18 +49,18 @@ def demo(
 def _bar() -> Iterator[Any]:
     """One bar for all settings, on stderr; silent where that is no terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from hushrec.demo import SETTINGS
 
     console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("demo")
 
         def advance(name: str, round_number: int, rounds: int, error: float) -> None:
-            done = list(SETTINGS).index(name) * rounds + round_number
-            bar.update(task, completed=done, total=len(SETTINGS) * rounds, description=f"{name:12} rmse {error:.3f}")
+            done = list(SETTINGS).index(name) + round_number / rounds
+            bar.update(task, completed=done, total=len(SETTINGS), description=f"{name:12} rmse {error:.3f}")
 
         yield advance
 

@@ -63,7 +63,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Study:
-    """One data set under one model: its settings, and the non-personal baselines on the same splits."""
+    """One data set and what is predicted: its settings, and the non-personal baselines on the same splits."""
 
     dataset: str
     model: str
@@ -103,7 +103,8 @@ def read_studies(folders: Iterable[str | Path]) -> list[Study]:
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for path, record in _all_records(folders):
         try:
-            key = (record.get("experiment"), record["dataset"], record["data"].get("checksum"), record["model"])
+            predicted = tuple(record["baselines"])  # ratings and rankings have different ones
+            key = (record.get("experiment"), record["dataset"], record["data"].get("checksum"), predicted)
             groups.setdefault(key, []).append(record)
             make_study([record])  # a damaged record is refused here, by its folder
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -143,7 +144,7 @@ def find_runs(folders: Iterable[str | Path]) -> list[Path]:
 
 
 def make_study(records: Sequence[dict[str, Any]]) -> Study:
-    """Groups runs of one data set and model by everything but their seeds."""
+    """Group runs that predict the same on one data set by everything but their seeds."""
     first = records[0]
     by_setting: dict[str, list[dict[str, Any]]] = {}
     for record in records:
@@ -155,7 +156,7 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
     baselines = _baselines(records)
     return Study(
         dataset=str(first["dataset"]),
-        model=str(first["model"]),
+        model=", ".join(dict.fromkeys(str(record["model"]) for record in records)),
         users=int(data["users"]),
         items=int(data["items"]),
         n_train=int(data["train"]),
@@ -192,7 +193,7 @@ def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]
 
 def _setting_key(record: dict[str, Any]) -> str:
     budget = record["budget"]
-    shape = [record[name] for name in ("protocol", "engine", "rounds", "factors")] + [record.get("step")]
+    shape = [record[name] for name in ("model", "protocol", "engine", "rounds", "factors")] + [record.get("step")]
     chosen = [budget.get(name) for name in ("epsilon", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap", "clamp")]
     return repr([*shape, *chosen, budget.get("reports_per_client") if budget.get("profile_cap") else None])
 
