@@ -188,13 +188,16 @@ def test_reasons_are_the_nearest_own_items() -> None:
 
 
 def test_a_run_folder_recommends_with_reasons(tmp_path: Path) -> None:
-    """Trained, kept and loaded: the same list, of items that the person has not met, each with own items as reasons."""
+    """Trained, kept and loaded: the same list, of items that the person has not met, each with own items as reasons.
+
+    The file has no values: without a choice the protocol is `masked` and the model `audience`.
+    """
     rng = np.random.default_rng(2)
     users, items = np.nonzero(rng.random((30, 12)) < 0.5)
     path = tmp_path / "met.csv"
     path.write_text("user,item\n" + "".join(f"u{user},i{item}\n" for user, item in zip(users, items, strict=True)))
-    made = hushrec.train(path, model="audience", compare=False, out=tmp_path / "run")
-    assert made.record["protocol"] == "masked"
+    made = hushrec.train(path, compare=False, out=tmp_path / "run")
+    assert (made.record["protocol"], made.record["model"]) == ("masked", "audience")
     loaded = hushrec.load(tmp_path / "run")
     met = {f"i{item}" for item in items[users == 3]}
     listed = loaded.recommend("u3", 3)

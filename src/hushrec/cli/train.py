@@ -12,7 +12,6 @@ from hushrec.cli.options import ModelOption, ProtocolOption, with_declared_optio
 from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.cli.results import kept_run, print_result
 from hushrec.models import find_model
-from hushrec.protocols import default_protocol, find_protocol
 
 
 @app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
@@ -55,10 +54,12 @@ def train(
     **options: Any,
 ) -> None:
     """Train a recommender on ratings that stay with their devices, all of them played here, and measure it."""
+    from hushrec.simulation.settings import default_model
     from hushrec.simulation.training import train as run_training
 
     ratings = reading.load(data)
-    ranks = find_model(model or find_protocol(protocol or default_protocol(None)).models[0]).predicts == "ranking"
+    model = model or default_model(protocol, has_values=ratings.values is not None)
+    ranks = find_model(model).predicts == "ranking"
     with saying_what_was_kept(lambda: kept_run(out)), _training_bar("auc" if ranks else "rmse") as progress:
         result = run_training(
             ratings,

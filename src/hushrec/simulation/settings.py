@@ -34,6 +34,16 @@ def declared_options() -> dict[str, Option]:
     return found
 
 
+def default_model(protocol: str | None, *, has_values: bool) -> str:
+    """The model of a run that chooses none: the first of its protocol, or the first that ranks if there are no values.
+
+    A protocol without a model that ranks keeps its first, which says that it needs values.
+    """
+    models = find_protocol(default_protocol(None) if protocol is None else protocol).models
+    ranking = [name for name in models if find_model(name).predicts == "ranking"]
+    return models[0] if has_values or not ranking else ranking[0]
+
+
 class Settings:
     """Everything that defines a run besides its data.
 

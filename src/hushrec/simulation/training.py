@@ -30,7 +30,7 @@ from hushrec.simulation.checkpoints import (
 from hushrec.simulation.lists import LIKED
 from hushrec.simulation.problem import AnyProblem, make_problem
 from hushrec.simulation.results import Result, from_json, load, load_final_model, save, save_final_model, to_json
-from hushrec.simulation.settings import Settings
+from hushrec.simulation.settings import Settings, default_model
 from hushrec.simulation.tasks import Task
 from hushrec.simulation.verdict import verdict
 
@@ -63,8 +63,11 @@ def train(
     `remark` hears what a person should know, such as a wait for the compiler.
     """
     started = time.perf_counter()
-    chosen = Settings(**settings)
+    Settings(**settings)  # refused before the data is read
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
+    if settings.get("model") is None:
+        settings["model"] = default_model(settings.get("protocol"), has_values=ratings.values is not None)
+    chosen = Settings(**settings)
     keep = Keep(out, checkpoint_every, resume)
     run = Run(ratings, chosen, keep=keep, remark=remark)
     with keep.folder_for(run):
