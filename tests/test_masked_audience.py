@@ -198,6 +198,7 @@ def test_a_run_folder_recommends_with_reasons(tmp_path: Path) -> None:
     path.write_text("user,item\n" + "".join(f"u{user},i{item}\n" for user, item in zip(users, items, strict=True)))
     made = hushrec.train(path, compare=False, out=tmp_path / "run")
     assert (made.record["protocol"], made.record["model"]) == ("masked", "audience")
+    assert made.record["baselines"].keys() == {"popularity", "private_popularity", "random"}
     loaded = hushrec.load(tmp_path / "run")
     met = {f"i{item}" for item in items[users == 3]}
     listed = loaded.recommend("u3", 3)

@@ -11,6 +11,7 @@ NAMES = {
     "item_mean": "item mean",
     "bias": "bias model",
     "popularity": "most popular",
+    "private_popularity": "most popular, by the released counts",
     "random": "random order",
 }
 

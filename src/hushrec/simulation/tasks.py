@@ -107,6 +107,10 @@ class RatingTask:
         """Who rated what in the training part."""
         return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
 
+    def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
+        """None: counts predict no rating."""
+        return {}
+
     def _test(self) -> tuple[IntArray, IntArray, FloatArray]:
         rows = self.split.test
         return self.ratings.users[rows], self.ratings.items[rows], self.values[rows]
@@ -149,6 +153,12 @@ class RankingTask:
             "popularity": self._ranking(lambda users: np.tile(popularity, (len(users), 1))),
             "random": self._ranking(lambda users: np.zeros((len(users), self.ratings.n_items))),
         }
+
+    def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
+        """Most popular by the counts that the run itself released: what its personal part must beat."""
+        if support is None:
+            return {}
+        return {"private_popularity": self._ranking(lambda users: np.tile(support, (len(users), 1)))}
 
     def _ranking(self, score: Scorer) -> Metrics:
         rows = self.split.test

@@ -374,6 +374,11 @@ class Run:
         found = measure(self.task, self.engine) if self.best is None else self.best.metrics
         return found | (self.task.list_metrics(self.predictor()) if found else {})
 
+    def _baselines(self) -> dict[str, dict[str, float]]:
+        """The non-personal models on the same split, and what the run's own release makes possible without taste."""
+        predictor = self.engine.predictor() if self.best is None else self.best.predictor
+        return self.task.baselines() | self.task.released_baselines(predictor.released_support())
+
     def budget(self) -> dict[str, Any]:
         """What all rounds that were played cost, those after the best one too."""
         return spent_budget(self.engine)
@@ -401,7 +406,7 @@ class Run:
             "attributes": getattr(engine.problem.model, "n_attributes", None),
             "metrics": self.metrics(),
             "curve": [] if settings.final else self.curve,
-            "baselines": {} if settings.final else self.task.baselines(),
+            "baselines": {} if settings.final else self._baselines(),
             "comparisons": comparisons,
             "budget": self.budget(),
             "data": {
