@@ -23,12 +23,16 @@ from unittest import mock
 import typer
 
 from hushrec.cli import app
+from hushrec.cli.options import declared_by, help_text
+from hushrec.experiments.config import NOT_IN_A_FILE
+from hushrec.options import KINDS
 from hushrec.protocols import server_knowledge
 from hushrec.records import read_records
 from hushrec.report import plots
 from hushrec.report.audits import attack_rows, audit_figures
 from hushrec.report.figures import paper_figures
 from hushrec.report.records import make_study, read_studies
+from hushrec.simulation.settings import COMMON
 
 DOCS = Path(__file__).parent
 README = DOCS.parent / "README.md"
@@ -49,6 +53,7 @@ AUDIT_PICTURES = {
 KNOWS, KNOWS_END = "<!-- knowledge: made by `make docs` -->", "<!-- end of knowledge -->"
 NEWCOMERS, NEWCOMERS_END = "<!-- newcomers: made by `make docs` -->", "<!-- end of newcomers -->"
 NEWCOMERS_RECORD = DOCS.parent / "benchmarks" / "records" / "newcomers.json"
+KEYS, KEYS_END = "<!-- keys: made by `make docs` -->", "<!-- end of keys -->"
 GRID, GRID_END = "<!-- two cores: made by `make docs` -->", "<!-- end of two cores -->"
 GRID_RECORD = DOCS.parent / "benchmarks" / "records" / "grid-two-cores.json"
 SETS = {"task1-ml-100k": "ML-100K", "task1-ml-1m": "ML-1M", "task1-netflix-10k": "netflix-10k"}
@@ -212,6 +217,35 @@ def write_audit() -> None:
         (DOCS / "pictures" / name).write_text(figure, "utf-8")
 
 
+def experiment_keys() -> str:
+    """A table of every key of a run in an experiment file, from what models and protocols declare."""
+    common = [option for option in COMMON if option.name not in NOT_IN_A_FILE]
+    rows = [[f"`{one.name}`", KINDS[one.kind], one.help, one.described_default or "", "all"] for one in common]
+    for name, owners in declared_by().items():
+        meaning, _, default = help_text(owners).partition("  [default: ")
+        kind = KINDS[next(iter(owners.values())).kind]
+        rows.append([f"`{name}`", kind, meaning, default.removesuffix("]"), ", ".join(owners)])
+    special = {
+        "data_weight": ("a number", "N in the data term, instead of the number of ratings.", ""),
+        "measure_every": ("a whole number", "Rounds between two points of the curve.", "1"),
+        "groups": ("a list of tables", "Budgets that differ between people.", ""),
+    }
+    rows += [[f"`{name}`", *words, "experiments alone"] for name, words in special.items()]
+    return table(["key", "holds", "meaning", "default", "used by"], rows)
+
+
+def with_keys(page: str) -> str:
+    """docs/experiments.md with the table between its two marks."""
+    head, _, rest = page.partition(KEYS)
+    return f"{head}{KEYS}\n{experiment_keys()}\n{KEYS_END}{rest.partition(KEYS_END)[2]}"
+
+
+def write_keys() -> None:
+    """Writes the table of docs/experiments.md."""
+    page = DOCS / "experiments.md"
+    page.write_text(with_keys(page.read_text("utf-8")), "utf-8")
+
+
 def write_cli() -> None:
     """Writes docs/cli.md."""
     (DOCS / "cli.md").write_text(cli_page(), "utf-8")
@@ -296,7 +330,7 @@ if __name__ == "__main__":
     made = {
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
         "paper": write_paper, "grid": write_grid, "newcomers": write_newcomers, "audit": write_audit,
-        "wire": write_wire,
+        "wire": write_wire, "keys": write_keys,
     }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()

@@ -42,7 +42,7 @@ def test_the_folder_holds_runs_plots_one_page_and_sample_files(short: demo.Demo)
         loaded = hushrec.load(folder).record
         assert loaded["rounds"] == 3 or loaded["protocol"] == "masked"  # whose plan fixes the number
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert {path.suffix for path in (short.folder / "plots").iterdir()} == {".svg"}
+    assert {path.suffix for path in (short.folder / "plots").iterdir()} == {".svg", ".pdf", ".csv", ".tex"}
 
 
 def test_the_sample_files_are_the_ratings_that_were_trained_on(short: demo.Demo) -> None:

@@ -1,6 +1,9 @@
 """Experiment files are refused by key before the first run; what runs is kept, resumed and read back."""
 
+import importlib.util
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -358,3 +361,45 @@ def test_an_interrupted_batch_resumes(tmp_path, monkeypatch):
     assert shown == [(21, 21)]
     for ours, theirs in zip(read_records(folder), whole, strict=True):
         assert ours["metrics"]["auc"] == pytest.approx(theirs["metrics"]["auc"], abs=1e-4)
+
+
+# What strangers need -------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_runs_names_settings_and_budgets(tmp_path):
+    """Whoever opens runs.parquet sees what each row is; read back, records are as they were."""
+    folder = run_experiment(prepare(write(tmp_path, FILE), n_splits=1), tmp_path / "records")
+    runs = pl.read_parquet(folder / "runs.parquet")
+    assert runs["protocol"].to_list() == ["plain", *["isgld"] * 4, *["sdcf"] * 2]
+    assert runs["epsilon"].to_list() == [np.inf, 4, 4, 2, 2, 8, 2]
+    assert runs["epsilon_i"].to_list()[-2:] == [4, 1]
+    assert runs["clamp"].to_list()[1:5] == [False, True, False, True]
+    assert set(runs["factors"]) == {3}
+    assert "profile-level" in runs["unit"][-1]
+    assert runs["metric_precision_at_10"].is_not_null().all()
+    records = read_records(folder)
+    assert [record["label"] for record in records] == runs["label"].to_list()
+    assert not {"epsilon", "unit", "clamp"} & set(records[0])
+
+
+def test_the_page_on_experiments_is_true(tmp_path, monkeypatch):
+    """Its files, commands and Python run, its curves are as many as it says, and its table is not stale."""
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "experiments.md").read_text("utf-8")
+    toml, group = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    rows = [f"r{user};b{item};{1 + (user * item) % 5}" for user in range(30) for item in range(20) if (user + item) % 3]
+    Path("my.csv").write_text("reader;book;stars\n" + "\n".join([*rows, "r1;b99;0"]) + "\n")
+    Path("steps.toml").write_text(toml.replace("rounds = 50", "rounds = 2"))
+    assert len(prepare("steps.toml").plans) == 18
+    Path("groups.toml").write_text(toml.partition("[[curves]]")[0] + group)
+    assert len(prepare("groups.toml").plans) == 3
+    for command in re.findall(r"^\$ hushrec (.*?)(?:  +#.*)?$", page, re.MULTILINE):
+        outcome = run(*command.replace("--jobs 2", "--splits 1").split())
+        assert outcome.code == 0, outcome.err
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "experiments.md", "exec"), {})
+    spec = importlib.util.spec_from_file_location("generate", root / "docs" / "generate.py")
+    generator = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generator)
+    assert generator.with_keys(page) == page, "run python docs/generate.py keys"

@@ -39,7 +39,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulation": _SIMULATION - {"simulation"},
     "audit": _SIMULATION,
     "records": _BASE,
-    "report": _BASE | {"budget", "protocols", "records", "simulation", "evaluate"},
+    "report": _BASE | {"budget", "files", "protocols", "records", "simulation", "evaluate"},
     "demo": _SIMULATION | {"report"},
     "experiments": _SIMULATION | {"audit", "records", "report"},
     "offers": _PARTS | {"protocols"},

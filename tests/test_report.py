@@ -1,5 +1,6 @@
 """`hushrec report`: from run.json alone to tables, plots and one page."""
 
+import csv
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -13,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hushrec.errors import RunError
+from hushrec.files import stamp
 from hushrec.report import Section, read_studies, study_rows, write_report
 from hushrec.report.figures import paper_figures
+from hushrec.report.labels import told_apart
 from hushrec.report.page import make_page, study_plots
 from hushrec.report.records import make_study
 from hushrec.report.tables import verdict
@@ -116,19 +119,29 @@ def test_the_table_is_sorted_and_shows_the_bias_model_where_it_lies() -> None:
 @pytest.mark.parametrize(
     ("errors", "said"),
     [
-        ([0.95], "The private setting does not beat it."),
-        ([0.93], "The private setting beats it."),
-        ([0.95, 0.96], "Of 2 private settings, none beats it."),
-        ([0.93, 0.96], "Of 2 private settings, 1 beats it."),
-        ([0.93, 0.92], "Of 2 private settings, 2 beat it."),
+        ([0.95], "The private setting does not beat the bias model: it loses by 0.010 (0.950)."),
+        ([0.93], "The private setting beats the bias model: it wins by 0.010 (0.930)."),
+        (
+            [0.95, 0.96],
+            "Of 2 private settings none beats the bias model: the best of them, sdcf ε_I=4, α=∞, loses by 0.010",
+        ),
+        (
+            [0.93, 0.96],
+            "Of 2 private settings 1 beats the bias model: the best of them, sdcf ε_I=4, α=∞, wins by 0.010",
+        ),
+        (
+            [0.93, 0.92],
+            "Of 2 private settings 2 beat the bias model: the best of them, sdcf ε_I=4, ε_g=1, wins by 0.020",
+        ),
     ],
 )
-def test_the_verdict_counts_who_beats_the_bias_model(errors: list[float], said: str) -> None:
-    """The sentence under a table says plainly whether privacy was worth it."""
+def test_the_verdict_names_whom_private_settings_are_measured_against(errors: list[float], said: str) -> None:
+    """Against the bias model, by how much; "none beats it" was read as the non-private model."""
     records = [record(rmse=error, budget={**SDCF, "epsilon_g": float(number)}) for number, error in enumerate(errors)]
-    text = verdict(make_study(records))
-    assert text.startswith("The best model that knows no person's taste is the bias model: RMSE 0.940.")
-    assert text.endswith(said)
+    text = verdict(make_study([*records, record("plain", rmse=0.9)]))
+    assert text.startswith("The bar is the bias model, which knows no person's taste: RMSE 0.940.")
+    assert "plain, not private: wins by 0.040 (0.900)." in text
+    assert said in text
 
 
 def test_what_a_run_was_compared_with_stands_in_where_it_has_no_run() -> None:
@@ -261,7 +274,7 @@ def test_the_command_writes_and_prints(tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.err
     assert max(map(len, outcome.out.splitlines())) <= 80
     assert "bias model" in outcome.out
-    assert sorted(path.name for path in (tmp_path / "p").iterdir()) == ["curves.svg", "finals.svg"]
+    assert sorted(path.name for path in (tmp_path / "p").glob("*.svg")) == ["curves.svg", "finals.svg"]
     outcome = run("report", tmp_path, "--out", tmp_path / "r.html", "--json")
     (study,) = json.loads(outcome.out)["studies"]
     assert [setting["beats_best_baseline"] for setting in study["settings"]] == [False, True]
@@ -291,3 +304,86 @@ def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     outcome = run("report", tmp_path / "a", "--out", tmp_path / "file" / "r.html")
     assert outcome.code == 1
     assert "the report could not be written to" in outcome.err
+
+
+# What a report tells a stranger --------------------------------------------------------------------------------------
+
+
+def test_runs_that_differ_in_their_factors_have_different_labels() -> None:
+    """Two runs of one budget were two curves of one name; so were the models that they were compared with."""
+    compared = {"plain": {"rmse": 0.93, "mae": 0.7, "budget": PLAIN, "step": 0.4}}
+    study = make_study([record(factors=10, comparisons=compared), record(factors=50, comparisons=compared)])
+    labels = [setting.label for setting in study.settings]
+    assert labels == [
+        f"{name}, K={factors}" for name in ("sdcf ε_I=4, ε_g=4", "plain, not private") for factors in (10, 50)
+    ]
+    again = make_study([record(rounds=3, step=0.4), record(rounds=5, step=0.2), record("plain")])
+    assert [setting.label for setting in again.settings] == [
+        "sdcf ε_I=4, ε_g=4, 3 rounds, step 0.4",
+        "sdcf ε_I=4, ε_g=4, 5 rounds, step 0.2",
+        "plain, not private",
+    ]
+
+
+def test_no_two_settings_ever_have_the_same_label() -> None:
+    """Any option that differs is named; where nothing that is known does, a number is."""
+    options = [{"no_fallback": True}, {}, {"attributes": "genre"}]
+    study = make_study([record(settings=own) for own in options])
+    labels = [setting.label for setting in study.settings]
+    assert len(set(labels)) == 3
+    assert any("no fallback" in label for label in labels)
+    assert told_apart(["a", "a", "b"], [{}, {}, {}]) == ["a (1)", "a (2)", "b"]
+
+
+def test_a_budget_that_is_no_part_of_a_grid_makes_no_panels() -> None:
+    """Four settings of which two share both budgets were drawn as a grid of four: one panel empty, two curves alike."""
+    pairs = [(4.0, 4.0, None), (4.0, 0.25, None), (0.25, 4.0, None), (4.0, 4.0, 100)]
+    budgets = [{**SDCF, "epsilon_i": i, "epsilon_g": g, "profile_cap": cap} for i, g, cap in pairs]
+    study = make_study([record(budget=budget) for budget in budgets])
+    assert paper_figures(study) == {}
+    assert set(study_plots(study)) == {"finals", "curves"}
+    whole = [{**SDCF, "epsilon_i": i, "epsilon_g": g} for i in (4.0, 1.0) for g in (4.0, 1.0)]
+    figures = paper_figures(make_study([record(budget=budget) for budget in whole]))
+    assert all(drawing.wide for _, drawing in figures.values())
+    assert not any("Task" in caption for caption, _ in figures.values())
+
+
+def test_the_page_says_when_by_what_and_from_which_splits_it_was_made(tmp_path: Path) -> None:
+    """Date, version, command, seeds, what ± means, how to run each setting again, and a list of contents."""
+    made = {"written": {"date": "2026-01-02", "hushrec": "9.9"}}
+    for seed in (0, 1):
+        options = {"protocol": "sdcf", "seed": seed, "split_seed": seed, "factors": 2, "epsilon_i": 4.0}
+        write_run(tmp_path / "runs" / f"{seed}", record(seed=seed, rmse=0.9 + seed / 100, settings=options, **made))
+    page = write_report([tmp_path / "runs"], tmp_path / "page.html").page.read_text("utf-8")
+    for words in (
+        stamp()["date"],
+        f"by hushrec {stamp()['hushrec']}: hushrec report runs",
+        "2 splits (seeds 0 to 1)",
+        "± is the standard deviation",
+        "Runs of hushrec 9.9; 2026-01-02.",
+        "hushrec train toy --protocol sdcf --seed 0 --split-seed 0 --factors 2 --epsilon-i 4.0",
+        'href="#budgets"',
+        'href="#part-1"',
+    ):
+        assert words in page, words
+    assert str(tmp_path) not in page
+    one = write_report([tmp_path / "runs" / "0"], tmp_path / "one.html").page.read_text("utf-8")
+    assert "One split (seed 0)" in one
+
+
+def test_tables_and_plots_are_exported(tmp_path: Path) -> None:
+    """CSV with full precision, LaTeX that escapes names, PDF beside every SVG."""
+    write_run(tmp_path / "runs" / "a", record(rmse=0.95123456))
+    write_run(tmp_path / "runs" / "b", record("plain", rmse=0.93, dataset="toy"))
+    written = write_report([tmp_path / "runs"], tmp_path / "page.html", plots_folder=tmp_path / "p")
+    names = {path.name for path in written.exports}
+    assert names == {"finals.pdf", "curves.pdf", "table.csv", "table.tex"}
+    rows = list(csv.DictReader((tmp_path / "p" / "table.csv").read_text("utf-8").splitlines()))
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["sdcf ε_I=4, ε_g=4"]["rmse_mean"] == "0.95123456"
+    assert (by_name["sdcf ε_I=4, ε_g=4"]["epsilon"], by_name["bias model"]["kind"]) == ("8.0", "baseline")
+    latex = (tmp_path / "p" / "table.tex").read_text("utf-8")
+    assert r"sdcf $\varepsilon$\_I=4, $\varepsilon$\_g=4 & 0.951" in latex
+    assert latex.count(r"\\") == 1 + len(rows)
+    assert all((tmp_path / "p" / name).read_bytes().startswith(b"%PDF") for name in ("finals.pdf", "curves.pdf"))
+    assert run("report", tmp_path / "runs", "--out", tmp_path / "r.html", "--json").code == 0

@@ -81,6 +81,7 @@ def run_demo(out: str | Path = "hushrec-demo", *, rounds: int | None = None, pro
         folder / "report.html",
         plots_folder=folder / "plots",
         title="hushrec demo",
+        command="hushrec demo",
         sections=[_recommendations(advice)],
     )
     return Demo(folder, report.page, report.studies[0], advice, time.perf_counter() - started)

@@ -34,7 +34,8 @@ def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> Non
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
-    pl.DataFrame([_flat(row) for row in rows], infer_schema_length=None).with_columns(
+    named = [{**_named(shared.settings[row["setting"]]), **_flat(row)} for row in rows]
+    pl.DataFrame(named, infer_schema_length=None).with_columns(
         pl.col("curve_rounds").cast(pl.List(pl.Int32)), pl.col("curve_values").cast(pl.List(pl.Float32))
     ).write_parquet(path / "runs.parquet", compression="zstd")
     splits = {str(seed): entry for seed, entry in shared.splits.items()}
@@ -42,6 +43,18 @@ def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> Non
     temporary = path / "experiment.json.part"
     temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
     os.replace(temporary, path / "experiment.json")
+
+
+# What tells runs apart, in columns of `runs.parquet` for other programs; `experiment.json` has all of it.
+SETTING = ("label", "model", "protocol", "engine", "rounds", "factors", "step")
+BUDGET = ("epsilon", "delta", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap")
+
+
+def _named(setting: Record) -> Record:
+    budget = setting["budget"]
+    numbers = {name: None if budget.get(name) is None else float(budget[name]) for name in BUDGET}
+    named = {name: setting.get(name) for name in SETTING}
+    return named | numbers | {"clamp": bool(budget.get("clamp")), "unit": budget["unit"]}
 
 
 def _flat(row: Record) -> Record:
@@ -114,7 +127,8 @@ def _deep(row: Record) -> Record:
     ]
     rho = {"median": row["value_rho_median"], "max": row["value_rho_max"]}
     taken = ("metric_", "value_rho_", "curve_", "headline")
-    plain = {name: value for name, value in row.items() if not name.startswith(taken)}
+    named = {*SETTING, *BUDGET, "clamp", "unit"}
+    plain = {name: value for name, value in row.items() if not name.startswith(taken) and name not in named}
     return {
         **plain,
         "metrics": {name: value for name, value in metrics.items() if value is not None},

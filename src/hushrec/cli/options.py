@@ -36,7 +36,7 @@ def with_declared_options(command: Command) -> Command:
     own = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]
     declared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_annotation(name, owners))
-        for name, owners in _owners().items()
+        for name, owners in declared_by().items()
     ]
     place = [one.name for one in own].index("protocol") + 1
     keyword_only = [one.replace(kind=one.KEYWORD_ONLY) for one in own]
@@ -45,7 +45,7 @@ def with_declared_options(command: Command) -> Command:
     return command
 
 
-def _owners() -> dict[str, dict[str, Option]]:
+def declared_by() -> dict[str, dict[str, Option]]:
     """Who declares each option: {option: {model or protocol: its declaration}}."""
     found: dict[str, dict[str, Option]] = {}
     declared = [(name, model.options) for name, model in MODELS.items()]

@@ -46,13 +46,15 @@ def report(
             {
                 "page": str(written.page),
                 "plots": [str(path) for path in written.plots],
+                "exports": [str(path) for path in written.exports],
                 "studies": [study_summary(study) for study in written.studies],
             }
         )
         return
     for study in written.studies:
         print_study(study)
-    say(f"page: {written.page}; plots: {', '.join(str(path) for path in written.plots)}")
+    folder = written.plots[0].parent
+    say(f"page: {written.page}; plots as SVG and PDF, tables as CSV and LaTeX: {folder}")
 
 
 def print_study(study: "Study") -> None:

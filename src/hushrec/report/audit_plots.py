@@ -4,12 +4,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hushrec.report.plots import HEIGHT, INK, MUTED, SERIES, WIDTH, new_axes, to_svg
+from hushrec.report.plots import HEIGHT, INK, MUTED, SERIES, WIDTH, Drawing, new_axes, to_svg
 
 Points = Sequence[Mapping[str, float | None]]
 
 
-def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]) -> str:
+def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Drawing:
     """True against false accusations, on logarithmic false rates: the left end is where an accusation counts."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         axes.plot(false_rates, false_rates, color=MUTED, linewidth=1, label="chance")
@@ -23,7 +23,7 @@ def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]
         return _with_legend(figure)
 
 
-def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> str:
+def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> Drawing:
     """Success of attacks and test error against what was swept; a run that diverged leaves a gap.
 
     One panel for cosines where there are any, one for AUCs, one for the error beside that of models without taste. An
@@ -63,7 +63,7 @@ def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str,
     axes.set_ylabel("test RMSE")
 
 
-def lines_plot(points: Points, across: str, along: str = "AUC") -> str:
+def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
     """Every other entry of the points against the entry `across`, on a logarithmic axis."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         for number, name in enumerate(name for name in points[0] if name != across):
@@ -103,6 +103,6 @@ def _plain(number: float) -> str:
     return f"{number:,.4f}".rstrip("0").rstrip(".")
 
 
-def _with_legend(figure: Any) -> str:
+def _with_legend(figure: Any) -> Drawing:
     figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=8, handlelength=2.4)
     return to_svg(figure)

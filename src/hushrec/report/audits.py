@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hushrec.errors import RunError
+from hushrec.files import stamp
 from hushrec.report import audit_plots
 from hushrec.report.page import Figures, Section, make_page
 
@@ -181,12 +182,14 @@ def write_audit(record: Record, folder: str | Path) -> Path:
     """Record, plots and one page in a folder; returns the page."""
     place = Path(folder)
     figures = audit_figures(record)
-    page = make_page([], [], title="hushrec audit", sections=audit_sections(record), figures=figures)
+    made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}, seed {record['seed']}."
+    page = make_page([], [], title="hushrec audit", sections=audit_sections(record), figures=figures, made=made)
     try:
         place.mkdir(parents=True, exist_ok=True)
         (place / FILE).write_text(json.dumps(record, indent=1, allow_nan=False), "utf-8")
-        for name, (_, svg) in figures.items():
-            (place / f"{name}.svg").write_text(svg, "utf-8")
+        for name, (_, drawing) in figures.items():
+            (place / f"{name}.svg").write_text(drawing, "utf-8")
+            (place / f"{name}.pdf").write_bytes(drawing.pdf)
         (place / "audit.html").write_text(page, "utf-8")
     except OSError as error:
         raise RunError(f"the audit could not be written to {place} ({error.strerror or error}).") from None

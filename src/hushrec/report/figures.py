@@ -21,26 +21,30 @@ LEVEL_COLOURS = ("#0b62a4", "#00795a", "#8a6500", "#a8407f")  # from the weakest
 MARKS = {"plain": (plots.INK, "-"), "isgld": (plots.MUTED, "--"), "unbounded": ("#7d3ac1", "-.")}
 
 
-def paper_figures(study: Study) -> dict[str, tuple[str, str]]:
+def paper_figures(study: Study) -> dict[str, tuple[str, plots.Drawing]]:
     """File name: caption and SVG; empty for a study that is not one of the paper's grids."""
     grid = [setting for setting in study.settings if _on_the_grid(setting)]
     shared = [setting for setting in study.settings if setting.curve and not _on_the_grid(setting)]
     if study.measure == "auc":
         levels = {setting.levels["epsilon_i"] for setting in study.settings if "epsilon_i" in setting.levels}
-        return {"task2": ("Task 2: ε_I varies", _ranking_panel(study))} if len(levels) > 1 else {}
+        return (
+            {"task2": ("Quality of the ranking by round: ε_I varies", _ranking_panel(study))} if len(levels) > 1 else {}
+        )
     mixed = [setting for setting in study.settings if setting.groups]
     if mixed:
         return {"groups": ("The error of each budget's people", _group_panel(study, mixed[0]))}
     fixed = {name: _levels(grid, name) for name in ("epsilon_i", "epsilon_g")}
-    if len(grid) < 4 or len(grid) != len(fixed["epsilon_i"]) * len(fixed["epsilon_g"]):
+    pairs = {(setting.levels["epsilon_i"], setting.levels["epsilon_g"]) for setting in grid}
+    n_cells = len(fixed["epsilon_i"]) * len(fixed["epsilon_g"])
+    if len(grid) < 4 or not len(grid) == len(pairs) == n_cells:
         return {}
     return {
         "task1-epsilon-g": (
-            "Task 1: ε_g varies, ε_I is fixed in each panel",
+            "Error of predicted ratings by round: ε_g varies, ε_I is fixed in each panel",
             _panels(study, grid, shared, "epsilon_i", "epsilon_g"),
         ),
         "task1-epsilon-i": (
-            "Task 1: ε_I varies, ε_g is fixed in each panel",
+            "Error of predicted ratings by round: ε_I varies, ε_g is fixed in each panel",
             _panels(study, grid, shared, "epsilon_g", "epsilon_i"),
         ),
     }
@@ -57,7 +61,7 @@ def _levels(settings: Sequence[Setting], name: str) -> list[float]:
 NAMES = {"epsilon_i": "ε_I", "epsilon_g": "ε_g"}
 
 
-def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fixed: str, varied: str) -> str:
+def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fixed: str, varied: str) -> plots.Drawing:
     levels = _levels(grid, fixed)
     rows = (len(levels) + 1) // 2
     low, high = _limits(study)
@@ -83,7 +87,7 @@ def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fi
         return plots.to_svg(figure)
 
 
-def _ranking_panel(study: Study) -> str:
+def _ranking_panel(study: Study) -> plots.Drawing:
     with plots.new_axes(1.3 * plots.WIDTH, plots.HEIGHT) as (figure, axes):
         private = [setting for setting in study.settings if "epsilon_i" in setting.levels]
         low, high = _ranking_limits(study)
@@ -113,7 +117,7 @@ def _ranking_limits(study: Study) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _group_panel(study: Study, setting: Setting) -> str:
+def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
     """A dot per budget group with one standard deviation to each side; everybody and non-private beside them."""
     shown = [(f"people at {group.name}", group.measure, setting) for group in setting.groups]
     shown += [("everybody", "rmse", setting)]

@@ -1,5 +1,6 @@
 """One HTML page without outside parts: it opens from a disk, in light and dark, on a phone and on a desk."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -10,7 +11,9 @@ import jinja2
 from markupsafe import Markup
 
 from hushrec.errors import RunError
+from hushrec.files import stamp
 from hushrec.report import plots
+from hushrec.report.exports import as_csv, as_latex
 from hushrec.report.figures import paper_figures
 from hushrec.report.records import Study, read_studies
 from hushrec.report.tables import Row, measure_name, measures, study_rows, verdict
@@ -18,7 +21,7 @@ from hushrec.report.tables import Row, measure_name, measures, study_rows, verdi
 SERIES_DARK = ("#6cb4ee", "#ff9d5c", "#4fd1a5", "#f08cc6", "#e3bd4a", "#9cc9f5", "#c39bff", "#b3b8c2")
 
 
-Figures = dict[str, tuple[str, str]]  # file name: caption, SVG
+Figures = dict[str, tuple[str, plots.Drawing]]  # file name: caption, plot
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class Report:
 
     page: Path
     plots: list[Path]
+    exports: list[Path]  # the plots as PDF, the tables as CSV and LaTeX
     studies: list[Study]
 
 
@@ -48,24 +52,41 @@ def write_report(
     title: str = "hushrec report",
     sections: Sequence[Section] = (),
     more_figures: Figures | None = None,
+    command: str | None = None,
 ) -> Report:
-    """Reads the runs, writes each plot as an SVG file and everything as one page."""
-    studies = read_studies(folders)
+    """Read the runs; write one page, and beside it every plot as SVG and PDF, and every table as CSV and LaTeX."""
+    sources = [Path(folder) for folder in folders]
+    studies = read_studies(sources)
     path = Path(page)
     folder = path.with_name(f"{path.stem}-plots") if plots_folder is None else Path(plots_folder)
     drawn = [study_plots(study) for study in studies]
-    written = []
+    command = f"hushrec report {_names(sources)}" if command is None else command
+    made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}: {command}"
+    text = make_page(studies, drawn, title=title, sections=sections, figures=more_figures, made=made)
+    written, exports = [], []
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for number, figures in enumerate(drawn, start=1):
-            for name, (_, svg) in figures.items():
-                file = folder / (f"{name}.svg" if len(drawn) == 1 else f"{number}-{name}.svg")
-                file.write_text(svg, "utf-8")
-                written.append(file)
-        path.write_text(make_page(studies, drawn, title=title, sections=sections, figures=more_figures), "utf-8")
+        for number, (study, figures) in enumerate(zip(studies, drawn, strict=True), start=1):
+            start = "" if len(drawn) == 1 else f"{number}-"
+            for name, (_, drawing) in figures.items():
+                written.append(_write(folder / f"{start}{name}.svg", drawing.encode()))
+                exports.append(_write(folder / f"{start}{name}.pdf", drawing.pdf))
+            exports.append(_write(folder / f"{start}table.csv", as_csv(study).encode()))
+            exports.append(_write(folder / f"{start}table.tex", as_latex(study).encode()))
+        path.write_text(text, "utf-8")
     except OSError as error:
         raise RunError(f"the report could not be written to {path} ({error.strerror or error}).") from None
-    return Report(path, written, studies)
+    return Report(path, written, exports, studies)
+
+
+def _write(file: Path, content: bytes) -> Path:
+    file.write_bytes(content)
+    return file
+
+
+def _names(sources: Sequence[Path]) -> str:
+    """The folders as words of a command, without the way to them: a page may be passed on."""
+    return shlex.join(source.name or "." for source in sources)
 
 
 def study_plots(study: Study) -> Figures:
@@ -86,16 +107,20 @@ def make_page(
     title: str,
     sections: Sequence[Section] = (),
     figures: Figures | None = None,
+    made: str = "",
 ) -> str:
     """Return the whole page: `page.html` with these parts. Jinja2 escapes whatever came from a run."""
     templates = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )
     template = templates.from_string(_beside("page.html"))
+    shown = [_study(study, own) for study, own in zip(studies, drawn, strict=True)]
     return template.render(
         title=title,
+        made=made,
+        contents=[*(study["title"] for study in shown), *(section.heading for section in sections)],
         style=Markup(_style()),
-        studies=[_study(study, own) for study, own in zip(studies, drawn, strict=True)],
+        studies=shown,
         sections=[vars(section) | {"rows": [("setting", row) for row in section.rows]} for section in sections],
         figures=figures,
         budgets=_budgets(studies),
@@ -125,11 +150,26 @@ def _study(study: Study, figures: Figures) -> dict[str, Any]:
         "title": study.title or study.dataset,
         "facts": f"{study.users:,} people, {study.items:,} items, {study.n_train:,} ratings to train,"
         f" {study.n_test:,} to {'test' if study.part == 'test' else 'validate'}, model {study.model}.",
+        "splits": splits_in_words(study),
+        "made_by": study.made_by,
         "verdict": verdict(study),
         "header": header,
         "rows": [_row(row) for row in study_rows(study)],
         "figures": figures,
+        "commands": [(one.label, one.command) for one in (*study.settings, *study.diverged) if one.command],
     }
+
+
+def splits_in_words(study: Study) -> str:
+    """Which splits were run, and what ± means."""
+    first, last = study.seeds[0], study.seeds[-1]
+    if first == last:
+        return f"One split (seed {first}), one run of each setting: differences of 0.01 may be chance."
+    seeds = f"{first} to {last}" if len(study.seeds) == last - first + 1 else ", ".join(map(str, study.seeds))
+    return (
+        f"{len(study.seeds)} splits (seeds {seeds}). Numbers are means over the splits of a setting, and ± is the"
+        " standard deviation between them; all settings share the splits, so that differences are sharper than ± says."
+    )
 
 
 def _row(row: Row) -> tuple[str, list[str]]:

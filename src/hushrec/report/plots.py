@@ -25,7 +25,15 @@ VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
 WIDTH, HEIGHT = 5.4, 4.3  # inches: text stays readable on a phone
 
 
-def curves(study: Study) -> str:
+class Drawing(str):
+    """A plot as SVG text; `pdf` is the same one for papers, `wide` says that it needs the whole width of a page."""
+
+    __slots__ = ("pdf", "wide")
+    pdf: bytes
+    wide: bool
+
+
+def curves(study: Study) -> Drawing:
     """The measure by round, a band from the lowest to the highest seed, baselines as lines."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
@@ -49,7 +57,7 @@ def _draw_curve(axes: "Axes", number: int, setting: Setting, window: tuple[float
         axes.fill_between(curve.rounds, curve.low, curve.high, color=colour, alpha=0.2, linewidth=0)
 
 
-def finals(study: Study) -> str:
+def finals(study: Study) -> Drawing:
     """Where every setting ends, one line each with its budget and unit; baselines as vertical lines."""
     settings = sorted(
         study.settings, key=lambda setting: setting.mean(study.measure), reverse=not study.larger_is_better
@@ -76,7 +84,7 @@ def finals(study: Study) -> str:
         return to_svg(figure)
 
 
-def budget_plot(budget: SelectionBudget) -> str:
+def budget_plot(budget: SelectionBudget) -> Drawing:
     """Real items among those sent, by epsilon_i; and the server's belief in one item, by round, at worst."""
     with new_axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
         scales = [2.0**power for power in range(-4, 11)]
@@ -157,6 +165,7 @@ def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> It
     looks: dict[Any, Any] = {
         "text.parse_math": False,  # a name may hold a dollar sign
         "svg.fonttype": "none",
+        "pdf.fonttype": 42,  # text that can be selected
         "svg.hashsalt": "hushrec",
         "font.family": "sans-serif",
         "font.size": 9,
@@ -178,11 +187,14 @@ def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> It
         yield figure, axes
 
 
-def to_svg(figure: "Figure") -> str:
+def to_svg(figure: "Figure") -> Drawing:
     """The figure as text, the same for the same numbers."""
-    file = io.StringIO()
+    file, print_file = io.StringIO(), io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "hushrec"})
-    return file.getvalue()
+    figure.savefig(print_file, format="pdf", metadata={"CreationDate": None, "Creator": "hushrec"})
+    drawing = Drawing(file.getvalue())
+    drawing.pdf, drawing.wide = print_file.getvalue(), figure.get_figwidth() > 1.5 * WIDTH
+    return drawing
 
 
 def inline(svg: str, title: str) -> str:

@@ -2,14 +2,17 @@
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hushrec.errors import RunError
 from hushrec.protocols import find_protocol
 from hushrec.records import find_experiments, read_records
+from hushrec.report.labels import command_of, shape_of, told_apart
 from hushrec.simulation.results import read_record
+
+SHARED_SETTINGS = ("model", "split_seed", "seed", "engine", "patience", "factors", "rounds", "order", "attributes")
 
 # Measures in the order of preference; True where larger is better.
 MEASURES = {"rmse": False, "auc": True}
@@ -51,6 +54,7 @@ class Setting:
     clamped: bool = False
     groups: tuple[BudgetGroup, ...] = ()  # where budgets differ between people
     n_diverged: int = 0  # of its runs; where there is one, the metrics are those of the others and mean nothing
+    command: str | None = None  # that makes its first run again
 
     def mean(self, measure: str) -> float:
         return statistics.fmean(self.metrics[measure])
@@ -79,6 +83,8 @@ class Study:
     peers: dict[str, dict[str, list[float]]]  # other libraries' personal models, not private, on the same splits
     title: str | None = None  # of an experiment
     part: str = "test"  # what was measured on: "validation" where the test part was not looked at
+    seeds: list[int] = field(default_factory=list)  # of the splits
+    made_by: str = ""  # version, date and machine of the runs, as far as they say
 
     @property
     def larger_is_better(self) -> bool:
@@ -146,11 +152,7 @@ def find_runs(folders: Iterable[str | Path]) -> list[Path]:
 def make_study(records: Sequence[dict[str, Any]]) -> Study:
     """Group runs that predict the same on one data set by everything but their seeds."""
     first = records[0]
-    by_setting: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        by_setting.setdefault(_setting_key(record), []).append(record)
-    settings = _told_apart([(_make_setting(group), group[0]) for group in by_setting.values()])
-    settings += _compared(records, {setting.label for setting in settings})
+    settings = _all_settings(records)
     data = first["data"]
     measure = next(name for name in MEASURES if any(name in table for table in first["baselines"].values()))
     baselines = _baselines(records)
@@ -168,8 +170,22 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
         of_lists={name: table for name, table in baselines.items() if measure not in table},
         peers=_peers(records),
         title=first.get("title"),
+        seeds=sorted({int(record["split_seed"]) for record in records}),
+        made_by=_made_by(records),
         part="validation" if (first.get("config") or {}).get("validation") else "test",
     )
+
+
+def _made_by(records: Sequence[dict[str, Any]]) -> str:
+    """Which version ran it, when, on what: as far as the records say."""
+    written = [record["written"] for record in records if "written" in record]
+    known = {one["hushrec"] for one in written} | {record.get("versions", {}).get("hushrec") for record in records}
+    versions = sorted(one for one in known if one)
+    dates = sorted({one["date"] for one in written})
+    parts = [f"hushrec {', '.join(versions)}"] if versions else []
+    parts += [dates[0] if len(dates) == 1 else f"{dates[0]} to {dates[-1]}"] if dates else []
+    parts += sorted({str(record["machine"]) for record in records if "machine" in record})
+    return "; ".join(parts)
 
 
 def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
@@ -193,9 +209,9 @@ def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]
 
 def _setting_key(record: dict[str, Any]) -> str:
     budget = record["budget"]
-    shape = [record[name] for name in ("model", "protocol", "engine", "rounds", "factors")] + [record.get("step")]
     chosen = [budget.get(name) for name in ("epsilon", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap", "clamp")]
-    return repr([*shape, *chosen, budget.get("reports_per_client") if budget.get("profile_cap") else None])
+    special = [(record.get("config") or {}).get(name) for name in ("data_weight", "groups")]
+    return repr([record["protocol"], *chosen, *special, sorted(shape_of(record).items())])
 
 
 def _make_setting(group: list[dict[str, Any]]) -> Setting:
@@ -205,9 +221,10 @@ def _make_setting(group: list[dict[str, Any]]) -> Setting:
         [name for name in ended[0]["metrics"] if all(name in record["metrics"] for record in ended)] if ended else []
     )
     metrics = {name: [float(record["metrics"][name]) for record in ended] for name in shared}
-    curve = _make_curve(ended) if ended else None
+    curve = _make_curve(ended) if ended and first["curve"] is not None else None
     setting = _setting(first["protocol"], first["budget"], metrics, curve, int(first["rounds"]))
-    setting = replace(setting, n_diverged=len(group) - len(ended))
+    command = command_of(first) if first["curve"] is not None else None
+    setting = replace(setting, n_diverged=len(group) - len(ended), command=command)
     config = first.get("config") or {}
     if "data_weight" in config:
         return replace(setting, label=str(first["label"]))
@@ -223,28 +240,36 @@ def _budget_group(entry: dict[str, Any]) -> BudgetGroup:
     return BudgetGroup(f"ε_I={epsilon_i:g}, ε_g={epsilon_g:g}", f"rmse_at_epsilon_{epsilon_i:g}_{epsilon_g:g}")
 
 
-def _told_apart(settings: list[tuple[Setting, dict[str, Any]]]) -> list[Setting]:
-    """Settings of the same label that differ in their step say so."""
-    labels = [setting.label for setting, _ in settings]
-    return [
-        replace(setting, label=f"{setting.label}, step {float(first['step']):g}")
-        if labels.count(setting.label) > 1 and first.get("step") is not None
-        else setting
-        for setting, first in settings
-    ]
+def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
+    """Every setting that was run, then what runs were set beside and has no run here; no two have the same label."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for record in [*records, *_compared(records, {_setting_key(record) for record in records})]:
+        groups.setdefault(_setting_key(record), []).append(record)
+    settings = [_make_setting(group) for group in groups.values()]
+    shapes = [shape_of(group[0]) for group in groups.values()]
+    labels = told_apart([setting.label for setting in settings], shapes)
+    return [replace(setting, label=label) for setting, label in zip(settings, labels, strict=True)]
 
 
-def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[Setting]:
-    """What single runs were set beside, where it has no run of its own here."""
-    found: dict[str, Setting] = {}
+def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
+    """What single runs were set beside, as records without a curve, where it has no run of its own here."""
+    found = []
     for record in records:
         for protocol, entry in record.get("comparisons", {}).items():
-            metrics = {name: [float(entry[name])] for name in record["metrics"] if entry.get(name) is not None}
-            setting = _setting(protocol, entry["budget"], metrics, None, int(record["rounds"]))
-            setting = replace(setting, n_diverged=int("diverged" in entry))
-            if setting.label not in taken:
-                found.setdefault(setting.label, setting)
-    return list(found.values())
+            own = {name: value for name, value in (record.get("settings") or {}).items() if name in SHARED_SETTINGS}
+            beside = {
+                **record,
+                "protocol": protocol,
+                "budget": entry["budget"],
+                "step": entry.get("step", record.get("step")),
+                "settings": own | {"protocol": protocol},
+                "metrics": {name: entry[name] for name in record["metrics"] if entry.get(name) is not None},
+                "curve": None,
+                "diverged": entry.get("diverged"),
+            }
+            if _setting_key(beside) not in taken:
+                found.append(beside)
+    return found
 
 
 def _setting(

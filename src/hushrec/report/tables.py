@@ -130,17 +130,32 @@ def with_spread(mean: float, spread: float) -> str:
 
 
 def verdict(study: Study) -> str:
-    """What the table says, in one or two sentences that flatter nobody."""
-    name = study.measure.upper()
-    best = baseline_name(study.best_baseline)
-    private = [setting for setting in study.settings if setting.private]
+    """What the table says: who beats the best model that knows no person's taste, and by how much."""
+    name, best = study.measure.upper(), baseline_name(study.best_baseline)
     strength = f"{name} {study.baseline(study.best_baseline):.3f}"
-    said = f"The best model that knows no person's taste is the {best}: {strength}."
-    for setting in (setting for setting in study.settings if not setting.private):
-        said += f" Without privacy, {name} is {setting.mean(study.measure):.3f}."
-    winners = [setting for setting in private if study.beats(setting)]
-    if len(private) == 1:
-        said += f" The private setting {'beats' if winners else 'does not beat'} it."
-    elif private:
-        said += f" Of {len(private)} private settings, {len(winners) or 'none'} beat{'s' * (len(winners) < 2)} it."
-    return said
+    said = [f"The bar is the {best}, which knows no person's taste: {strength}."]
+    said += [f"{setting.label}: {_against(study, setting)}." for setting in study.settings if not setting.private]
+    private = sorted((setting for setting in study.settings if setting.private), key=lambda one: _gain(study, one))
+    if private:
+        winners = sum(study.beats(setting) for setting in private)
+        count = (
+            "The private setting" if len(private) == 1 else f"Of {len(private)} private settings {winners or 'none'}"
+        )
+        beats = "does not beat" if len(private) == 1 and not winners else "beats" if winners < 2 else "beat"
+        best_one = private[-1]
+        which = "it" if len(private) == 1 else f"the best of them, {best_one.label},"
+        said.append(f"{count} {beats} the {best}: {which} {_against(study, best_one)}.")
+    return " ".join(said)
+
+
+def _gain(study: Study, setting: Setting) -> float:
+    """By how much a setting is better than the best baseline; below 0 where it is worse."""
+    difference = setting.mean(study.measure) - study.baseline(study.best_baseline)
+    return difference if study.larger_is_better else -difference
+
+
+def _against(study: Study, setting: Setting) -> str:
+    """Half a sentence: beats it by 0.008 with 0.920."""
+    gain = _gain(study, setting)
+    how = "wins" if gain > 0 else "loses"
+    return f"{how} by {abs(gain):.3f} ({setting.mean(study.measure):.3f})"

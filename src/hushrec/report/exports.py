@@ -1,0 +1,77 @@
+"""A study's table as files for other programs: CSV with full precision, and LaTeX as it stands on the page."""
+
+import csv
+import io
+from collections.abc import Mapping
+from statistics import fmean, stdev
+from typing import Any
+
+from hushrec.report.records import Setting, Study
+from hushrec.report.tables import baseline_name, measure_name, measures, study_rows
+
+LEVELS = ("epsilon", "epsilon_i", "epsilon_g")
+SPECIAL = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
+SYMBOLS = {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "ε": r"$\varepsilon$", "δ": r"$\delta$", "α": r"$\alpha$", "∞": r"$\infty$", "±": r"$\pm$", "−": "--",
+}  # fmt: skip
+
+
+def as_csv(study: Study) -> str:
+    """One line per setting, baseline and peer: mean, standard deviation and number of splits of every measure."""
+    shown = _all_measures(study)
+    header = ["name", "kind", "protocol", "private", *LEVELS, "protects"]
+    header += [f"{measure}_{what}" for measure in shown for what in ("mean", "sd", "splits")]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, header, lineterminator="\n")
+    writer.writeheader()
+    for setting in (*study.settings, *study.diverged):
+        writer.writerow(_of_setting(setting) | _numbers({} if setting.n_diverged else setting.metrics, shown))
+    for kind, tables in (("baseline", study.baselines | study.of_lists), ("peer", study.peers)):
+        for name, table in tables.items():
+            named = name if kind == "peer" else baseline_name(name)
+            writer.writerow({"name": named, "kind": kind, "private": False} | _numbers(table, shown))
+    return out.getvalue()
+
+
+def _all_measures(study: Study) -> list[str]:
+    tables = [setting.metrics for setting in study.settings]
+    tables += [*study.baselines.values(), *study.of_lists.values(), *study.peers.values()]
+    return list(dict.fromkeys(measure for table in tables for measure in table))
+
+
+def _of_setting(setting: Setting) -> dict[str, Any]:
+    return {
+        "name": setting.label,
+        "kind": "diverged" if setting.n_diverged else "setting",
+        "protocol": setting.protocol,
+        "private": setting.private,
+        **{name: setting.levels[name] for name in LEVELS if name in setting.levels},
+        "protects": setting.protects,
+    }
+
+
+def _numbers(table: Mapping[str, list[float]], shown: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for measure in (measure for measure in shown if measure in table):
+        values = table[measure]
+        found |= {f"{measure}_mean": fmean(values), f"{measure}_splits": len(values)}
+        found |= {f"{measure}_sd": stdev(values)} if len(values) > 1 else {}
+    return found
+
+
+def as_latex(study: Study) -> str:
+    """The table of the page as a `tabular`; it needs the package booktabs."""
+    header = ["", *map(measure_name, measures(study)), "to best baseline", "protects"]
+    lines = [r"\begin{tabular}{l" + "r" * (len(header) - 2) + "l}", r"\toprule", _latex_row(header), r"\midrule"]
+    lines += [_latex_row([row.name, *row.values, row.gap, row.protects]) for row in study_rows(study)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def _latex_row(cells: list[str]) -> str:
+    return " & ".join(map(_latex, cells)) + r" \\"
+
+
+def _latex(text: str) -> str:
+    """Text as LaTeX reads it, Greek letters and signs in math mode."""
+    return "".join({**SPECIAL, **SYMBOLS}.get(letter, letter) for letter in text)

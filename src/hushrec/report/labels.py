@@ -1,0 +1,71 @@
+"""What tells settings apart that have the same protocol and budget, and how each can be run again."""
+
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+Record = dict[str, Any]
+
+WORDS = {
+    "model": "{}",
+    "factors": "K={:g}",
+    "rounds": "{:g} rounds",
+    "step": "step {:g}",
+    "epsilon_p": "ε_P={:g}",
+    "reports_per_client": "z={:g}",
+    "epoch_rounds": "new bits every {:g} rounds",
+    "at_least": "from {:g} up",
+    "order": "order {:g}",
+    "patience": "patience {:g}",
+    "engine": "{}",
+}
+IN_THE_LABEL = {"epsilon", "epsilon_i", "epsilon_g", "profile_cap", "clamp", "data_weight", "groups"}
+NOT_A_SETTING = {"model", "protocol", "seed", "split_seed", "measure_every", "validation", "final"}
+
+
+def shape_of(record: Record) -> Record:
+    """Everything but budgets and seeds that defines a run, by name; what a record does not say is left out."""
+    given = {**(record.get("config") or {}), **(record.get("settings") or {})}
+    shape = {name: value for name, value in given.items() if name not in IN_THE_LABEL | NOT_A_SETTING}
+    names = ("model", "factors", "step", "order", "at_least", "engine", "patience")
+    shape |= {name: record[name] for name in names if record.get(name) is not None}
+    if record.get("patience") is None:  # else each run has as many as it needed
+        shape["rounds"] = record["rounds"]
+    return shape
+
+
+def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
+    """The same labels, with what differs added to those that would be the same."""
+    made = [
+        label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
+        for label, shape in zip(labels, shapes, strict=True)
+    ]
+    return [label if made.count(label) == 1 else f"{label} ({place + 1})" for place, label in enumerate(made)]
+
+
+def _differences(shape: Record, group: Sequence[Record]) -> str:
+    """What a setting has that others of its label have not."""
+    names = [name for name in {**WORDS, **shape} if len({repr(other.get(name)) for other in group}) > 1]
+    return "".join(f", {_in_words(name, shape[name])}" for name in names if name in shape)
+
+
+def _in_words(name: str, value: Any) -> str:
+    try:
+        return WORDS[name].format(value)
+    except (KeyError, ValueError):
+        words = name.replace("_", " ")
+        return words if value is True else f"{words} {value}"
+
+
+def command_of(record: Record) -> str | None:
+    """The command that makes a run again; None where the record does not say enough."""
+    if record.get("experiment"):
+        return f"hushrec experiment experiments/{record['experiment']}.toml"
+    if "settings" not in record:
+        return None
+    options = [
+        [f"--{name.replace('_', '-')}", *([] if value is True else [f"{value}"])]
+        for name, value in record["settings"].items()
+        if value is not False
+    ]
+    return shlex.join(["hushrec", "train", str(record["dataset"]), *(word for option in options for word in option)])
