@@ -54,7 +54,9 @@ class OfflineServer:
         if path == "/v1/items":
             return Reply(200, wire.encode(self._catalogue(int(numbers["first"]))))
         if path == "/v1/public":
-            public = Public.of(self.offer.run_id, 1, self.offer.terms, {"item_vectors": self.item_vectors})
+            public = Public.of(
+                self.offer.run_id, 6 * self.is_over, self.offer.terms, {"item_vectors": self.item_vectors}
+            )
             return Reply(200, wire.encode(public))
         if path == "/v1/inbox" and self.is_over:
             return Reply(410, msgspec.json.encode({"type": "urn:hushrec:problem:run-over"}))

@@ -81,12 +81,13 @@ def live_server(
     admin_token: str | None = None,
     port: int = 0,
     titles: list[str] | None = None,
+    ids: list[str] | None = None,
     attributes: Any = None,
     **clocks: Any,
 ) -> Iterator[Live]:
     """Serves until the block ends."""
     settings = small_settings() if settings is None else settings
-    ids = [f"item-{n}" for n in range(n_items)]
+    ids = [f"item-{n}" for n in range(n_items)] if ids is None else ids
     storage = Storage(database or f"sqlite:///{folder / 'server.sqlite'}")
     token = prepare_run(
         storage, settings.terms, Items(ids, titles or [name.title() for name in ids], attributes), run_id=RUN_ID

@@ -63,8 +63,8 @@ def test_whatever_the_api_accepts_the_store_reads_back(
             before = device.budget()
         with Device(store) as device:
             assert device.budget() == before
-            assert device._store.ratings() == {item: float(value) for item, value in ratings.items()}
-            assert device._session.budgets.epsilon_i == float(epsilon_i)
+            assert device.ratings() == {item: float(value) for item, value in ratings.items()}
+            assert device.budgets.epsilon_i == float(epsilon_i)
 
 
 @pytest.mark.parametrize("name", ["epsilon_i", "epsilon_p", "epsilon_g", "max_value_rho"])
@@ -91,7 +91,7 @@ def test_ratings_that_are_no_numbers_are_refused_without_being_echoed(tmp_path: 
             with pytest.raises(ParameterError, match="rating") as refusal:
                 device.add_ratings({"good": 4, "item-7": bad})
             assert "item-7" not in str(refusal.value)
-        assert device._store.ratings() == {}
+        assert device.ratings() == {}
 
 
 def test_the_offline_server_lets_a_device_take_part(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_offline_server_lets_a_device_take_part(tmp_path: Path) -> None:
     with Device.create(tmp_path / "store", epsilon_i=4, epsilon_g=4) as device:
         device.add_ratings({f"item-{n}": 1 + n % 5 for n in range(10)})
         server.run(device._session.join())
-        assert device._store.count_items() == N_ITEMS
+        assert device.status().n_items == N_ITEMS
         assert [server.run(device._session.step()) for _ in range(3)] == ["reported"] * 3
     with Device(tmp_path / "store") as device:
         assert (device.budget()["rounds"], device.budget()["spent"]) == (3, 8.0)

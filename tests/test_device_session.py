@@ -201,14 +201,12 @@ def test_a_person_rates_while_rounds_go_on(tmp_path: Path) -> None:
         page = Page(device, read_uploads)
         page.part.start()
         for n in range(30):
-            with page.use():
-                page.rate(Rating(item=f"item-{n}", value=4.0))
-            with page.use():
-                page.state()
+            page.rate(Rating(item=f"item-{n}", value=4.0))
+            page.state()
             time.sleep(0.05)
-        answered = page.part.answered
-        wait_for(lambda: page.part.answered >= answered + 3 or page.part.trouble)
-        assert (page.part.is_on, page.part.trouble) == (True, False), page.part.words
+        reported = page.part.reported
+        wait_for(lambda: page.part.reported >= reported + 3 or not page.part.is_on)
+        assert page.part.is_on, page.part.words
         assert device.budget()["permanent_draws"] == 1
         page.part.stop()
 
@@ -229,7 +227,7 @@ class Waits(threading.Event):
 
 def page_against(device: Device, talk: Talk) -> tuple[part.Participation, Waits]:
     """Takes part with a server that always says the same, until it was waited for three times or not at all."""
-    stop, taking = Waits(3), part.Participation(device, threading.RLock())
+    stop, taking = Waits(3), part.Participation(device)
     with bad_server(talk) as url:
         put_server(device, url)
         taking._run(stop)
@@ -249,7 +247,7 @@ def test_the_page_waits_as_long_as_a_busy_server_asks(joined: Device, head: str,
     """Whole seconds up to twenty, at least one; and it tries again until it is told to stop."""
     taking, stop = page_against(joined, says(head + "\r\nContent-Length: 0\r\nConnection: close"))
     assert stop.seconds == [seconds] * 3
-    assert taking.words == "The server cannot answer now. Trying again; nothing is lost."
+    assert taking.code == "busy"
 
 
 def test_the_page_goes_on_after_its_clock_went_back(joined: Device) -> None:
@@ -267,7 +265,8 @@ def test_a_refusal_stops_the_page_with_its_sentence(joined: Device) -> None:
     body = msgspec.json.encode({"type": "urn:hushrec:problem:not-active", "detail": "removed."})
     head = f"403 No\r\nConnection: close\r\nContent-Length: {len(body)}"
     taking, stop = page_against(joined, says(head, body))
-    assert (taking.words, taking.trouble) == ("Stopped: the server refused (403): removed.", True)
+    assert taking.code == "not-active"
+    assert "the server refused (403): removed." in taking.words
     assert stop.seconds == []
 
 
@@ -281,9 +280,9 @@ def test_the_page_takes_part_again_when_a_full_server_has_room(tmp_path: Path) -
         live.storage._waiting += 1000
         page = Page(device, read_uploads)
         page.part.start()
-        wait_for(lambda: page.part.trouble)
-        assert (page.part.is_on, page.part.words[:29]) == (True, "The server cannot answer now.")
+        wait_for(lambda: page.part.code == "busy")
+        assert page.part.is_on
         live.storage._waiting -= 1000
         wait_for(lambda: not page.part.is_on)
-        assert (page.part.words, page.part.trouble) == ("", False)
-        assert (device._session.is_over, device.budget()["rounds"]) == (True, 6)
+        assert page.part.code == "off"
+        assert (device.status().is_over, device.budget()["rounds"]) == (True, 6)

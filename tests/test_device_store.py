@@ -33,8 +33,8 @@ def use(folder: Path) -> None:
     with Device(folder) as device:
         device.budget()
         device.recommend(5)
-        device._session.kept.uploads()
-        device._session.kept.last_user_vector()
+        device.sent()
+        device.search("item")
         device.add_rating("item-1", 3)
 
 

@@ -28,12 +28,10 @@ from service_kit import (
 from hushrec import Device, pages
 from hushrec.audit.own_uploads import read_uploads
 from hushrec.cli.device import ui
-from hushrec.device import kept
-from hushrec.device import ui as device_ui
+from hushrec.device import kept, view
 from hushrec.device.inference import compare
 from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
 from hushrec.device.ui import Page, Rating, make_ui
-from hushrec.device.view import View
 from hushrec.errors import ParameterError
 
 ROOT = Path(__file__).parents[1]
@@ -107,11 +105,9 @@ def test_every_answer_has_the_policy(client: Asker) -> None:
 
 
 def test_before_joining_there_is_nothing_to_rate(client: Asker) -> None:
-    """An unknown item, a level before a server, recommendations before a round: one sentence each."""
-    reply = client.post("/api/rate", json={"item": "nothing", "value": 3})
-    assert (reply.status_code, reply.json()["detail"]) == (409, "that item is not in the catalogue.")
+    """A level before a server, recommendations before a round: one sentence each, with a code."""
     assert client.get("/api/levels").json() == {"levels": []}
-    assert "no item vectors yet" in client.get("/api/recommendations").json()["detail"]
+    assert client.get("/api/recommendations").json()["code"] == "not-now"
     assert client.get("/api/sent").json() == {"last": None}
     assert "one of the public levels, 0.25, 1, 4" in client.post("/api/level", json={"epsilon_i": 3}).json()["detail"]
 
@@ -124,9 +120,9 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         client = client_of(device)
         assert client.post("/api/join", json={"server": live.url}).status_code == 204
         for n in range(8):
-            assert client.post("/api/rate", json={"item": f"item-{n}", "value": 1 + n % 5}).status_code == 204
+            assert client.post("/api/rate", json={"item": f"item-{n}", "value": 1 + n % 5}).json() == {"before": None}
         assert "from 1 to 5" in client.post("/api/rate", json={"item": "item-9", "value": 6}).json()["detail"]
-        assert client.post("/api/rate", json={"item": "item-7", "value": None}).status_code == 204
+        assert client.post("/api/rate", json={"item": "item-7", "value": None}).json() == {"before": 3}
         assert [entry["title"] for entry in client.get("/api/ratings").json()["items"]] == [
             f"Item-{n}" for n in range(7)
         ]
@@ -138,7 +134,7 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         assert (
             "cannot change after the first round" in client.post("/api/level", json={"epsilon_i": 4}).json()["detail"]
         )
-        report = device._session.kept.uploads()[-1].report
+        report = device.sent().uploads[-1].report
         assert [row["title"] for row in last["rows"]] == [f"Item-{item}" for item in report.items]
         assert np.allclose([row["numbers"] for row in last["rows"]], report.gradients)
         found = client.get("/api/recommendations").json()["items"]
@@ -160,16 +156,15 @@ def test_search_is_quick_on_a_hundred_thousand_titles(tmp_path: Path) -> None:
         titles = [f"Film {n} of the Café" for n in range(99_999)] + ["Café society"]
         with device._store.change():
             device._store.append_items(0, [str(n) for n in range(100_000)], titles)
-        view = View(device)
-        view.refresh()
         seconds = []
+        device.search("a first time, to read the catalogue")
         for _ in range(5):
             started = time.thread_time()
-            found = view.search("cafe")
+            found = view.search(device, "cafe", 0)
             seconds.append(time.thread_time() - started)
         assert found["count"] == 100_000
         assert found["items"][0]["title"] == "Café society"
-        assert [entry["title"] for entry in view.search("CAFÉ 77777")["items"]] == ["Film 77777 of the Café"]
+        assert [entry["title"] for entry in view.search(device, "CAFÉ 77777", 0)["items"]] == ["Film 77777 of the Café"]
         assert min(seconds) < 0.1 * slowness()
 
 
@@ -186,10 +181,10 @@ def test_the_list_is_quick_on_a_hundred_thousand_items(tmp_path: Path) -> None:
             page.rate(Rating(item="item-70000", value=value))
             started = time.thread_time()
             page.state()
-            found = page.view.recommendations()
+            found = view.recommendations(device)
             seconds.append(time.thread_time() - started)
         assert len(found) == 10
-        assert page.view.search("item-99999")["count"] == 1
+        assert view.search(device, "item-99999", 0)["count"] == 1
         assert min(seconds) < 0.1 * slowness()
 
 
@@ -205,7 +200,7 @@ def silent_server(device: Device) -> socket.socket:
 
 def test_nobody_waits_for_a_server_that_is_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking part stops at once, and forgetting takes as long as the farewell may: then the store is gone."""
-    monkeypatch.setattr(device_ui, "FAREWELL_SECONDS", 0.2)
+    monkeypatch.setattr("hushrec.device.device.FAREWELL_SECONDS", 0.2)
     monkeypatch.setattr("hushrec.device.device.SILENT_SECONDS", PATIENCE)
     device = new_device(tmp_path / "device")
     with live_server(tmp_path) as live:
@@ -216,14 +211,14 @@ def test_nobody_waits_for_a_server_that_is_silent(tmp_path: Path, monkeypatch: p
         assert client.post("/api/part", json={"on": True}).status_code == 204
         connection, _ = silent.accept()  # the thread asks
         assert client.post("/api/part", json={"on": False}).status_code == 204
-        assert client.get("/api/state").json()["part"] == {"on": False, "words": "", "trouble": False}
+        assert client.get("/api/state").json()["part"] == {"on": False, "code": "off", "words": ""}
         assert client.post("/api/forget", json={}).status_code == 204
         assert time.monotonic() - started < PATIENCE  # which the thread still waits for
         connection.close()
         assert not (tmp_path / "device").exists()
         for path in ("state", "ratings", "sent", "search"):
             reply = client.get(f"/api/{path}")
-            assert (reply.status_code, reply.json()["detail"]) == (410, "Everything is erased.")
+            assert (reply.status_code, reply.json()["code"]) == (410, "erased")
 
 
 def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,17 +234,17 @@ def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.Mon
         device.join(live.url)
         vectors = {}
         while device.step(wait=ROUND_WAIT) == "reported":
-            found = device._session.kept.uploads()
-            vectors[found[-1].report.round_number] = device._session.item_vectors()
-        assert device._session.is_over
-        found = device._session.kept.uploads()
+            found = device.sent().uploads
+            vectors[found[-1].report.round_number] = device.item_vectors()
+        assert device.status().is_over
+        found = device.sent().uploads
         assert len(found) == 3
         for upload in found:
             announced = vectors[upload.report.round_number]
             assert np.array_equal(upload.item_vectors, announced[upload.report.items])
         device.leave()
-        assert device._session.kept.uploads() == []
-        assert not device._session.is_over
+        assert device.sent() is None
+        assert not device.status().is_over
 
 
 def test_a_level_of_ones_own_is_on_the_slider(tmp_path: Path) -> None:
@@ -272,7 +267,7 @@ def test_the_page_is_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_attacks_are_held_against_the_truth() -> None:
-    """By hand: of four items seen two are called rated, one is, with its rating; the direction is the true one."""
+    """By hand: of four items seen two are called rated, one is, with its rating; the guess names the best ones."""
 
     class Said:
         direction = np.array([0.0, 1.0])
@@ -281,14 +276,17 @@ def test_attacks_are_held_against_the_truth() -> None:
         ratings = np.array([4.0, 2.0, 5.0, 1.0])
 
     vectors = np.column_stack([np.arange(30.0), np.arange(30.0)[::-1]])  # along one axis the best are the other's worst
-    found = compare(Said(), np.array([0.0, 2.0]), vectors, {1: 4.0, 8: 3.0})
+    first, last = [n for n in range(12) if n not in (1, 8)], range(20, 30)
+    found = compare(Said(), np.array([0.0, 2.0]), vectors, {1: 4.0, 8: 3.0}, first)
     assert (found.cosine, found.same_top) == (1.0, 10)
     assert (found.n_seen, found.n_believed, found.n_right, found.n_exact) == (4, 2, 1, 1)
-    away = compare(Said(), np.array([2.0, 0.0]), vectors, {1: 5.0, 8: 3.0})
+    away = compare(Said(), np.array([2.0, 0.0]), vectors, {1: 5.0, 8: 3.0}, last)
     assert (away.cosine, away.same_top, away.n_exact) == (0.0, 0, 0)
-    assert 0 <= away.public_top <= 10
     taste = np.random.default_rng(1).normal((3.0, 0.0), size=(200, 2))
-    assert compare(Said(), np.array([1.0, 0.0]), taste, {}).public_top > 5  # V w is nearly constant along the mean
+    liked = np.argsort(-taste[:, 0])[:10].tolist()
+    assert (
+        compare(Said(), np.array([1.0, 0.0]), taste, {}, liked).public_top > 5
+    )  # V w is nearly constant along the mean
 
 
 def test_the_figures_of_the_levels_are_those_of_the_records() -> None:
@@ -322,15 +320,16 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: Path) -> None:
-    """At a permanent epoch the page's thread stops with the ledger's sentence; allowed another draw, it goes on."""
+    """At a permanent epoch the page's thread stops, and says why by code; allowed another draw, it goes on."""
     settings = small_settings(terms={"rounds": 4, "epoch_rounds": 2}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
         page = Page(device, read_uploads)
-        for words in ("Stopped: selection budget would be exceeded", ""):
+        for code in ("budget", "off"):
             page.part.start()
             wait_for(lambda: not page.part.is_on)
-            assert page.part.words.startswith(words)
-            device.raise_budget(16)
-        assert page.part.answered == 4
+            assert page.part.code == code
+            assert ("--raise-to 16" in page.part.words) == (code == "budget")
+            page.allow_draw()
+        assert page.part.reported == 4
         assert page.state()["over"]

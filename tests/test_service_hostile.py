@@ -31,7 +31,7 @@ from hushrec import Device, wire
 from hushrec.device import calls, transport
 from hushrec.device.calls import Call, Reply
 from hushrec.device.transport import PATIENCE_SECONDS, SILENT_SECONDS, BlockingDriver
-from hushrec.errors import ConnectionFailed, LocalProtocolError, RemoteProtocolError
+from hushrec.errors import ConnectionFailed, RemoteProtocolError
 from hushrec.messages import Catalogue
 from hushrec.signing import Request
 
@@ -240,12 +240,22 @@ def test_a_round_that_the_run_does_not_have_was_not_answered(tmp_path: Path) -> 
 
 
 def test_joining_elsewhere_changes_nothing_while_joined(tmp_path: Path) -> None:
-    """A device that refuses to join twice still talks to its own server."""
+    """A server that is not there, and one with another run: the device still talks to its own."""
     settings = small_settings(rounds={"min_devices": 1})
-    with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
+    (tmp_path / "other").mkdir()
+    with (
+        live_server(tmp_path, settings) as live,
+        live_server(tmp_path / "other", settings) as other,
+        new_device(tmp_path / "device") as device,
+    ):
         device.join(live.url)
-        with pytest.raises(LocalProtocolError, match="has joined already"):
-            device.join("https://elsewhere.example:1")
+        device._patience = 0
+        with pytest.raises(ConnectionFailed):
+            device.join("http://127.0.0.1:1")
+        with pytest.raises(RemoteProtocolError, match="another run") as refusal:
+            device.join(other.url)
+        assert refusal.value.code == "wrong-run"
+        assert other.rounds.registry.count_active() == 0
         assert device.server == live.url
         assert device.step(wait=ROUND_WAIT) == "reported"
 

@@ -322,12 +322,12 @@ def test_a_copied_store_is_found_out_at_contact(tmp_path: Path) -> None:
             for _ in range(2):
                 with pytest.raises(CopiedStore, match="a copy, or was restored from a backup"):
                     copy.step(wait=ROUND_WAIT)
+            with pytest.raises(BudgetExceeded, match="--raise-to 16`"):
+                copy.join(live.url, again=True)
+            assert (live.rounds.registry.count_active(), copy.budget()["committed"]) == (1, 8)
+            copy.raise_budget(16)
             copy.join(live.url, again=True)
             live.admin("POST", "/v1/admin/close")  # the round that waits for the old key
-            with pytest.raises(BudgetExceeded, match="selection budget"):
-                copy.step(wait=ROUND_WAIT)
-            assert copy.budget()["committed"] == 8
-            copy.raise_budget(16)
             assert copy.step(wait=ROUND_WAIT) == "reported"
             assert copy.budget()["committed"] == 16  # a new draw of permanent bits
             assert copy._session.client().last_round == 4
@@ -344,10 +344,10 @@ def test_a_store_restored_from_before_its_first_round_pays_for_the_lost_draw(tmp
         with Device(tmp_path / "backup") as backup:
             with pytest.raises(CopiedStore):
                 backup.step(wait=ROUND_WAIT)
+            backup.raise_budget(16)
             backup.join(live.url, again=True)
             assert backup.budget()["committed"] == 8  # the draw that was lost
             live.admin("POST", "/v1/admin/close")
-            backup.raise_budget(16)
             assert backup.step(wait=ROUND_WAIT) == "reported"
             assert backup.budget()["committed"] == 16
 

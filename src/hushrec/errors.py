@@ -58,11 +58,15 @@ CODES: dict[str, int] = {
 
 
 class HushrecError(Exception):
-    """Base of everything that hushrec raises on purpose."""
+    """Base of everything that hushrec raises on purpose. `code` names the reason for programs."""
+
+    code: str = "error"
 
 
 class ParameterError(HushrecError, ValueError):
     """A setting is outside the range that its formula allows."""
+
+    code = "parameter"
 
 
 class ImpossibleBudget(ParameterError):
@@ -78,7 +82,13 @@ class Diverged(HushrecError):
 
 
 class BudgetExceeded(HushrecError):
-    """What would be sent costs more than the person allowed."""
+    """What would be sent costs more than the person allowed; `needed` is the limit that would allow it, if any."""
+
+    code = "budget"
+
+    def __init__(self, message: str, *, needed: float | None = None) -> None:
+        super().__init__(message)
+        self.needed = needed
 
 
 class UnknownEvent(HushrecError):
@@ -87,6 +97,8 @@ class UnknownEvent(HushrecError):
 
 class LedgerError(HushrecError):
     """The ledger is lost, damaged, or belongs to another device."""
+
+    code = "store"
 
 
 class DataError(HushrecError):
@@ -100,13 +112,22 @@ class RunError(HushrecError):
 class StorageError(HushrecError):
     """A database or a device's store is full, locked, damaged or of another version."""
 
+    code = "store"
+
 
 class CopiedStore(HushrecError):
     """The device's key was used by another copy of its store, or the store is an old one."""
 
+    code = "copied-store"
+
 
 class ConnectionFailed(HushrecError):
-    """The server could not be reached, or its certificate not be trusted."""
+    """The server could not be reached, not be trusted, or is busy; then `retry_after` may say for how many seconds."""
+
+    def __init__(self, message: str, *, code: str = "unreachable", retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after = retry_after
 
 
 class ProtocolError(HushrecError):
@@ -119,6 +140,8 @@ class AttemptFailed(ProtocolError):
 
 class LocalProtocolError(ProtocolError):
     """We broke the protocol: a call out of turn."""
+
+    code = "not-now"
 
 
 class RemoteProtocolError(ProtocolError):

@@ -57,6 +57,7 @@ class Ledger:
         sums = f"the limit is {measure} {limit:.6g}" if after.is_secret else known
         raise BudgetExceeded(
             f"{unit} budget would be exceeded: {sums}. Stop reporting or raise {limit_name(unit)}.",
+            needed=None if after.is_secret else after.charged(),
         )
 
     def raise_limit(self, unit: str, limit: float) -> None:

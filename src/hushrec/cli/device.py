@@ -1,13 +1,16 @@
 """`hushrec device`: a person's side."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from hushrec.cli.app import JsonFlag, app, counted, harmless, print_json, say
+
+if TYPE_CHECKING:
+    from hushrec import Device
 
 device_app = typer.Typer(
     help="A person's side: ratings stay here, recommendations are computed here.",
@@ -18,6 +21,7 @@ app.add_typer(device_app, name="device", epilog="Example: hushrec device recomme
 
 Folder = Annotated[Path | None, typer.Option("--store", help="The store's folder.  [default: $XDG_DATA_HOME/hushrec]")]
 WAIT_SECONDS = 30.0
+SPEAK_SECONDS = 10.0  # from one line about rounds to the next
 
 
 @device_app.command(epilog="Example: hushrec device init --epsilon-i 4 --rate 50=5 --rate 7=2")
@@ -104,8 +108,11 @@ def import_ratings(
 
     ratings = read_own_ratings(path) if user is None else _ratings_of(path, user)
     with Device(store) as device:
-        device.add_ratings(ratings)
+        device.add_ratings(ratings, keep_unknown=True)
+        unknown = sum(item not in device.catalogue for item in ratings) if device.has_joined else 0
     say(f"{counted(len(ratings), 'rating is', 'ratings are')} stored")
+    if unknown:
+        say(f"{unknown} of them count only when the server has their items")
 
 
 def _ratings_of(path: Path, user: str) -> dict[str, float]:
@@ -124,12 +131,14 @@ def _ratings_of(path: Path, user: str) -> dict[str, float]:
 
 @device_app.command(epilog="Example: hushrec device join https://127.0.0.1:8470 --ca certificate.pem")
 def join(
-    server: Annotated[str | None, typer.Argument(help="The server's address; needed the first time.")] = None,
+    server: Annotated[
+        str | None, typer.Argument(help="The server's address; needed the first time, and when it moved.")
+    ] = None,
     invitation: Annotated[str | None, typer.Option(help="An invitation code of the server's operator.")] = None,
     ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Enrol anew after a lost, restored or copied store; it costs epsilon-p.")
+        bool, typer.Option("--again", help="Enrol anew after a restored or copied store; it costs epsilon-p once more.")
     ] = False,
     extend: Annotated[
         bool, typer.Option("--extend", help="Agree to further rounds that the server offers after its run was over.")
@@ -139,25 +148,80 @@ def join(
     ] = None,
     store: Folder = None,
 ) -> None:
-    """Enrol with a server, and take part in its rounds until they are over."""
+    """Enrol with a server, and take part in its rounds until they are over.
+
+    Once joined, no address is needed. A server that moved is followed with its new address, and --ca if it has a new
+    certificate: nothing is enrolled anew for that.
+    """
     from hushrec import Device
-    from hushrec.errors import ParameterError
 
     with Device(store) as device:
-        if again or not device.has_joined:
-            address = server or device.server
-            if address is None:
-                raise ParameterError("join needs the server's address the first time.")
-            device.join(address, invitation=invitation, ca=ca, insecure=insecure, again=again)
-            say("joined")
-        elif extend:
+        joined, old = device.has_joined and not again, device.server
+        device.join(server, invitation=invitation, ca=ca, insecure=insecure, again=again)
+        if not joined:
+            say(_welcome(device))
+        elif device.server != old:
+            say(f"the server is now at {device.server}")
+        if joined and extend:
             device.extend()
             say("agreed to the further rounds of this run")
-        answered, outcome = 0, ""
-        while outcome != "run over" and (rounds is None or answered < rounds):
-            outcome = device.step(wait=WAIT_SECONDS)
-            answered += outcome == "reported"
-        say(f"{counted(answered, 'round')} answered" + ("; the run is over" if outcome == "run over" else ""))
+        _take_part(device, rounds)
+
+
+def _welcome(device: "Device") -> str:
+    """What joining has brought."""
+    status = device.status()
+    unknown = status.n_ratings - status.n_known
+    rest = f"; {counted(unknown, 'rating is', 'ratings are')} of items that it does not have" if unknown else ""
+    return f"joined {device.server}: {counted(status.n_items, 'item')}, {counted(status.rounds or 0, 'round')}{rest}"
+
+
+def _take_part(device: "Device", rounds: int | None) -> None:
+    """Report in rounds until there are no more, or enough; say what is waited for, and now and then how far it is."""
+    import time
+
+    from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED
+
+    reported, outcome, spoke = 0, "", -SPEAK_SECONDS
+    while outcome != RUN_OVER and (rounds is None or reported < rounds):
+        if not outcome:
+            say("waiting for a round; Ctrl-C stops, and nothing is lost")
+        outcome = device.step(wait=WAIT_SECONDS)
+        reported += outcome == STEPPED
+        if time.monotonic() - spoke >= SPEAK_SECONDS and outcome != RUN_OVER:
+            spoke, status = time.monotonic(), device.status()
+            still = "still waiting: the server opens a round when enough devices are there; " * (outcome == NO_ROUND)
+            say(f"{still}last reported: round {status.round_number} of {status.rounds}")
+    say(f"{counted(reported, 'round')} reported" + ("; the run is over" if outcome == RUN_OVER else ""))
+
+
+@device_app.command(epilog="Example: hushrec device search godfather")
+def search(
+    text: Annotated[
+        list[str] | None, typer.Argument(help="Words of the title.  [default: what most people like]")
+    ] = None,
+    count: Annotated[int, typer.Option("-n", "--count", help="How many items.", min=1)] = 20,
+    store: Folder = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Find items and their ids by title, after joining. Works offline."""
+    from hushrec import Device
+    from hushrec.errors import LocalProtocolError
+
+    with Device(store) as device:
+        if not device.has_joined:
+            raise LocalProtocolError("there are no titles to search before the device has joined a server.")
+        found, ratings = device.search(" ".join(text or []), count=count), device.ratings()
+    if as_json:
+        items = [{"item": item, "title": title, "rating": ratings.get(item)} for item, title in found.items]
+        print_json({"count": found.count, "items": items})
+        return
+    table = Table("item", "title", "your rating", box=None)
+    for item, title in found.items:
+        table.add_row(harmless(item), harmless(title), f"{ratings[item]:g}" if item in ratings else "")
+    Console().print(table)
+    if found.count > len(found.items):
+        say(f"{found.count} items were found; -n {found.count} shows them all")
 
 
 @device_app.command(epilog="Example: hushrec device recommend -n 5")
@@ -217,12 +281,17 @@ def rotate_key(store: Folder = None) -> None:
 
 
 @device_app.command(epilog="Example: hushrec device leave")
-def leave(store: Folder = None) -> None:
+def leave(
+    without_server: Annotated[
+        bool, typer.Option("--without-server", help="Do not tell the server: it is gone for good.")
+    ] = False,
+    store: Folder = None,
+) -> None:
     """Tell the server that this device takes part no more. Ratings and ledger stay here."""
     from hushrec import Device
 
     with Device(store) as device:
-        device.leave()
+        device.leave(tell=not without_server)
     say("left; what was sent stays sent")
 
 

@@ -55,6 +55,7 @@ class Call:
     signed: bool = True
     largest: int = SMALL_REPLY
     wait: float = 0.0  # seconds that the server is asked to wait with its reply
+    optional: bool = False  # tried once; where nothing comes of it the reply has status 0
 
 
 Job = Generator[Call, Reply, Any]
@@ -72,9 +73,27 @@ def check_size(offer: Offer) -> None:
         )
 
 
+# What a person can do about a refusal, by its code.
+_ADVICE = {
+    "not-enrolled": " It may have lost its list of devices. Enrol again with `hushrec device join --again`; the new"
+    " permanent bits cost epsilon_p once more.",
+    "not-active": " Ask its operator. To come back, enrol again with `hushrec device join --again`; the new permanent"
+    " bits cost epsilon_p once more.",
+    "not-invited": " Ask its operator for an invitation, and give it with --invitation.",
+}
+
+
 def expect(reply: Reply, status: int) -> bytes:
-    """The body of a reply with the status hoped for, or the server's refusal in its own words."""
+    """Return the body of a reply with the wanted status, or raise the server's refusal with advice."""
     if reply.status != status:
-        detail = "".join(c for c in str(reply.problem.get("detail", "no reason was given"))[:300] if c.isprintable())
-        raise RemoteProtocolError(f"the server refused ({reply.status}): {detail}", status_hint=reply.status)
+        raise RemoteProtocolError(
+            f"the server refused ({reply.status}): {said(reply)}{_ADVICE.get(reply.code, '')}",
+            status_hint=reply.status,
+            code=reply.code or "refused",
+        )
     return reply.body
+
+
+def said(reply: Reply) -> str:
+    """Return the sentence of a refusal, cut and made harmless for a screen."""
+    return "".join(c for c in str(reply.problem.get("detail", "no reason was given."))[:300] if c.isprintable())

@@ -1,5 +1,12 @@
-"""`hushrec.Device`: a person's side of the system, to embed in an app."""
+"""`hushrec.Device`: a person's side of the system, to embed in an app.
 
+It may be used from several threads: whatever touches the store is done by one at a time, and nobody waits for another
+one's request to the server.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -10,6 +17,8 @@ import numpy as np
 from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.device.budgets import Budgets
+from hushrec.device.catalogue import Catalogue, Found
+from hushrec.device.kept import Upload
 from hushrec.device.session import Session
 from hushrec.device.store import Store, default_folder, erase
 from hushrec.device.transport import (
@@ -20,7 +29,10 @@ from hushrec.device.transport import (
     open_http,
     tls_context,
 )
-from hushrec.errors import LocalProtocolError, ParameterError
+from hushrec.errors import HushrecError, LocalProtocolError, ParameterError
+from hushrec.messages import Offer
+
+FAREWELL_SECONDS = 3.0  # that erasing waits for the server to hear of it
 
 
 @dataclass(frozen=True)
@@ -33,25 +45,57 @@ class Suggestion:
     score: float
 
 
+@dataclass(frozen=True, repr=False)
+class Status:
+    """Where a device stands, for its person's own screen."""
+
+    has_joined: bool
+    server: str | None
+    round_number: int  # the last that this device reported in; 0 before the first
+    rounds: int | None  # of the whole run; None before joining
+    is_over: bool
+    n_items: int
+    n_ratings: int
+    n_known: int  # ratings of items that the server has
+    can_recommend: bool
+
+
+@dataclass(frozen=True, repr=False)
+class Sent:
+    """The last reports as they were sent, beside what only this device knows. Must never leave the device."""
+
+    uploads: list[Upload]  # the latest last
+    is_waiting: bool  # the latest is still on its way
+    user_vector: FloatArray  # that the latest was made with
+    rated: dict[int, float]  # by position, on the person's scale
+
+
 class Device:
     """A person's ratings, and what is learned from them, in a folder that only they can read.
 
-    Nothing is sent before `join`. After it, each `step` answers one round of the server, if the ledger allows.
+    Nothing is sent before `join`. After it, each `step` reports in one round of the server, if the ledger allows.
     """
 
     def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
         self._patience = patience  # seconds of trying to reach the server, with growing waits between tries
+        self._lock = threading.RLock()
         self._store = Store(default_folder() if folder is None else Path(folder))
         try:
             self._session = Session(self._store)
         except BaseException:
             self._store.close()
             raise
+        self._catalogue: Catalogue | None = None
         self._http: httpx.Client | None = None
+        self._http_place: Mapping[str, Any] = {}
 
     @classmethod
     def create(cls, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS, **budgets: Any) -> Self:
-        """A new store. `budgets` are the fields of `Budgets`: epsilon_i, epsilon_p, epsilon_g, scale, …"""
+        """Make a new store.
+
+        `budgets` are fields of `Budgets`: epsilon_i, epsilon_p, epsilon_g, max_value_rho and scale. Nothing is made
+        where one of them is impossible.
+        """
         checked = Budgets(**budgets)
         place = default_folder() if folder is None else Path(folder)
         store = Store(place, create=True)
@@ -63,8 +107,18 @@ class Device:
 
     @staticmethod
     def forget(folder: str | Path | None = None) -> None:
-        """Erases the store: ratings, vector, bits, ledger and keys."""
+        """Erase a store that is not open: ratings, vector, bits, ledger and keys."""
         erase(default_folder() if folder is None else Path(folder))
+
+    def erase(self) -> None:
+        """Erase this store and close it. The server is told if it answers soon; what was sent stays sent."""
+        if self.has_joined:
+            with contextlib.suppress(HushrecError):  # the person's wish does not wait for a server
+                driver = self._driver(patience=0, seconds=FAREWELL_SECONDS)
+                driver.run(self._session.leave())
+        with self._lock:
+            self.close()
+            erase(self._store.folder)
 
     def __repr__(self) -> str:
         return "Device()"
@@ -80,88 +134,164 @@ class Device:
             self._http.close()
         self._store.close()
 
-    # Ratings ---------------------------------------------------------------------------------------------------
+    # Ratings and titles ----------------------------------------------------------------------------------------
 
-    def add_rating(self, item: str, value: float) -> None:
-        """Stores one rating, in place of an earlier one of the same item."""
-        self.add_ratings({item: value})
+    def ratings(self) -> dict[str, float]:
+        """Return this person's ratings by item id."""
+        with self._lock:
+            return self._store.ratings()
 
-    def add_ratings(self, values: dict[str, float]) -> None:
-        """Stores ratings. They train this person's vector from the next round on, and stay here."""
-        low, high = self._session.budgets.scale
-        ratings = {str(item): as_number("a rating", value) for item, value in values.items()}
-        if not all(low <= value <= high for value in ratings.values()):
-            raise ParameterError(f"ratings must be numbers from {low:g} to {high:g}, the scale of this store.")
-        with self._store.change():
-            self._store.put_ratings(ratings)
-        self._session.forget_client()
+    def add_rating(self, item: str, value: float, *, keep_unknown: bool = False) -> None:
+        """Store one rating, in place of an earlier one of the same item."""
+        self.add_ratings({item: value}, keep_unknown=keep_unknown)
+
+    def add_ratings(self, values: Mapping[str, float], *, keep_unknown: bool = False) -> None:
+        """Store ratings. They count from now on, and stay here.
+
+        Once joined, the items must be the server's; with `keep_unknown` others are stored too, and count when the
+        server has them.
+        """
+        with self._lock:
+            low, high = self._session.budgets.scale
+            ratings = {str(item): as_number("a rating", value) for item, value in values.items()}
+            if not all(low <= value <= high for value in ratings.values()):
+                raise ParameterError(f"ratings must be numbers from {low:g} to {high:g}, the scale of this store.")
+            unknown = sum(item not in self.catalogue for item in ratings) if len(self.catalogue) else 0
+            if unknown and not keep_unknown:
+                raise ParameterError(
+                    f"rated items must be in the server's catalogue, but {unknown} of {len(ratings)} "
+                    f"{'is' if unknown == 1 else 'are'} not. Find ids by title with `hushrec device search`."
+                )
+            with self._store.change():
+                self._store.put_ratings(ratings)
+            self._session.forget_client()
 
     def remove_rating(self, item: str) -> None:
-        """Forgets one rating; what was sent stays sent."""
-        with self._store.change():
-            if not self._store.drop_rating(str(item)):
-                raise ParameterError("there is no rating of that item to remove.")
-        self._session.forget_client()
+        """Forget one rating; what was sent stays sent."""
+        with self._lock:
+            with self._store.change():
+                if not self._store.drop_rating(str(item)):
+                    raise ParameterError("there is no rating of that item to remove.")
+            self._session.forget_client()
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The titles of the server's items; empty before joining."""
+        with self._lock:
+            if self._catalogue is None or len(self._catalogue) != self._store.count_items():
+                self._catalogue = Catalogue(self._store.catalogue())
+            return self._catalogue
+
+    def search(self, text: str = "", *, count: int = 12, first: int = 0) -> Found:
+        """Find items by title. Without a text, those that most people like come first, as far as that is public."""
+        with self._lock:
+            if text.strip() or not self.status().can_recommend:
+                return self.catalogue.search(text, count=count, first=first)
+            order = np.argsort(-_public_scores(self.item_vectors()), kind="stable")
+            return self.catalogue.listed([int(n) for n in order[first : first + count]])
 
     # The server ------------------------------------------------------------------------------------------------
 
     def join(
         self,
-        server: str,
+        server: str | None = None,
         *,
         invitation: str | None = None,
         ca: str | Path | None = None,
         insecure: bool = False,
         again: bool = False,
     ) -> None:
-        """Enrols with a server, accepting what it offers for the whole run. `again`: after a lost or copied store."""
-        if self.has_joined and not again:
-            raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
-        address = check_address(server, insecure=insecure)
-        place = {"address": address, "ca": None if ca is None else str(Path(ca).resolve())}
-        tls_context(None if ca is None else Path(ca))
-        with self._store.change():
+        """Enrol with a server, accepting what it offers for the whole run.
+
+        On a device that has joined already this takes the new address and certificate of a server that moved, if it
+        still runs the same run, and else changes nothing. `again` enrols anew after a lost or copied store.
+        """
+        place = self._place(server, ca, insecure=insecure)
+        if again or not self.has_joined:
+            job = self._session.rejoin(invitation) if again else self._session.join(invitation)
+        elif place != self._store.get_json("server"):
+            job = self._session.same_run()
+        else:
+            return
+        self._driver(place).run(job)
+        with self._lock, self._store.change():
             self._store.put_json("server", place)
-        self._driver().run(self._session.rejoin(invitation) if again else self._session.join(invitation))
+
+    def look_at(self, server: str, *, ca: str | Path | None = None, insecure: bool = False) -> Offer:
+        """Return what a server offers. It is asked without a name or a key; nothing is joined or stored."""
+        offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(self._session.same_run())
+        return offer
+
+    def _place(self, server: str | None, ca: str | Path | None, *, insecure: bool) -> dict[str, str | None]:
+        """Return where to go; what is not given stays as it was. A new address comes without the old certificate."""
+        with self._lock:
+            known = self._store.get_json("server")
+        if server is None and known is None:
+            raise ParameterError("join needs the server's address the first time.")
+        address = known["address"] if server is None else check_address(server, insecure=insecure)
+        trusted = known["ca"] if known is not None and known["address"] == address else None
+        place = {"address": address, "ca": trusted if ca is None else str(Path(ca).resolve())}
+        tls_context(None if place["ca"] is None else Path(place["ca"]))
+        return place
+
+    def step(
+        self, wait: float = 0, *, patience: float | None = None, stopped: Callable[[], bool] = lambda: False
+    ) -> str:
+        """Report in the open round, waiting up to `wait` seconds for one: "reported", "no round" or "run over".
+
+        `stopped` is asked between requests: when it says yes, the step is dropped with `transport.Stopped`.
+        """
+        outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
+        return outcome
 
     def extend(self) -> None:
         """Agree to the further rounds that the server offers after its run was over."""
         self._driver().run(self._session.extend())
 
-    def step(self, wait: float = 0) -> str:
-        """Report in the open round, waiting up to `wait` seconds for it: "reported", "no round" or "run over"."""
-        outcome: str = self._driver().run(self._session.step(wait))
-        return outcome
-
-    def leave(self) -> None:
-        """Takes part no more. Ratings, vector and ledger stay in the store."""
-        self._driver().run(self._session.leave())
+    def leave(self, *, tell: bool = True) -> None:
+        """Take part no more. Ratings and ledger stay in the store. `tell=False`: the server is gone, do not ask it."""
+        if tell:
+            self._driver().run(self._session.leave())
+        else:
+            with self._lock:
+                self._session.forget_run()
 
     def rotate_key(self) -> None:
-        """Changes the key that signs this device's requests."""
+        """Change the key that signs this device's requests."""
         self._driver().run(self._session.rotate_key())
 
     @property
     def has_joined(self) -> bool:
-        return self._session.is_enrolled
+        with self._lock:
+            return self._session.is_enrolled
 
     @property
     def server(self) -> str | None:
         """The address of the server, once joined."""
-        place = self._store.get_json("server")
+        with self._lock:
+            place = self._store.get_json("server")
         return None if place is None else place["address"]
 
-    def _driver(self) -> BlockingDriver:
-        place = self._store.get_json("server")
-        if place is None:
-            raise LocalProtocolError("this device has not joined a server.")
-        if self._http is not None and str(self._http.base_url).rstrip("/") != place["address"]:
-            self._http.close()
-            self._http = None
-        if self._http is None:
-            ca = None if place["ca"] is None else Path(place["ca"])
-            self._http = open_http(place["address"], tls_context(ca), seconds=SILENT_SECONDS)
-        return BlockingDriver(self._session, self._http, patience=self._patience)
+    def _driver(
+        self, place: Mapping[str, Any] | None = None, *, patience: float | None = None, seconds: float | None = None
+    ) -> BlockingDriver:
+        with self._lock:
+            if place is None:
+                place = self._store.get_json("server")
+            if place is None:
+                raise LocalProtocolError("this device has not joined a server.")
+            if self._http is not None and self._http_place != place:
+                self._http.close()
+                self._http = None
+            if self._http is None:
+                ca = None if place["ca"] is None else Path(place["ca"])
+                self._http = open_http(place["address"], tls_context(ca), seconds=SILENT_SECONDS)
+                self._http_place = place
+            if seconds is not None:
+                self._http.timeout = seconds
+        return BlockingDriver(
+            self._session, self._http, patience=self._patience if patience is None else patience, lock=self._lock
+        )
 
     # For the person --------------------------------------------------------------------------------------------
 
@@ -173,26 +303,82 @@ class Device:
         """
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
-        best, scores = self._session.recommend(count), self._session.predict()
-        low, high = self._session.budgets.scale
-        return [
-            Suggestion(*self._store.item_at(int(n)), min(high, max(low, float(scores[n]))), float(scores[n]))
-            for n in best
-        ]
+        with self._lock:
+            best, scores = self._session.recommend(count), self._session.predict()
+            low, high = self._session.budgets.scale
+            return [
+                Suggestion(*self._store.item_at(int(n)), min(high, max(low, float(scores[n]))), float(scores[n]))
+                for n in best
+            ]
 
     def predict(self) -> FloatArray:
         """Return predicted ratings of all items, in the order of the catalogue, within this person's scale."""
-        return np.clip(self._session.predict(), *self._session.budgets.scale)
+        with self._lock:
+            return np.clip(self._session.predict(), *self._session.budgets.scale)
+
+    def item_vectors(self) -> FloatArray:
+        """Return the latest item vectors that this device knows. They are public."""
+        with self._lock:
+            return self._session.item_vectors()
+
+    def status(self) -> Status:
+        """Return where this device stands."""
+        with self._lock:
+            session, store = self._session, self._store
+            offer, joined = session.offer, session.is_enrolled
+            return Status(
+                has_joined=joined,
+                server=self.server if joined else None,
+                round_number=session.last_round if joined else 0,
+                rounds=offer.terms.max_rounds if offer is not None and joined else None,
+                is_over=session.is_over,
+                n_items=store.count_items(),
+                n_ratings=len(store.ratings()),
+                n_known=len(store.rated_positions(store.count_items())),
+                can_recommend=store.get("public") is not None,
+            )
+
+    @property
+    def offer(self) -> Offer | None:
+        """What this device accepted when it joined."""
+        return self._session.offer
+
+    @property
+    def budgets(self) -> Budgets:
+        """What this person allows, and the scale of their ratings."""
+        return self._session.budgets
 
     def budget(self) -> dict[str, Any]:
-        """What was spent, in which unit, and what that does not cover."""
-        statement: dict[str, Any] = self._session.protocol().ledger_statement(self._session.ledger())
-        return statement
+        """Return what was spent, in which unit, and what that does not cover."""
+        with self._lock:
+            statement: dict[str, Any] = self._session.protocol().ledger_statement(self._session.ledger())
+            return statement
+
+    def choose_budget(self, epsilon_i: float) -> None:
+        """Set the budget of one round's selection, before the first round; that of all rounds becomes twice as much."""
+        with self._lock:
+            self._session.change_budgets(self.budgets.with_selection(epsilon_i))
 
     def raise_budget(self, max_selection_epsilon: float) -> None:
-        """Allows further draws of permanent bits: each costs epsilon_p."""
-        ledger = self._session.ledger()
-        ledger.raise_limit("selection", max_selection_epsilon)
-        with self._store.change():
-            self._store.put_json("ledger", ledger.to_record())
-        self._session.forget_client()
+        """Allow further draws of permanent bits: each costs epsilon_p."""
+        with self._lock:
+            ledger = self._session.ledger()
+            ledger.raise_limit("selection", max_selection_epsilon)
+            with self._store.change():
+                self._store.put_json("ledger", ledger.to_record())
+            self._session.forget_client()
+
+    def sent(self) -> Sent | None:
+        """Return the last reports as they were sent, and what only this device knows; None before the first."""
+        with self._lock:
+            uploads = self._session.kept.uploads()
+            if not uploads:
+                return None
+            waiting = self._store.get("outbox") is not None
+            rated = self._store.rated_positions(self._store.count_items())
+            return Sent(uploads, waiting, self._session.kept.last_user_vector(), rated)
+
+
+def _public_scores(item_vectors: FloatArray) -> FloatArray:
+    """Return how much everybody likes each item, as far as the public item vectors tell: v_i v̄ᵀ."""
+    return np.asarray(item_vectors @ item_vectors.mean(axis=0))

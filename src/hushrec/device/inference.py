@@ -50,18 +50,27 @@ class Comparison:
     n_exact: int  # of those, the ones whose rating it knows
 
 
-def compare(reading: Reading, user_vector: FloatArray, item_vectors: FloatArray, rated: dict[int, float]) -> Comparison:
-    """Holds what the attacks say against what only this device knows; `rated` is on the scale 1 to 5."""
+def compare(
+    reading: Reading,
+    user_vector: FloatArray,
+    item_vectors: FloatArray,
+    rated: dict[int, float],
+    best: Collection[int],
+) -> Comparison:
+    """Hold what the attacks say against what only this device knows.
+
+    `user_vector` is that of the last report, `rated` is on the scale 1 to 5, `best` are the items that are recommended.
+    """
     norm = float(np.linalg.norm(user_vector))
-    directions = (user_vector, reading.direction, _public_direction(item_vectors))
-    best, guess, public = (_best(item_vectors @ direction, rated) for direction in directions)
+    directions = (reading.direction, _public_direction(item_vectors))
+    guess, public = (_best(item_vectors @ direction, rated) for direction in directions)
     believed = reading.items[reading.beliefs > BELIEVED].tolist()
     guessed = dict(zip(reading.items.tolist(), reading.ratings.tolist(), strict=True))
     right = [item for item in believed if item in rated]
     return Comparison(
         cosine=abs(float(reading.direction @ user_vector)) / norm if norm else 0.0,
-        same_top=len(best & guess),
-        public_top=len(best & public),
+        same_top=len(guess & set(best)),
+        public_top=len(public & set(best)),
         n_seen=len(reading.items),
         n_believed=len(believed),
         n_right=len(right),

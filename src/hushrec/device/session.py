@@ -9,7 +9,9 @@ answer's bytes are stored; only then are they sent. After a crash the stored byt
 A job holds no client while it waits for a reply: a person may rate meanwhile, and then the store alone is right.
 """
 
+import contextlib
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy as np
 
 from hushrec import wire
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.events import PermanentDraw
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client, Stage
 from hushrec.device.budgets import Budgets
@@ -32,7 +35,7 @@ from hushrec.device.calls import (
 )
 from hushrec.device.kept import Kept
 from hushrec.device.store import Store
-from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
+from hushrec.errors import BudgetExceeded, CopiedStore, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import (
     LARGEST_TABLE,
     Catalogue,
@@ -53,7 +56,23 @@ from hushrec.randomness import SystemRandomness
 from hushrec.signing import DeviceKey, Request, device_id_of
 
 LONGEST_WAIT = 45.0  # seconds that one request asks a server to wait for a round
+_PUBLIC = Request("GET", "/v1/public")
 STEPPED, NO_ROUND, RUN_OVER = "reported", "no round", "run over"
+
+
+@contextlib.contextmanager
+def _consent(limit: float) -> Iterator[None]:
+    """Say how a person allows what their ledger refuses."""
+    try:
+        yield
+    except BudgetExceeded as error:
+        if error.needed is None:
+            raise
+        raise BudgetExceeded(
+            f"new permanent bits need a limit of epsilon {error.needed:.12g}, but this person allows {limit:.12g}. "
+            f"They can allow it with `hushrec device budget --raise-to {error.needed:.12g}`.",
+            needed=error.needed,
+        ) from None
 
 
 class Session:
@@ -127,10 +146,9 @@ class Session:
         """Enrols with a fresh key. The key is stored before it is sent: a crash leaves no key that nobody has."""
         if self.is_enrolled:
             raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
-        offer = wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
-        self._check_offer(offer)
-        if self._key is None:
-            self._key = DeviceKey.generate()
+        offer = yield from self.same_run()
+        if self._key is None or self.offer is None or not offer.keeps(self.offer):
+            self._key = DeviceKey.generate()  # no key is shown to two servers
         self._device = device_id_of(self._key.public_key)
         self.offer = offer
         with self.store.change():
@@ -145,11 +163,23 @@ class Session:
             self.store.put("enrolled", b"1")
             if self.store.get("private_state") is None:
                 self.kept.put_private_state(client.private_state())
+        if self._keep_public:
+            yield from self._look_at_public()
+
+    def same_run(self) -> Job:
+        """Return what the server offers, if it is the run that this device accepted, or if it accepted none yet."""
+        offer = wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
+        accepted = self.kept.offer() if self.store.get("private_state") is not None else None
+        if accepted is not None and not offer.keeps(accepted):
+            raise RemoteProtocolError(
+                "this server offers another run than the one that this device accepted. To join it, let the device "
+                "leave the old one first: `hushrec device leave`.",
+                code="wrong-run",
+            )
+        self._check_offer(offer)
+        return offer
 
     def _check_offer(self, offer: Offer) -> None:
-        accepted = self.kept.offer()
-        if accepted is not None and not offer.keeps(accepted):
-            raise RemoteProtocolError("this server offers another run than the one that this device accepted.")
         check_offer(offer)
         check_size(offer)
         with offered():  # before anything is fetched or sent, where the model is known without the catalogue
@@ -174,13 +204,19 @@ class Session:
         self.forget_client()
 
     def rejoin(self, invitation: str | None = None) -> Job:
-        """Enrols again after a store was lost, restored or copied: with a new key, and nothing is used twice.
+        """Enrol again after a store was lost, restored or copied: with a new key, and nothing is used twice.
 
-        What this store does not know of is charged first: the server says which round its old key reported in last.
+        What this store does not know of is charged first: the server says which round its old key reported in last. A
+        ledger that could not pay for new permanent bits refuses here, before the server hears anything.
         """
-        reported = self.store.get_json("copied") or 0
-        client = self.client()
-        client.begin_again(reported)
+        reported, client = self.store.get_json("copied") or 0, self.client()
+        try:
+            with _consent(client.ledger.limit("selection") or 0.0):
+                client.begin_again(reported)
+                self._check_draw(client.ledger)
+        except BaseException:
+            self.forget_client()
+            raise
         with self.store.change():
             self.store.put_json("ledger", client.ledger.to_record())
             self.kept.put_private_state(client.private_state())
@@ -189,16 +225,25 @@ class Session:
         self.forget_client()
         yield from self.join(invitation)  # u and the last round stay
 
+    def _check_draw(self, ledger: Ledger) -> None:
+        """Raise `BudgetExceeded` where the ledger could not pay for a draw of permanent bits. Nothing is charged."""
+        assert self.offer is not None
+        if "profile_cap" in self.offer.options:
+            cap = int(self.offer.options["profile_cap"])
+            Ledger.from_record(ledger.to_record()).charge([PermanentDraw(self.budgets.epsilon_p, cap, capped=True)])
+
     def leave(self) -> Job:
-        """Tells the server to forget this device's key. What it sent stays sent."""
+        """Tell the server to forget this device's key. What it sent stays sent."""
         reply = yield Call(Request("DELETE", "/v1/devices/me"))
         if reply.status != 204 and reply.code not in ("not-enrolled", "not-active"):
             expect(reply, 204)
+        self.forget_run()
+
+    def forget_run(self) -> None:
+        """Drop all that belongs to the server's run. Ratings and ledger stay."""
         with self.store.change():
             self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
-            self.store.drop(
-                "private_state", "public", "uploads", "last_user_vector", "over", "given_up"
-            )  # they belong to that server's run
+            self.store.drop("private_state", "public", "uploads", "last_user_vector", "over", "given_up")
             self.store.drop_catalogue()
         self._key = self._device = self.offer = self._public = None
         self.forget_client()
@@ -255,8 +300,19 @@ class Session:
 
     def refresh_public(self) -> Job:
         """Fetch what the rounds so far have published, for recommendations."""
-        call = Call(Request("GET", "/v1/public"), signed=False, largest=LARGEST_TABLE + SMALL_REPLY)
-        public = wire.decode(expect((yield call), 200), Public)
+        body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
+        yield from self._take_public(wire.decode(body, Public))
+
+    def _look_at_public(self) -> Job:
+        """Take what a run that has begun has published: a newcomer can recommend at once. Without it, it waits."""
+        reply = yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY, optional=True)
+        if reply.status == 200:
+            with contextlib.suppress(RemoteProtocolError):  # what is wrong with it, the first step says
+                public = wire.decode(reply.body, Public)
+                if public.round_number > 0:  # before the first round it is chance
+                    yield from self._take_public(public)
+
+    def _take_public(self, public: Public) -> Job:
         self._check_terms(public.run_id, public.terms)
         arrays = public.by_name()
         if public.terms.n_items > self._n_items:
@@ -266,7 +322,7 @@ class Session:
             self._put_public(arrays)
 
     @property
-    def _last_round(self) -> int:
+    def last_round(self) -> int:
         """The last round that this device answered, as the store says."""
         if self.offer is None:
             raise LocalProtocolError("this device has not joined a server.")
@@ -287,7 +343,7 @@ class Session:
     def _check_answered(self, reply: Reply) -> None:
         """The server knows an answer of this key that the store does not: another copy gave it."""
         assert self.offer is not None
-        if reply.answered is not None and reply.answered > self._last_round:
+        if reply.answered is not None and reply.answered > self.last_round:
             if reply.answered > self.offer.terms.max_rounds:
                 raise RemoteProtocolError("the server speaks of a round that this run does not have.")
             self._found_copy(reply.answered)
@@ -324,7 +380,8 @@ class Session:
         offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
         try:
             before, published = client.private_state(), client.published(asked)
-            report = client.answer(envelope.address, asked)
+            with _consent(client.ledger.limit("selection") or 0.0):
+                report = client.answer(envelope.address, asked)
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
                 self.kept.put_private_state(client.private_state())

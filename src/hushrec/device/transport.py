@@ -1,16 +1,18 @@
 """Drives a session's jobs over HTTP. Retries with back-off live here."""
 
+import contextlib
 import re
 import secrets
 import ssl
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
-from hushrec.device.calls import Call, Job, Reply
+from hushrec.device.calls import Call, Job, Reply, said
 from hushrec.device.session import Session
 from hushrec.errors import ConnectionFailed, ParameterError, RemoteProtocolError
 from hushrec.signing import header_of
@@ -25,6 +27,7 @@ LONGEST_ASKED = 20.0  # that a server may send a device away for
 KEEP_ALIVE_SECONDS = 100.0  # from one round to the next, mostly; less than a server waits
 LONGEST_REPLY = 600.0  # seconds
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_ERRNO = re.compile(r"^\[[^]]*\] *")
 
 
 def check_address(server: str, *, insecure: bool = False) -> str:
@@ -62,40 +65,64 @@ class _Attempts:
         return delay if time.monotonic() + delay <= self._until else None
 
 
-class BlockingDriver:
-    """Drives the jobs of one device, one request after the other. With no patience, each is tried once."""
+class Stopped(Exception):
+    """A job was dropped because its person said stop. What the store holds counts, as after a crash."""
 
-    def __init__(self, session: Session, http: httpx.Client, *, patience: float = PATIENCE_SECONDS) -> None:
+
+class BlockingDriver:
+    """Drives the jobs of one device, one request after the other. With no patience, each is tried once.
+
+    `lock` is held while a job works on the store, and let go while the network is asked.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        http: httpx.Client,
+        *,
+        patience: float = PATIENCE_SECONDS,
+        lock: contextlib.AbstractContextManager[object] | None = None,
+    ) -> None:
         self.session = session
         self._http = http
         self._patience = patience
+        self._lock = contextlib.nullcontext() if lock is None else lock
 
-    def run(self, job: Job) -> Any:
-        """Drives a job to its end, and returns what it returns."""
-        try:
-            call = next(job)
-            while True:
-                call = job.send(self._make(call))
-        except StopIteration as end:
-            return end.value
+    def run(self, job: Job, *, stopped: Callable[[], bool] = lambda: False) -> Any:
+        """Drive a job to its end and return what it returns; drop it when `stopped` says so between two requests."""
+        reply: Reply | None = None
+        while True:
+            with self._lock:
+                if stopped():
+                    job.close()
+                    raise Stopped
+                try:
+                    call = next(job) if reply is None else job.send(reply)
+                except StopIteration as end:
+                    return end.value
+            reply = self._make(call)
 
     def _make(self, call: Call) -> Reply:
-        """The server's reply, tried again where that may help; the last refusal if nothing did."""
-        attempts = _Attempts(self._patience)
+        """Return the server's reply, tried again where that may help."""
+        attempts = _Attempts(0 if call.optional else self._patience)
         while True:
-            asked, failure = None, None
+            failure = None
             try:
                 with self._http.stream(**self._request(call)) as response:
                     reply = self._reply(response, call.largest)
                 if not reply.is_passing:
                     return reply
-                asked = reply.retry_after
+                failure = ConnectionFailed(
+                    f"the server cannot answer now ({reply.status}): {said(reply)} Try again later.",
+                    code="busy",
+                    retry_after=reply.retry_after,
+                )
             except httpx.TransportError as error:
                 failure = _failure(error, self._timeout(call))
-            delay = attempts.next_delay(asked)
+            delay = attempts.next_delay(failure.retry_after)
             if delay is None:
-                if failure is None:
-                    return reply
+                if call.optional:
+                    return Reply(0)
                 raise failure
             time.sleep(delay)
 
@@ -137,7 +164,7 @@ def _read(response: httpx.Response, largest: int) -> bytes:
         if length > largest:
             raise RemoteProtocolError(f"the server's reply is longer than the {largest} bytes that this device takes.")
         if time.monotonic() > until:
-            raise ConnectionFailed("the server's reply did not end in time.")
+            raise ConnectionFailed("the server's reply did not end in time.", code="silent")
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -150,11 +177,20 @@ def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx
     return httpx.Client(base_url=address, verify=context, timeout=limits, limits=kept, trust_env=encrypted)
 
 
-_UNTRUSTED = "the server's certificate is not trusted. Give the authority that signed it with --ca."
-_WRONG_NAME = "the server's certificate is for another name. Use the address that it names, or ask the operator."
+_UNTRUSTED = (
+    "certificate-untrusted",
+    "the server's certificate is signed by nobody whom this device trusts. Give the right one with --ca.",
+)
+_WRONG_NAME = (
+    "certificate-name",
+    "the server's certificate is for another name. Use the address that it names, or ask the operator.",
+)
 _CERTIFICATE_REASONS = {  # by OpenSSL's verify codes
-    9: "the server's certificate is not valid yet. Check this device's clock.",
-    10: "the server's certificate has expired, or this device's clock is wrong. Ask the operator to renew it.",
+    9: ("certificate-early", "the server's certificate is not valid yet. Check this device's clock."),
+    10: (
+        "certificate-expired",
+        "the server's certificate has expired, or this device's clock is wrong. Ask the operator to renew it.",
+    ),
     62: _WRONG_NAME,
     64: _WRONG_NAME,
 }
@@ -170,13 +206,21 @@ def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationEr
 
 
 def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFailed:
-    """What to say if no try succeeds; a certificate that is not trusted is refused at once."""
+    """Return what to say if no try succeeds; raise it at once where a certificate is wrong: no try helps then."""
     if isinstance(error, httpx.ConnectTimeout):
         return ConnectionFailed(f"the server could not be reached within {limits.connect:g} s. Is its address right?")
     if isinstance(error, httpx.TimeoutException):
-        return ConnectionFailed(f"the server took the connection, and then said nothing for {limits.read:g} s.")
+        return ConnectionFailed(
+            f"the server took the connection, and then said nothing for {limits.read:g} s.", code="silent"
+        )
     refused = _certificate_error(error)
     if refused is not None:
-        raise ConnectionFailed(_CERTIFICATE_REASONS.get(refused.verify_code, _UNTRUSTED)) from None
-    hint = " Does its address begin with https?" if isinstance(error, httpx.RemoteProtocolError) else ""
-    return ConnectionFailed(f"the server could not be reached ({type(error).__name__}).{hint}")
+        code, sentence = _CERTIFICATE_REASONS.get(refused.verify_code, _UNTRUSTED)
+        raise ConnectionFailed(sentence, code=code) from None
+    reason = _ERRNO.sub("", str(error)) or type(error).__name__
+    if isinstance(error, httpx.RemoteProtocolError):
+        return ConnectionFailed(
+            f"what answers at this address speaks no HTTP ({reason}). Does the address begin with https?",
+            code="not-http",
+        )
+    return ConnectionFailed(f"the server could not be reached ({reason}). Is its address right, and does it run?")

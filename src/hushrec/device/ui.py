@@ -4,30 +4,30 @@ Three locks, each enough against another web page: the token, which only the pri
 a header that no foreign page may set; the host name, which defeats a name that is made to point here; the origin.
 """
 
-import contextlib
 import hmac
 import threading
-from collections.abc import Iterator
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
+from hushrec.device import view
+from hushrec.device.budgets import Budgets
 from hushrec.device.device import Device
 from hushrec.device.inference import Attack, Reading
 from hushrec.device.levels import NOT_PRIVATE, SOURCE, WITHOUT_TASTE, explain_level, level_of, levels_for
 from hushrec.device.part import Participation
-from hushrec.device.transport import BlockingDriver
-from hushrec.device.view import View
-from hushrec.errors import HushrecError, ParameterError
+from hushrec.errors import HushrecError
+from hushrec.messages import Offer
 from hushrec.offers import make_run_protocol, personal_options
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 
 TOKEN_HEADER = "hushrec-token"
-FAREWELL_SECONDS = 3.0  # that erasing waits for the server to hear of it
+ERASED = "Everything is erased."
+USUAL_RATINGS = 20  # that the welcome explains the levels with, as long as there are none
 
 
 class _Body(BaseModel):
@@ -41,12 +41,18 @@ class Rating(_Body):
     value: float | None = None
 
 
-class Joining(_Body):
-    """A server to join."""
+class Place(_Body):
+    """Where a server is."""
 
     server: Annotated[str, Field(max_length=300)]
-    invitation: Annotated[str | None, Field(max_length=100)] = None
     ca: Annotated[str | None, Field(max_length=1000)] = None
+
+
+class Joining(Place):
+    """A server to join, at a level."""
+
+    invitation: Annotated[str | None, Field(max_length=100)] = None
+    epsilon_i: float | None = None
 
 
 class Choice(_Body):
@@ -62,114 +68,103 @@ class NewLevel(_Body):
 
 
 class Page:
-    """One person's device behind the page. Every use of the store is under one lock."""
+    """One person's device behind the page."""
 
     def __init__(self, device: Device, attack: Attack) -> None:
         self.device = device
-        self.lock = threading.RLock()
-        self.part = Participation(device, self.lock)
-        self.view = View(device)
-        self.view.refresh()
-        self._is_forgotten = False
+        self.part = Participation(device)
+        self.is_forgotten = False
         self._attack = attack
         self._attacking = threading.Lock()
         self._read: tuple[int, Reading] | None = None
         self._changes = 0
 
-    @contextlib.contextmanager
-    def use(self) -> Iterator[None]:
-        """Alone with the store, if there still is one."""
-        with self.lock:
-            if self._is_forgotten:
-                raise HTTPException(410, "Everything is erased.")
-            yield
-
     def state(self) -> dict[str, Any]:
         """All that the page's head and ledger show; two counters tell it when to ask for more."""
-        device, session = self.device, self.device._session
-        terms = None if session.offer is None else session.offer.terms
-        if terms is not None and terms.n_items != self.view.n_items:
-            self.view.refresh()
-        statement = device.budget()
+        device, status, statement = self.device, self.device.status(), self.device.budget()
         return {
             "changes": self._changes,  # by the person
-            "answered": self.part.answered + session.is_over,
-            "over": session.is_over,
-            "joined": device.has_joined,
-            "server": device.server if device.has_joined else None,
-            "part": {"on": self.part.is_on, "words": self.part.words, "trouble": self.part.trouble},
-            "round": session.client().last_round if device.has_joined else 0,
-            "rounds": None if terms is None else terms.max_rounds,
-            "n_items": self.view.n_items,
-            "n_ratings": len(device._store.ratings()),
-            "scale": session.budgets.scale,
+            "reported": self.part.reported + status.is_over,
+            "over": status.is_over,
+            "joined": status.has_joined,
+            "server": status.server,
+            "part": {"on": self.part.is_on, "code": self.part.code, "words": self.part.words},
+            "round": status.round_number,
+            "rounds": status.rounds,
+            "n_items": status.n_items,
+            "n_ratings": status.n_ratings,
+            "n_known": status.n_known,
+            "scale": device.budgets.scale,
             "ledger": statement,
-            "epsilon_p": session.budgets.epsilon_p,
-            "level": session.budgets.epsilon_i,
+            "epsilon_p": device.budgets.epsilon_p,
+            "level": device.budgets.epsilon_i,
             "can_change_level": statement["permanent_draws"] == 0,
-            "has_vectors": device._store.get("public") is not None,
+            "can_recommend": status.can_recommend,
         }
 
-    def rate(self, rating: Rating) -> None:
-        if not self.view.knows(rating.item):
-            raise ParameterError("that item is not in the catalogue.")
+    def rate(self, rating: Rating) -> float | None:
+        """Keep or forget a rating, and return what there was before: so that it can be undone."""
+        before = self.device.ratings().get(rating.item)
         if rating.value is None:
             self.device.remove_rating(rating.item)
         else:
             self.device.add_rating(rating.item, rating.value)
         self._changes += 1
+        return before
+
+    def look(self, place: Place) -> dict[str, Any]:
+        """What a server offers, in the words of the welcome. Nothing is sent but the question."""
+        offer = self.device.look_at(place.server, ca=place.ca or None)
+        rated = self.device.status().n_ratings or USUAL_RATINGS
+        told = {"n_items": offer.terms.n_items, "rounds": offer.terms.max_rounds, "n_rated": rated}
+        return told | _explain(offer, self.device.budgets, rated)
 
     def join(self, joining: Joining) -> None:
+        if joining.epsilon_i is not None and joining.epsilon_i != self.device.budgets.epsilon_i:
+            self.set_level(joining.epsilon_i)
         self.device.join(joining.server, invitation=joining.invitation or None, ca=joining.ca or None)
-        self.view.refresh()
         self._changes += 1
 
     def levels(self) -> dict[str, Any]:
         """The slider: every level in numbers, and what nothing on it covers."""
-        session = self.device._session
-        offer = session.offer
-        if offer is None or "epsilon_i" not in personal_options(offer.protocol, offer.model):
+        if self.device.offer is None:
             return {"levels": []}
-        rated = len(self.device._store.ratings())
-        levels = levels_for(session.budgets.epsilon_i)
-        found = [explain_level(level, offer, session.budgets, rated) for level in levels]
-        accuracy = {"source": SOURCE, "without_taste": WITHOUT_TASTE, "not_private": NOT_PRIVATE}
-        return {"levels": found, "accuracy": accuracy, "can": find_protocol(offer.protocol).knowledge.can}
+        return _explain(self.device.offer, self.device.budgets, self.device.status().n_known)
 
     def set_level(self, epsilon_i: float) -> None:
-        session = self.device._session
-        session.change_budgets(session.budgets.with_selection(level_of(epsilon_i).epsilon_i))
+        self.device.choose_budget(level_of(epsilon_i).epsilon_i)
         self._changes += 1
+
+    def allow_draw(self) -> None:
+        """Another draw of permanent bits, on top of what was allowed."""
+        self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
 
     def sent(self) -> dict[str, Any]:
         """What left, and the attacks on it: they take a moment, so the store is not held meanwhile."""
-        with self.use():
-            session = self.device._session
-            uploads, offer, budgets = session.kept.uploads(), session.offer, session.budgets
-            if not uploads or offer is None:
-                return {"last": None}
-            user_vector = session.kept.last_user_vector()
-        last = uploads[-1].report.round_number
+        sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
+        if sent is None or offer is None:
+            return {"last": None}
+        last = sent.uploads[-1].report.round_number
         with self._attacking:
             if self._read is None or self._read[0] != last:
                 own = budgets.options_for(offer.protocol, offer.model)
                 protocol = make_run_protocol(offer.protocol, offer.model, offer.options, own)
-                self._read = last, self._attack(offer.terms, protocol, uploads)
+                self._read = last, self._attack(offer.terms, protocol, sent.uploads)
             reading = self._read[1]
-        with self.use():
-            return {"last": self.view.sent(uploads, user_vector, reading)}
+        return {"last": view.sent(self.device, sent, reading)}
 
     def forget(self) -> None:
-        """Erases the store. The server is told if it answers soon; what was sent stays sent."""
-        device, folder = self.device, self.device._store.folder
-        if device.has_joined:
-            with contextlib.suppress(HushrecError):  # the person's wish does not wait for a server
-                http = device._driver()._http
-                http.timeout = FAREWELL_SECONDS
-                BlockingDriver(device._session, http, patience=0).run(device._session.leave())
-        device.close()
-        Device.forget(folder)
-        self._is_forgotten = True
+        """Erase the store."""
+        self.part.stop()
+        self.device.erase()
+        self.is_forgotten = True
+
+
+def _explain(offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
+    chosen = levels_for(budgets.epsilon_i) if "epsilon_i" in personal_options(offer.protocol, offer.model) else []
+    levels = [explain_level(level, offer, budgets, n_rated) for level in chosen]
+    accuracy = {"source": SOURCE, "without_taste": WITHOUT_TASTE, "not_private": NOT_PRIVATE}
+    return {"levels": levels, "accuracy": accuracy, "can": find_protocol(offer.protocol).knowledge.can}
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
@@ -182,7 +177,9 @@ def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
 
     @app.exception_handler(HushrecError)
     async def refused(_: Request, error: HushrecError) -> Response:
-        return JSONResponse({"detail": str(error)}, 409)
+        if page.is_forgotten:
+            return JSONResponse({"code": "erased", "detail": ERASED}, 410)
+        return JSONResponse({"code": error.code, "detail": str(error)}, 409)
 
     return app
 
@@ -192,7 +189,7 @@ def _guard(app: FastAPI, token: str, hosts: set[str]) -> None:
     async def check(request: Request, call_next: Any) -> Response:
         reason = _refusal(request, token, hosts)
         if reason is not None:
-            return JSONResponse({"detail": reason}, 403, HEADERS)
+            return JSONResponse({"code": "not-this-page", "detail": reason}, 403, HEADERS)
         response: Response = await call_next(request)
         for name, value in HEADERS.items():
             response.headers[name] = value
@@ -219,28 +216,25 @@ def _refusal(request: Request, token: str, hosts: set[str]) -> str | None:
 def _add_reading(app: FastAPI, page: Page) -> None:
     @app.get("/api/state")
     def state() -> dict[str, Any]:
-        with page.use():
-            return page.state()
+        return page.state()
 
     @app.get("/api/search")
-    def search(text: Annotated[str, Query(max_length=200)] = "") -> dict[str, Any]:
-        with page.use():
-            return page.view.search(text)
+    def search(
+        text: Annotated[str, Query(max_length=200)] = "", first: Annotated[int, Query(ge=0, le=10**7)] = 0
+    ) -> dict[str, Any]:
+        return view.search(page.device, text, first)
 
     @app.get("/api/ratings")
     def ratings() -> dict[str, Any]:
-        with page.use():
-            return {"items": page.view.ratings()}
+        return {"items": view.ratings(page.device)}
 
     @app.get("/api/recommendations")
     def recommendations() -> dict[str, Any]:
-        with page.use():
-            return {"items": page.view.recommendations()}
+        return {"items": view.recommendations(page.device)}
 
     @app.get("/api/levels")
     def levels() -> dict[str, Any]:
-        with page.use():
-            return page.levels()
+        return page.levels()
 
     @app.get("/api/sent")
     def sent() -> dict[str, Any]:
@@ -248,36 +242,32 @@ def _add_reading(app: FastAPI, page: Page) -> None:
 
 
 def _add_changing(app: FastAPI, page: Page) -> None:
-    @app.post("/api/rate", status_code=204)
-    def rate(rating: Rating) -> None:
-        with page.use():
-            page.rate(rating)
+    @app.post("/api/rate")
+    def rate(rating: Rating) -> dict[str, Any]:
+        return {"before": page.rate(rating)}
+
+    @app.post("/api/look")
+    def look(place: Place) -> dict[str, Any]:
+        return page.look(place)
 
     @app.post("/api/join", status_code=204)
     def join(joining: Joining) -> None:
-        with page.use():
-            page.join(joining)
+        page.join(joining)
 
     @app.post("/api/part", status_code=204)
     def take_part(choice: Choice) -> None:
-        with page.use():
-            page.part.start() if choice.on else page.part.stop()
+        page.part.start() if choice.on else page.part.stop()
 
     @app.post("/api/level", status_code=204)
     def level(new: NewLevel) -> None:
-        with page.use():
-            page.part.stop()
-            page.set_level(new.epsilon_i)
+        page.part.stop()
+        page.set_level(new.epsilon_i)
 
     @app.post("/api/allow-draw", status_code=204)
     def allow_draw() -> None:
-        with page.use():
-            page.part.stop()
-            device = page.device
-            device.raise_budget(device.budget()["limit"] + device._session.budgets.epsilon_p)
+        page.part.stop()
+        page.allow_draw()
 
     @app.post("/api/forget", status_code=204)
     def forget() -> None:
-        with page.use():
-            page.part.stop()
-            page.forget()
+        page.forget()
