@@ -18,6 +18,7 @@ from browser_kit import (
     open_browser,
     open_page,
     pleasant_titles,
+    shoot,
     violations,
 )
 from pace import slowness
@@ -31,6 +32,7 @@ from service_kit import (
     new_device,
     play,
     small_settings,
+    wait_for,
 )
 
 from hushrec import Device
@@ -69,7 +71,7 @@ def shown(device: Device) -> Iterator[str]:
 def rate(page: Any, words: str, stars: int) -> None:
     """Searches, then rates the first title with the keyboard."""
     page.fill("#search", words)
-    page.wait_for_selector(f"#results li:first-child .title:text-is('{words}')")
+    page.wait_for_selector(f"#results li:first-child .title bdi:text-is('{words}')")
     first = page.locator("#results li").first.locator("input")
     first.nth(0).focus()
     for _ in range(stars - 1):
@@ -78,24 +80,40 @@ def rate(page: Any, words: str, stars: int) -> None:
         page.keyboard.press("Space")
 
 
+def welcome(page: Any, server: str, level: str = "Usual") -> None:
+    """Through the three steps with the keyboard: Enter sends each, and the focus is where it goes on."""
+    page.wait_for_selector("#join-server")
+    page.focus("#join-server")
+    page.keyboard.type(server)
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#step-2:not([hidden])")
+    assert page.evaluate("document.activeElement.closest('form').id") == "step-2"
+    page.locator("#step-2 button.main").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#step-3:not([hidden])")
+    page.get_by_label(level).check()
+    page.get_by_label(level).focus()
+    page.keyboard.press("Enter")
+
+
 def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
     """From nothing to changed recommendations: join, rate by keyboard, take part with a fleet, be forgotten."""
     settings = small_settings(terms={"rounds": 20, "factors": 8}, rounds={"min_devices": 3})
     with live_server(tmp_path, settings) as live, contextlib.ExitStack() as stack:
         device = Device.create(tmp_path / "mine")
         page = open_page(browser, stack.enter_context(shown(device)))
-        page.fill("#join-server", live.url)
-        page.click("#join")
+        welcome(page, live.url)
         page.wait_for_selector("#results li")
+        assert page.evaluate("document.activeElement.id") == "part-head"
         for n, stars in enumerate((5, 4, 1, 5, 2, 3)):
             rate(page, f"Item-{50 + n}", stars)
         page.wait_for_selector("#own-head:text-is('Your ratings (6)')")
         page.wait_for_selector("#part:enabled")
         wanted = {f"item-{50 + n}": float(s) for n, s in enumerate((5, 4, 1, 5, 2, 3))}
         until = time.monotonic() + PATIENCE
-        while device._store.ratings() != wanted and time.monotonic() < until:
+        while device.ratings() != wanted and time.monotonic() < until:
             page.wait_for_timeout(100)  # the last presses are still on their way
-        assert device._store.ratings() == wanted
+        assert device.ratings() == wanted
         page.focus("#level")
         page.keyboard.press("ArrowLeft")
         assert page.inner_text("#level-name") == "Middle, ε 2 over all rounds"
@@ -128,7 +146,7 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
             page.wait_for_timeout(200)
         assert page.locator("#recommendations li").count() == 10
         assert page.locator("#sent-rows tr").count() > 0
-        assert "ε 2 of 2" in page.inner_text("#ledger")
+        assert page.inner_text("#ledger") == "ε 2 in all: no further round adds to it"
         assert "Fixed since your first round" in page.inner_text("#level-said")
         page.click("#forget")
         page.click("#confirm-yes")
@@ -185,7 +203,7 @@ def test_what_is_read_or_has_the_focus_stays(browser: Any, tmp_path: Path) -> No
         page.click("#own-head")
         page.locator("#ratings button").first.click()
         page.wait_for_selector("#own-head:text-is('Your ratings (11)')")
-        page.wait_for_function("document.querySelectorAll('#ratings li').length === 11")
+        page.wait_for_function("() => document.querySelectorAll('#ratings li').length === 11")
         assert page.evaluate("document.activeElement.id") == "own-head"
         assert page.complaints == []
 
@@ -253,7 +271,7 @@ def test_half_stars_and_ratings_between_them_are_shown(browser: Any, tmp_path: P
         page.wait_for_selector("#ratings li")
         assert page.locator("#ratings input").count() == 10
         assert page.locator("#ratings input:checked").get_attribute("value") == "3.5"
-        assert device._store.ratings() == {"item-1": 3.3}
+        assert device.ratings() == {"item-1": 3.3}
         assert page.complaints == []
 
 
@@ -298,13 +316,140 @@ def test_the_device_page_is_for_everyone(browser: Any, trained: str, size: str, 
 
 
 def test_the_first_page_is_for_everyone(browser: Any, tmp_path: Path) -> None:
-    """Before joining, too; and a server that is not there is named in words."""
-    with Device.create(tmp_path / "mine") as device, shown(device) as address, held_port() as nobody:
-        device._patience = 0
+    """Every step of the welcome, too; nothing is joined before the last, and each can be gone back from."""
+    with (
+        live_server(tmp_path) as live,
+        Device.create(tmp_path / "mine") as device,
+        shown(device) as address,
+    ):
         page = open_page(browser, address, size="phone")
-        page.wait_for_selector("#join")
+        page.wait_for_selector("#step-1 button")
         assert violations(page) == []
-        page.fill("#join-server", f"http://127.0.0.1:{nobody}")
+        shoot(page, "device-welcome-1")
+        page.fill("#join-server", live.url)
+        page.keyboard.press("Enter")
+        for step in (2, 3):
+            page.wait_for_selector(f"#step-{step}:not([hidden])")
+            assert violations(page) == []
+            assert small_targets(page) == []
+            shoot(page, f"device-welcome-{step}")
+            if step == 2:
+                assert "can work out what you like" in page.inner_text(".risk")
+                page.click("#step-2 .back")
+                page.keyboard.press("Tab")
+                page.keyboard.press("Enter")  # the address is still there
+                page.wait_for_selector("#step-2:not([hidden])")
+                page.click("#step-2 button.main")
+        assert live.rounds.registry.count_active() == 0
+        assert device.budgets.epsilon_i == 4
+        page.get_by_label("Strict").check()
         page.click("#join")
-        page.wait_for_selector("#join-said:has-text('the server could not be reached')")
+        page.wait_for_selector("#joined:not([hidden])")
+        assert (device.budgets.epsilon_i, live.rounds.registry.count_active()) == (0.25, 1)
         assert page.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "words"),
+    [
+        (None, "unreachable", "Nobody answers at this address"),
+        ({"tls": True}, "certificate-untrusted", "no reason to trust"),
+        ({"settings": small_settings(open_enrolment=False)}, "not-invited", "wants an invitation"),
+    ],
+)
+def test_a_server_that_cannot_be_joined_is_named_in_plain_words(
+    browser: Any, tmp_path: Path, settings: dict[str, Any] | None, code: str, words: str
+) -> None:
+    """No option of the command line and no name of an exception; the focus is on the field that can mend it."""
+    with contextlib.ExitStack() as stack:
+        device = stack.enter_context(Device.create(tmp_path / "mine", patience=0))
+        if settings is None:
+            url = f"http://127.0.0.1:{stack.enter_context(held_port())}"
+        else:
+            url = stack.enter_context(live_server(tmp_path, **settings)).url
+        page = open_page(browser, stack.enter_context(shown(device)))
+        page.wait_for_selector("#join-server")
+        page.fill("#join-server", url)
+        page.keyboard.press("Enter")
+        if code == "not-invited":
+            page.click("#step-2 button.main")
+            page.click("#join")
+        page.wait_for_selector(f"#step-1-said:has-text('{words}')")
+        said = page.inner_text("main")
+        assert "--" not in said
+        assert "Error" not in said
+        focused = {"unreachable": "join-server", "certificate-untrusted": "join-ca", "not-invited": "join-invitation"}
+        assert page.evaluate("document.activeElement.id") == focused[code]
+        assert page.complaints == []
+
+
+def small_targets(page: Any) -> list[str]:
+    """What can be pressed and is smaller than 44 by 44 pixels; a control counts with its label."""
+    return page.evaluate("""() => [...document.querySelectorAll("button, input, summary, [role=button]")]
+        .filter((one) => one.checkVisibility())
+        .map((one) => [one, (one.closest("label") ?? one).getBoundingClientRect()])
+        .filter(([one, box]) => box.height < 43.5 || (box.width < 43.5))
+        .map(([one, box]) => `${one.tagName} ${one.id} ${one.textContent.slice(0, 20)} ${box.width}x${box.height}`)""")
+
+
+def test_a_rating_can_be_undone_and_more_titles_shown(browser: Any, tmp_path: Path) -> None:
+    """Undo brings the earlier rating back, or none; more than twelve titles come on demand; the focus stays."""
+    with live_server(tmp_path) as live, Device.create(tmp_path / "mine") as device, shown(device) as address:
+        device.add_rating("item-51", 2)
+        device.join(live.url)
+        page = open_page(browser, address)
+        page.wait_for_selector("#results li")
+        assert page.locator("#results li").count() == 12
+        page.click("#more")
+        page.wait_for_selector("#results li:nth-child(24)")
+        assert page.evaluate("document.activeElement.name") == "found-item-12"
+        for item, before in (("51", {"item-51": 2.0}), ("52", {"item-51": 2.0})):
+            rate(page, f"Item-{item}", 4)
+            page.wait_for_selector("#undo-row:has-text('Rated 4')")
+            assert page.evaluate("document.activeElement.name") == f"found-item-{item}"
+            wait_for(lambda item=item: device.ratings().get(f"item-{item}") == 4.0)
+            page.click("#undo")
+            wait_for(lambda before=before: device.ratings() == before)
+            page.wait_for_function("name => document.activeElement.name === name", arg=f"found-item-{item}")
+        page.wait_for_selector("#own-head:text-is('Your ratings (1)')")
+        page.click("#own-head")
+        page.locator("#ratings button").first.click()
+        wait_for(lambda: device.ratings() == {})
+        page.click("#undo")
+        wait_for(lambda: device.ratings() == {"item-51": 2.0})
+        assert page.complaints == []
+
+
+def test_a_title_cannot_turn_the_words_around_it(browser: Any, tmp_path: Path) -> None:
+    """U+202E in a title reverses that title alone: the words after it stand to its right, as written."""
+    hostile = "Evil \u202eemit"
+    settings = small_settings(terms={"rounds": 2}, rounds={"min_devices": 1})
+    with live_server(tmp_path, settings, titles=[hostile] * N_ITEMS) as live, contextlib.ExitStack() as stack:
+        device = stack.enter_context(new_device(tmp_path / "mine"))
+        device.join(live.url)
+        play([device])
+        page = open_page(browser, stack.enter_context(shown(device)))
+        page.wait_for_selector("#recommendations .why")
+        rated = page.locator("#recommendations .why bdi").first
+        assert rated.inner_text() == hostile
+        after = """(node) => { const text = document.createRange(); text.selectNode(node.nextSibling);
+            return [node.getBoundingClientRect().right, text.getBoundingClientRect().left]; }"""
+        right, left = rated.evaluate(after)
+        assert left >= right - 1
+        for place in ("#results .title", "#recommendations .title", "#sent-rows th"):
+            found = page.locator(place)
+            assert found.count() == page.locator(f"{place} > bdi").count()
+        assert page.complaints == []
+
+
+def test_recommendations_come_before_settings_on_a_phone(browser: Any, trained: str) -> None:
+    """Taking part, recommendations, ratings; then level and ledger. A budget that is paid is no alarm."""
+    page = open_page(browser, trained, size="phone")
+    page.wait_for_selector("#recommendations li")
+    page.wait_for_selector("#level-words li")
+    tops = [page.locator(name).bounding_box()["y"] for name in ("#part-head", "#for-you", "#rate-head", "#level-head")]
+    assert tops == sorted(tops)
+    assert tops[1] < 844  # the first screen shows where they begin
+    assert small_targets(page) == []
+    assert "no further round adds to it" in page.inner_text("#ledger")
+    assert page.locator("#ledger-head ~ .bar").count() == 0

@@ -1,11 +1,12 @@
 // The person's page. It talks to `hushrec device ui` on this machine and to nobody else.
 
-import { confirm, count, fill, find, items, make, percent, plural, say, setBar } from "./page.js";
+import { confirm, count, fill, find, isolate, items, make, percent, plural, say, title } from "./page.js";
 
 const POLL_MS = 1000;
+const MERGE_MS = 2000;
 let state = null;
 let levels = null;
-let shown = { changes: -1, answered: -1 };
+let shown = { changes: -1, reported: -1 };
 let known = null; // items of the last recommendations, to mark new ones
 let searching = 0;
 let over = false; // everything is erased
@@ -15,9 +16,27 @@ const token = location.hash.slice(1) || sessionStorage.getItem("token") || "";
 sessionStorage.setItem("token", token);
 if (location.hash) history.replaceState(null, "", "/");
 
-// What a person is told; every other error is a mistake of this script.
-class Refused extends Error {}
-const GONE = "The page’s own program has stopped. Start `hushrec device ui` again.";
+// What a person is told; every other error is a mistake of this script. States are told apart by `code`.
+class Refused extends Error {
+  constructor(code, detail) {
+    super(WORDS[code] ?? detail);
+    this.code = code;
+  }
+}
+
+const WORDS = {
+  gone: "The page’s own program has stopped. Start `hushrec device ui` again.",
+  unreachable: "Nobody answers at this address. Check it, and ask whether the server runs.",
+  silent: "The server takes the connection and then says nothing. Try again later.",
+  busy: "The server has too much to do right now. Try again in a moment.",
+  "not-http": "What answers at this address is no such server. Does the address begin with https?",
+  "certificate-untrusted": "This server shows a certificate that your device has no reason to trust. If its operator gave you a certificate file, name it below; otherwise do not go on.",
+  "certificate-name": "This server’s certificate is made for another address. Use the one that its operator named.",
+  "certificate-expired": "This server’s certificate has expired, or the clock of this machine is ahead. If the clock is right, the operator has to renew the certificate.",
+  "certificate-early": "This server’s certificate is not valid yet. The clock of this machine is probably behind.",
+  "not-invited": "This server wants an invitation. Enter the code that its operator gave you.",
+  "another-run": "This server runs something else than what this device has joined before.",
+};
 
 async function ask(path, body) {
   const options = { headers: { "Hushrec-Token": token } };
@@ -25,11 +44,11 @@ async function ask(path, body) {
     Object.assign(options, { method: "POST", body: JSON.stringify(body) });
     options.headers["Content-Type"] = "application/json";
   }
-  const reply = await fetch(`/api/${path}`, options).catch(() => { throw new Refused(GONE); });
+  const reply = await fetch(`/api/${path}`, options).catch(() => { throw new Refused("gone"); });
   if (reply.ok) return reply.status === 204 ? null : reply.json();
-  if (reply.status === 410) erased();
   const said = await reply.json().catch(() => ({}));
-  throw new Refused(typeof said.detail === "string" ? said.detail : `refused (${reply.status}).`);
+  if (said.code === "erased") erased();
+  throw new Refused(said.code ?? "error", typeof said.detail === "string" ? said.detail : `Refused (${reply.status}).`);
 }
 
 // Asking again and again ----------------------------------------------------------------------------------------------
@@ -38,19 +57,19 @@ async function poll() {
   try {
     show(await ask("state"));
     find("#lost").hidden = true;
-    const { changes, answered } = state;
+    const { changes, reported } = state;
     const rated = changes !== shown.changes;
-    const moved = rated || answered !== shown.answered;
-    shown = { changes, answered };
+    const moved = rated || reported !== shown.reported;
+    shown = { changes, reported };
     if (rated) await Promise.all([showRatings(), refreshResults(), showLevels()]);
     if (moved) await Promise.all([showRecommendations(), showSent()]);
   } catch (error) {
     if (over) return;
     if (!(error instanceof Refused)) console.error(error);
-    shown = { changes: -1, answered: -1 };
+    shown = { changes: -1, reported: -1 };
     say("#lost", error.message);
     find("#lost").hidden = false;
-    pill(error.message === GONE ? "Not connected" : "Trouble", "bad");
+    pill(error.code === "gone" ? "Not connected" : "Trouble", "bad");
   }
   setTimeout(poll, POLL_MS);
 }
@@ -60,43 +79,127 @@ function pill(words, kind = "") {
   find("#state").className = `pill ${kind}`;
 }
 
+// By code: what the page says, and whether taking part goes on by itself.
+const PART = {
+  off: "Not taking part.",
+  looking: "Looking for a round.",
+  waiting: "Waiting for the next round.",
+  reporting: "Reporting in rounds.",
+  away: "The server does not answer. Trying again; nothing is lost.",
+  busy: "The server has too much to do. Trying again; nothing is lost.",
+  budget: "Stopped: the next rounds need new permanent bits, and for those your consent. See the ledger below.",
+  "copied-store": "Stopped: this device’s key was used elsewhere. It is a copy, or an old backup. `hushrec device join --again` makes it a device of its own.",
+  "not-enrolled": "Stopped: the server does not know this device any more. `hushrec device join --again` enrols it anew.",
+  "not-active": "Stopped: the server’s operator has removed this device.",
+};
+const CALM = new Set(["off", "looking", "waiting", "reporting"]);
+const TRYING = new Set(["away", "busy"]);
+
 function show(news) {
+  const first = state !== null && news.joined && !state.joined;
   state = news;
-  find("#join-card").hidden = state.joined;
+  find("#welcome").hidden = state.joined;
+  document.body.classList.toggle("welcoming", !state.joined);
   find("#joined").hidden = !state.joined;
-  const { on, words, trouble } = state.part;
+  const { on, code, words } = state.part;
+  const calm = CALM.has(code);
   if (!state.joined) pill("Not joined", "warm");
   else if (state.over) pill("All rounds are over");
-  else if (trouble) pill(on ? "Server away" : "Stopped", "bad");
+  else if (!calm) pill(TRYING.has(code) ? "Server away" : "Stopped", "bad");
   else pill(on ? "Taking part" : "Not taking part", on ? "" : "warm");
-  say("#part-words", state.over ? "All rounds are over. Recommendations stay, and are computed here." : words || "Not taking part.");
-  find(".part").classList.toggle("trouble", trouble);
+  say("#part-words", state.over ? "All rounds are over. Recommendations stay, and follow what you rate." : PART[code] ?? `Stopped: ${words}`);
+  find(".part").classList.toggle("trouble", !calm && !state.over);
   say("#part", on ? "Stop" : "Take part");
   find("#part").hidden = state.over;
-  find("#part").disabled = !on && state.n_ratings === 0;
+  find("#part").disabled = !on && state.n_known === 0;
   say("#part-note", partNote());
   showLedger();
   if (levels?.levels.length) showLevel();
+  if (first) find("#part-head").focus();
 }
 
 function partNote() {
   if (!state.joined) return "";
-  const answered = state.round ? `Round ${count(state.round)} of ${count(state.rounds)} was the last this device answered.` : `No round of ${count(state.rounds)} answered yet.`;
+  const reported = state.round ? `Round ${count(state.round)} of ${count(state.rounds)} was the last this device reported in.` : `${plural(state.rounds, "round", "rounds")}, none reported in yet.`;
   let advice = "";
-  if (state.over) advice = " What you rate now leaves the list, but no longer changes the others: that takes rounds.";
-  else if (state.n_ratings === 0) advice = " Rate something first.";
-  else if (!state.ledger.permanent_draws) advice = " Rate first: your first round fixes which ratings stand behind what is sent.";
-  return `${answered} Server: ${state.server}.${advice}`;
+  if (!state.over && state.n_known === 0) advice = " Rate something first.";
+  else if (!state.over && !state.ledger.permanent_draws) advice = " Rate first: your first round fixes which ratings stand behind what is sent.";
+  return `${reported} Server: ${state.server}.${advice}`;
 }
 
 function showLedger() {
   const ledger = state.ledger;
-  fill("#ledger", `ε ${Number(ledger.spent.toPrecision(3))}`, make("small", {}, ` of ${ledger.limit}`));
-  setBar("#ledger-bar", ledger.spent / ledger.limit, `ε ${ledger.spent} of ${ledger.limit}`);
-  const so = `${plural(ledger.rounds, "round", "rounds")} so far, with ${plural(ledger.permanent_draws, "draw", "draws")} of permanent bits.`;
-  say("#ledger-note", `What the list of reported items can tell about which ones you rated, at most. ${so} When the bar is full, further rounds with the same bits cost nothing more.`);
-  find("#allow-row").hidden = !(state.part.trouble && state.part.words.includes("budget"));
-  say("#allow", `Allow another draw (ε ${state.epsilon_p} more)`);
+  const epsilon = (value) => `ε ${Number(value.toPrecision(3))}`;
+  const whole = ledger.permanent_draws > 0 && ledger.spent >= ledger.committed * (1 - 1e-9);
+  const rest = whole ? " in all: no further round adds to it" : ledger.permanent_draws ? ` so far, never more than ${epsilon(ledger.committed)}` : " spent";
+  fill("#ledger", epsilon(ledger.spent), make("small", {}, rest));
+  const so = `${plural(ledger.rounds, "round", "rounds")} so far, with ${plural(ledger.permanent_draws, "draw", "draws")} of permanent bits. You allow ${epsilon(ledger.limit)}.`;
+  say("#ledger-note", `What the list of reported items can tell about which ones you rated, at most. ${so}`);
+  find("#allow-row").hidden = state.part.code !== "budget";
+  say("#allow", `Allow another draw (${epsilon(state.epsilon_p)} more)`);
+}
+
+// The welcome ---------------------------------------------------------------------------------------------------------
+
+const place = () => ({ server: find("#join-server").value.trim(), ca: find("#join-ca").value.trim() || null });
+
+function go(step) {
+  for (const n of [1, 2, 3]) find(`#step-${n}`).hidden = n !== step;
+  find(`#step-${step} h2`).focus();
+}
+
+async function look() {
+  say("#step-1-said", "");
+  if (!place().server) {
+    say("#step-1-said", "Enter the address that the server’s operator gave you.");
+    return find("#join-server").focus();
+  }
+  pill("Asking the server", "warm");
+  try {
+    const offer = await ask("look", place());
+    say("#offer", `This server has ${plural(offer.n_items, "item", "items")} and plans ${plural(offer.rounds, "round", "rounds")}. So far it knows nothing about you: it was only asked what it offers.`);
+    items("#welcome-can", offer.can);
+    fill("#welcome-levels", ...offer.levels.map(levelChoice));
+    say("#join-sends", `Joining sends a fresh key${find("#join-invitation").value ? " and your invitation" : ""} to ${place().server}, and nothing else. Reports leave only after you press “Take part”.`);
+    go(2);
+  } catch (error) {
+    refuseJoin("#step-1-said", error);
+  }
+}
+
+function levelChoice(level) {
+  const input = make("input", { type: "radio", name: "welcome-level", value: level.epsilon_i, checked: level.in_use });
+  const sent = `Where the server gave it a chance of ${share(level.before)} that you rated an item, the list can take that to ${share(level.after)} at most, however many rounds there are.`;
+  return make("label", {}, input, make("span", {}, make("strong", {}, `${level.name} (ε ${level.epsilon} over all rounds)`), make("span", { className: "small soft" }, sent)));
+}
+
+function refuseJoin(where, error) {
+  if (where === "#step-3-said" && (error.code === "not-invited" || error.code?.startsWith("certificate"))) {
+    go(1);
+    where = "#step-1-said";
+  }
+  say(where, error.message);
+  if (error.code === "not-invited" || error.code === "certificate-untrusted") {
+    find("#join-more").open = true;
+    find(error.code === "not-invited" ? "#join-invitation" : "#join-ca").focus();
+  } else if (where === "#step-1-said") find("#join-server").focus();
+}
+
+async function join() {
+  const chosen = find("#welcome-levels input:checked");
+  find("#join").disabled = true;
+  say("#step-3-said", "");
+  try {
+    await ask("join", { ...place(), invitation: find("#join-invitation").value.trim() || null, epsilon_i: chosen ? Number(chosen.value) : null });
+  } catch (error) {
+    refuseJoin("#step-3-said", error);
+  }
+  find("#join").disabled = false;
+}
+
+for (const [n, next] of [[1, look], [2, () => go(3)], [3, join]]) {
+  find(`#step-${n}`).addEventListener("submit", (event) => { event.preventDefault(); next(); });
+  find(`#step-${n} .back`)?.addEventListener("click", () => go(n - 1));
 }
 
 // Ratings -------------------------------------------------------------------------------------------------------------
@@ -109,14 +212,14 @@ function scaleValues() {
 
 function stars(item, place) {
   const name = `${place}-${item.item}`;
-  const set = make("fieldset", { className: "stars" }, make("legend", { className: "hidden" }, `Your rating of ${item.title}`));
+  const set = make("fieldset", { className: "stars" }, make("legend", { className: "hidden" }, "Your rating of ", title(item.title)));
   const values = scaleValues();
   const near = (value) => Math.abs(value - item.rating);
   const nearest = item.rating === null ? null : values.reduce((best, value) => (near(value) < near(best) ? value : best));
   for (const value of values) {
     const input = make("input", { type: "radio", name, value, checked: value === nearest });
     input.setAttribute("aria-label", `${Number(value.toFixed(2))}`);
-    input.addEventListener("change", () => rate(item.item, value));
+    input.addEventListener("change", () => rate(item, value, input));
     set.append(make("label", {}, input, "★"));
   }
   return set;
@@ -124,21 +227,66 @@ function stars(item, place) {
 
 // One after the other: of several quick presses the last must be the one that stands.
 let saved = Promise.resolve();
+let change = null; // the last one, to take back
 
-function rate(item, value) {
-  saved = saved.then(() => ask("rate", { item, value })).catch((error) => say("#found", error.message));
+function rate(item, value, origin) {
+  const now = Date.now();
+  if (change === null || change.item !== item.item || now - change.at > MERGE_MS) change = { item: item.item, origin: origin?.name };
+  change.at = now; // arrow keys pass over other stars: that is one change
+  fill("#undo-words", value === null ? "Removed the rating of " : `Rated ${Number(value.toFixed(2))}: `, title(item.title));
+  find("#undo-row").hidden = false;
+  save(change, value);
 }
+
+function save(made, value) {
+  saved = saved.then(() => ask("rate", { item: made.item, value }))
+    .then(({ before }) => { if (!("before" in made)) made.before = before; })
+    .catch((error) => say("#found", error.message));
+}
+
+function undo() {
+  const made = change;
+  change = null;
+  find("#undo-row").hidden = true;
+  focusStar(made.origin, null);
+  saved = saved.then(() => ask("rate", { item: made.item, value: made.before })).then(search).catch((error) => say("#found", error.message));
+}
+
+// The stars of that name, on the given one if they have it; without them, the search.
+function focusStar(name, value) {
+  const found = [...document.querySelectorAll(`#results input[name="${CSS.escape(name ?? "")}"]`)];
+  (found.find((input) => input.value === String(value)) ?? found[0] ?? find("#search")).focus();
+}
+
+const row = (item) => make("li", {}, make("span", { className: "title" }, title(item.title)), stars(item, "found"));
 
 async function search() {
   const turn = ++searching;
-  const found = await ask(`search?text=${encodeURIComponent(find("#search").value)}`);
+  const text = find("#search").value.trim();
+  const found = await ask(`search?text=${encodeURIComponent(text)}`);
   if (turn !== searching) return; // a later one is under way
-  say("#found", `${plural(found.count, "title", "titles")}${found.count > found.items.length ? `, the first ${found.items.length} are shown` : ""}`);
-  fill("#results", ...found.items.map((item) => make("li", {}, make("span", { className: "title" }, item.title), stars(item, "found"))));
+  const order = !text && state?.can_recommend ? "; those that most people like come first" : "";
+  say("#found", `${plural(found.count, "title", "titles")}${order}`);
+  const { name, value } = find("#results").contains(document.activeElement) ? document.activeElement : {};
+  fill("#results", ...found.items.map(row));
+  if (name) focusStar(name, value);
+  find("#more-row").hidden = found.items.length >= found.count;
+}
+
+async function showMore() {
+  const turn = ++searching;
+  const first = find("#results").children.length;
+  const found = await ask(`search?text=${encodeURIComponent(find("#search").value.trim())}&first=${first}`);
+  if (turn !== searching) return;
+  const added = found.items.map(row);
+  find("#results").append(...added);
+  find("#more-row").hidden = first + added.length >= found.count;
+  added[0]?.querySelector("input").focus();
 }
 
 async function refreshResults() {
-  if (!find("#results").contains(document.activeElement)) await search(); // do not move what has the focus
+  const busy = find("#results").contains(document.activeElement) || find("#results").children.length > 12;
+  if (!busy) await search(); // do not move what has the focus, nor fold up what was asked for
 }
 
 async function showRatings() {
@@ -146,34 +294,39 @@ async function showRatings() {
   say("#own-head", `Your ratings (${count(rated.length)})`);
   if (find("#ratings").contains(document.activeElement)) return; // the same
   fill("#ratings", ...rated.map((item) => {
-    const row = stars(item, "own");
+    const set = stars(item, "own");
     const remove = make("button", { type: "button", className: "plain" }, "Remove");
-    remove.setAttribute("aria-label", `Remove the rating of ${item.title}`);
-    remove.addEventListener("click", () => { find("#own-head").focus(); rate(item.item, null); });
-    row.append(remove);
-    return make("li", {}, make("span", { className: "title" }, item.title), row);
+    remove.setAttribute("aria-label", `Remove the rating of ${isolate(item.title)}`);
+    remove.addEventListener("click", () => { find("#own-head").focus(); rate(item, null); });
+    set.append(remove);
+    const note = item.is_known ? [] : [make("span", { className: "small soft" }, " (this server does not have it)")];
+    return make("li", {}, make("span", { className: "title" }, title(item.title), ...note), set);
   }));
 }
 
 async function showRecommendations() {
-  const ready = state.has_vectors && state.n_ratings > 0;
-  say("#nothing-yet", ready ? "" : state.has_vectors ? "Rate something, and they come back." : "Recommendations appear after your first round.");
+  const ready = state.can_recommend && state.n_known > 0;
+  const wait = state.can_recommend ? "Rate a few things you know, and recommendations appear at once." : "Recommendations appear after the server’s first round.";
+  say("#nothing-yet", ready ? "" : wait);
   const best = ready ? (await ask("recommendations")).items : [];
-  fill("#recommendations", ...best.map((item) => {
-    const title = make("span", { className: "title" }, item.title);
-    if (known && !known.has(item.item)) title.append(make("span", { className: "new" }, "new"));
-    const reasons = item.reasons.map((reason) => `${reason.title}, your ${reason.rating}`).join("; ");
-    const why = make("span", { className: "why" }, reasons ? `Because it is like ${reasons}` : "Nothing you liked is like it; others shaped this");
-    const predicted = Math.min(state.scale[1], Math.max(state.scale[0], item.predicted)).toFixed(1);
-    const score = make("span", { className: "score number" }, `${predicted} ★`);
-    score.setAttribute("aria-label", `predicted ${predicted}`);
-    score.setAttribute("role", "img");
-    return make("li", {}, title, score, why);
-  }));
+  fill("#recommendations", ...best.map(recommendation));
   known = ready ? new Set(best.map((item) => item.item)) : null;
 }
 
+function recommendation(item) {
+  const name = make("span", { className: "title" }, title(item.title));
+  if (known && !known.has(item.item)) name.append(make("span", { className: "new" }, "new"));
+  const reasons = item.reasons.flatMap((reason, n) => [n ? "; " : "Because it is like ", title(reason.title), `, your ${reason.rating}`]);
+  const why = make("span", { className: "why" }, ...(reasons.length ? reasons : ["Nothing you liked is like it; others shaped this"]));
+  const score = make("span", { className: "score number" }, `${item.predicted.toFixed(1)} ★`);
+  score.setAttribute("aria-label", `predicted ${item.predicted.toFixed(1)}`);
+  score.setAttribute("role", "img");
+  return make("li", {}, name, score, why);
+}
+
 // The budget ----------------------------------------------------------------------------------------------------------
+
+const share = (value) => `${Number((100 * value).toPrecision(3))}\u00a0%`;
 
 async function showLevels() {
   const first = levels === null || levels.levels.length === 0;
@@ -193,7 +346,6 @@ function showLevel() {
   say("#level-name", level.in_use ? `${name} (in use)` : name);
   find("#level").setAttribute("aria-valuetext", level.in_use ? `${name}, in use` : name);
   const accuracy = levels.accuracy;
-  const share = (value) => `${Number((100 * value).toPrecision(3))}\u00a0%`;
   items("#level-words", [
     `Items sent each round: about ${level.items_sent.toFixed(1)}; really rated among them: ${level.real.toFixed(1)} (by pure chance ${level.by_chance.toFixed(1)}).`,
     `If the server believed with ${share(level.before)} that you rated an item: from which items are sent it can get to ${share(level.after)} at most, and to ${share(level.never)} at least, over all rounds.`,
@@ -228,8 +380,8 @@ async function showSent() {
     const cell = row.numbers.length <= 4 ? make("code", {}, short(row.numbers))
       : make("details", {}, make("summary", {}, make("code", {}, `${short(row.numbers.slice(0, 2))}, …`)), make("code", {}, short(row.numbers)));
     const sure = percent(Math.min(0.99, row.guess === null ? 1 - row.belief : row.belief));
-    const guess = row.guess === null ? `made up, ${sure} sure` : make("span", { className: "out" }, `rated ${row.guess}, ${sure} sure`);
-    return make("tr", {}, make("th", { scope: "row" }, row.title, cell),
+    const guess = row.guess === null ? `made up, ${sure} sure` : make("span", { className: "out" }, `rated ${Number(row.guess.toFixed(2))}, ${sure} sure`);
+    return make("tr", {}, make("th", { scope: "row" }, title(row.title), cell),
       make("td", {}, guess), make("td", {}, row.rating === null ? "not rated" : `your ${row.rating}`));
   }));
 }
@@ -249,29 +401,28 @@ function erased() {
   over = true;
   pill("Erased");
   fill("#main", make("p", { className: "banner calm", id: "erased", role: "status" }, "Everything is erased. You can close this page, and end the program with Ctrl-C."));
+  find("#main").focus();
 }
 
-find("#join").addEventListener("click", () => {
-  const value = (name) => find(`#join-${name}`).value.trim();
-  attempt("#join-said", () => {
-    say("#join-said", "Joining …");
-    return ask("join", { server: value("server"), invitation: value("invitation") || null, ca: value("ca") || null });
-  });
-});
 find("#part").addEventListener("click", () => attempt("#part-words", async () => {
   await ask("part", { on: !state.part.on });
   show(await ask("state"));
 }));
 find("#search").addEventListener("input", () => search().catch((error) => say("#found", error.message)));
+find("#search-form").addEventListener("submit", (event) => event.preventDefault());
+find("#more").addEventListener("click", () => attempt("#found", showMore));
+find("#undo").addEventListener("click", undo);
 find("#level").addEventListener("input", showLevel);
 find("#level-set").addEventListener("click", async () => {
   const level = levels.levels[Number(find("#level").value)];
   if (await confirm("Use this level?", `From your first round on, ε is ${level.epsilon} over all rounds. After that round it cannot change.`, "Use it")) {
+    find("#level").focus(); // the button is not for pressing twice
     attempt("#level-said", () => ask("level", { epsilon_i: level.epsilon_i }));
   }
 });
 find("#allow").addEventListener("click", async () => {
   if (await confirm("Allow another draw?", `New permanent bits cost ε ${state.epsilon_p} more. What was spent stays spent.`, "Allow")) {
+    find("#ledger-head").focus(); // the button goes away
     attempt("#ledger-note", async () => { await ask("allow-draw", {}); await ask("part", { on: true }); });
   }
 });

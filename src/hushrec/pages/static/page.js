@@ -17,6 +17,10 @@ export function say(selector, text) {
   if (element && element.textContent !== text) element.textContent = text;
 }
 
+// Text of somebody else's, such as a title: it cannot turn the sentence around it, whatever it holds.
+export const title = (text) => make("bdi", {}, text);
+export const isolate = (text) => `\u2068${text}\u2069`; // the same for attributes
+
 export const count = (value) => Math.round(value).toLocaleString("en");
 
 export function plural(value, one, many) {
