@@ -35,7 +35,7 @@ const WORDS = {
   "certificate-expired": "This server’s certificate has expired, or the clock of this machine is ahead. If the clock is right, the operator has to renew the certificate.",
   "certificate-early": "This server’s certificate is not valid yet. The clock of this machine is probably behind.",
   "not-invited": "This server wants an invitation. Enter the code that its operator gave you.",
-  "another-run": "This server runs something else than what this device has joined before.",
+  "wrong-run": "This server runs something else than what this device has joined before.",
 };
 
 async function ask(path, body) {
