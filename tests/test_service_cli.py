@@ -50,6 +50,17 @@ def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
     assert not (tmp_path / "ann").exists()
 
 
+def test_exported_ratings_can_be_imported_again(tmp_path: Path) -> None:
+    """Ratings are what a person backs up: the store itself must not be copied."""
+    assert run("device", "init", "--store", tmp_path / "ann", "--rate", "a,b=5", "--rate", "2=1.5").code == 0
+    exported = run("device", "export", "--store", tmp_path / "ann").out
+    assert exported.splitlines()[0] == "item,rating"
+    (tmp_path / "ann.csv").write_text(exported)
+    assert run("device", "init", "--store", tmp_path / "new").code == 0
+    assert run("device", "import", tmp_path / "ann.csv", "--store", tmp_path / "new").code == 0
+    assert run("device", "export", "--store", tmp_path / "new").out == exported
+
+
 @pytest.mark.parametrize(("number", "words"), [(0, "0 rounds"), (1, "1 round"), (2, "2 rounds")])
 def test_one_of_a_kind_is_not_called_many(number: int, words: str) -> None:
     """In what commands print for people."""

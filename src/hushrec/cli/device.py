@@ -115,6 +115,21 @@ def import_ratings(
         say(f"{unknown} of them count only when the server has their items")
 
 
+@device_app.command(epilog="Example: hushrec device export > my-ratings.csv")
+def export(store: Folder = None) -> None:
+    """Print all ratings as a table of item and rating, which `hushrec device import` reads."""
+    import csv
+    import sys
+
+    from hushrec import Device
+
+    with Device(store) as device:
+        ratings = device.ratings()
+    rows = csv.writer(sys.stdout, lineterminator="\n")
+    rows.writerow(["item", "rating"])
+    rows.writerows((item, f"{value:g}") for item, value in ratings.items())
+
+
 def _ratings_of(path: Path, user: str) -> dict[str, float]:
     from hushrec.data import load
     from hushrec.errors import DataError
