@@ -29,6 +29,7 @@ from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
 from hushrec.audit.findings import TARGETS, Finding, worst
 from hushrec.audit.judge import judge
+from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import trace
 from hushrec.audit.record import record
@@ -75,7 +76,7 @@ def test_an_observation_leads_to_messages_and_public_state_alone(model, protocol
     observation = watched(model, protocol)[1]
     fresh = Observation(*(getattr(observation, entry.name) for entry in fields(observation)))
     ours = {type(found) for found in reachable(fresh) if type(found).__module__.startswith("hushrec")}
-    assert ours <= {Observation, ItemVectors, Terms, GradientReport, Plain, Isgld, Sdcf, Selection}
+    assert ours <= {Observation, Levels, ItemVectors, Terms, GradientReport, Plain, Isgld, Sdcf, Selection}
     arrays = [found for found in reachable(fresh) if isinstance(found, np.ndarray) and found.dtype.kind == "f"]
     width = fresh.announcements[0].item_vectors.shape[1]
     shapes = {array.shape[1] for array in arrays if array.ndim == 2}
@@ -84,7 +85,7 @@ def test_an_observation_leads_to_messages_and_public_state_alone(model, protocol
 
 # What the modules of attacks may import, besides NumPy, SciPy and the standard library.
 ATTACKERS_MAY = {
-    "arrays",
+    "arrays", "audit.levels",
     "audit.attacks", "audit.crowd", "audit.error_laws", "audit.observation", "audit.own_steps", "audit.partners",
     "audit.rank_one",
     "audit.rating_grid", "audit.selection", "audit.statistics", "budget.calibrate", "errors", "messages", "protocols",
@@ -577,7 +578,7 @@ def test_an_audit_that_cannot_be_written_is_one_sentence(tmp_path):
 def test_the_report_takes_audits_in(tmp_path):
     """`report --audit` adds the section and its plots to the page of runs."""
     audits.write_audit(RECORD, tmp_path / "audit")
-    data = ("synthetic:users=30,items=40,ratings=400", "--rounds", 2, "--factors", 3)
+    data = ("synthetic:users=30,items=40,ratings=400", "--model", "mf", "--rounds", 2, "--factors", 3)
     assert run("train", *data, "--no-compare", "--out", tmp_path / "run").code == 0
     outcome = run("report", tmp_path / "run", "--out", tmp_path / "page.html", "--audit", tmp_path / "audit")
     assert outcome.code == 0, outcome.err

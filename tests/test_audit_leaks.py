@@ -341,7 +341,7 @@ def test_a_marking_server_knows_nothing_of_a_device_that_says_nothing(rng):
     for round_number in range(1, server.n_rounds + 1):
         server.receive(server.announce(round_number), None)
     assert np.isnan(server.scores).all()
-    assert np.isnan(server.ratings()).all()
+    assert np.isnan(server.ratings(WHOLE_STARS)).all()
 
 
 # The person's vector ----------------------------------------------------------------------------------------------

@@ -234,7 +234,20 @@ def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
         "resource.setrlimit(resource.RLIMIT_FSIZE, (2048, resource.RLIM_INFINITY));"
         "from hushrec.cli import main; main()"
     )
-    words = ["train", DATA, "--engine", "reference", "--rounds", "2", "--factors", "3", "--checkpoint-every", "1"]
+    words = [
+        "train",
+        DATA,
+        "--model",
+        "mf",
+        "--engine",
+        "reference",
+        "--rounds",
+        "2",
+        "--factors",
+        "3",
+        "--checkpoint-every",
+        "1",
+    ]
     command_line = [sys.executable, "-c", code, *words, "--no-compare", "--out", str(tmp_path / "run")]
     outcome = subprocess.run(command_line, capture_output=True, text=True, check=False)
     assert outcome.returncode == 1
@@ -447,7 +460,10 @@ def test_a_best_model_that_fits_no_such_run_is_refused_by_name(ratings, tmp_path
 @pytest.mark.parametrize(
     ("short", "written_out"),
     [
-        ({}, {"factors": 50, "step": 0.4, "epsilon_i": 4.0, "epsilon_p": 8.0, "epsilon_g": 4.0, "engine": "cpu"}),
+        (
+            {"model": "mf"},
+            {"factors": 50, "step": 0.4, "epsilon_i": 4.0, "epsilon_p": 8.0, "epsilon_g": 4.0, "engine": "cpu"},
+        ),
         ({"protocol": "isgld"}, {"epsilon": 4.0, "clamp": False, "rounds": 100}),
         ({"model": "bpr"}, {"factors": 10, "step": 4.0}),
         ({"model": "fm"}, {"order": 2, "step": 0.2}),
@@ -491,7 +507,19 @@ def test_the_validation_part_comes_out_of_the_training_part(ratings):
 
 def test_the_command_keeps_checkpoints_and_resumes(tmp_path):
     """`--checkpoint-every`, `--resume` and `--patience` reach the run; a refusal is one sentence and exit code 1."""
-    options = [DATA, "--rounds", 4, "--factors", 3, "--no-compare", "--out", tmp_path / "run", "--json"]
+    options = [
+        DATA,
+        "--model",
+        "mf",
+        "--rounds",
+        4,
+        "--factors",
+        3,
+        "--no-compare",
+        "--out",
+        tmp_path / "run",
+        "--json",
+    ]
     first = command("train", *options, "--checkpoint-every", 2, "--patience", 2)
     assert first.code == 0
     assert json.loads(first.out)["patience"] == 2

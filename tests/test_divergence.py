@@ -51,7 +51,21 @@ def test_divergence_is_one_sentence_with_round_and_remedy(engine, model, step):
 def test_divergence_is_the_same_sentence_on_engine_gpu(step):
     """With PyTorch on whatever device there is."""
     needs("gpu")
-    found = run("train", DATA, "--engine", "gpu", "--factors", 4, "--rounds", 40, "--no-compare", "--step", step)
+    found = run(
+        "train",
+        DATA,
+        "--model",
+        "mf",
+        "--engine",
+        "gpu",
+        "--factors",
+        4,
+        "--rounds",
+        40,
+        "--no-compare",
+        "--step",
+        step,
+    )
     assert found.code == 1
     assert "hushrec: training with sdcf diverged in round " in found.err
     assert "Warning" not in found.err
@@ -129,7 +143,18 @@ def test_an_error_that_is_no_number_is_no_result():
         measure(task, engine)
 
 
-BESIDE = ("train", DATA, "--factors", 4, "--rounds", 12, "--step", 0.7)  # of which `sdcf` ends well, and no other
+BESIDE = (
+    "train",
+    DATA,
+    "--model",
+    "mf",
+    "--factors",
+    4,
+    "--rounds",
+    12,
+    "--step",
+    0.7,
+)  # of which `sdcf` ends well, and no other
 
 
 def test_a_run_stands_when_what_it_is_compared_with_diverges(tmp_path):
@@ -169,7 +194,7 @@ def test_a_resumed_run_stands_too_when_a_comparison_diverges(tmp_path):
         if (what, round_number) == ("plain", 2):
             raise KeyboardInterrupt
 
-    settings = {"factors": 4, "rounds": 12, "step": 0.7}
+    settings = {"model": "mf", "factors": 4, "rounds": 12, "step": 0.7}
     whole = hushrec.train(DATA, **settings)
     with pytest.raises(KeyboardInterrupt):
         hushrec.train(DATA, out=tmp_path / "run", progress=cut, **settings)

@@ -216,14 +216,14 @@ def test_what_cannot_run_in_a_batch_is_refused():
 def test_training_takes_the_engine_by_name():
     """`train(..., engine="gpu")` plays the rounds of `GpuEngine` on the same split."""
     assert isinstance(make_engine("gpu", small_problem()), GpuEngine)
-    assert_training_takes_the_engine(rounds=3, factors=4)
+    assert_training_takes_the_engine(model="mf", rounds=3, factors=4)
 
 
-def test_engine_and_run_loop_need_numpy_scipy_and_torch_alone():
+def test_engine_and_run_loop_need_numpy_scipy_msgspec_and_torch_alone():
     """With every other requirement of the project blocked, a grid still runs."""
     root = Path(__file__).parents[1]
     needed = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
-    names = {name.split(">")[0].split("[")[0].lower() for name in needed} - {"numpy", "scipy"}
+    names = {name.split(">")[0].split("[")[0].lower() for name in needed} - {"numpy", "scipy", "msgspec"}
     blocked = {module for module, owners in packages_distributions().items() if names & {o.lower() for o in owners}}
     code = f"""
 import sys

@@ -178,11 +178,16 @@ def check_writable(folder: str | Path) -> None:
         raise RunError(f"the folder for plots must be writable, got {place} ({error.strerror or error}).") from None
 
 
+def _seed_words(record: Record) -> str:
+    """Return the seed of an audit for its page; records of older versions have none."""
+    return f", seed {record['seed']}" if "seed" in record else ""
+
+
 def write_audit(record: Record, folder: str | Path) -> Path:
     """Record, plots and one page in a folder; returns the page."""
     place = Path(folder)
     figures = audit_figures(record)
-    made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}, seed {record['seed']}."
+    made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}{_seed_words(record)}."
     page = make_page([], [], title="hushrec audit", sections=audit_sections(record), figures=figures, made=made)
     try:
         place.mkdir(parents=True, exist_ok=True)
