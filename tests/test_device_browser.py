@@ -134,14 +134,20 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
         for other in 3 * fleet:
             assert other.step(wait=ROUND_WAIT) == "reported"
         page.wait_for_selector("#recommendations li")  # the fleet waits, so that these are not the last ones
-        first = page.locator("#recommendations li .score").all_inner_texts()
+        first = [entry.score for entry in device.recommend()]
         others = threading.Thread(target=play, args=(fleet,), daemon=True)
         others.start()
         others.join(timeout=5 * PATIENCE)
         page.wait_for_selector("#state:has-text('All rounds are over')")
         assert not page.is_visible("#part")
+        last = device.recommend()
+        assert [entry.score for entry in last] != first  # what is shown has one decimal, and may be the same
+        shown_last = [f"{entry.title} {entry.predicted:.1f} ★" for entry in last]
         until = time.monotonic() + PATIENCE
-        while page.locator("#recommendations li .score").all_inner_texts() == first:
+        while [
+            f"{row.locator('.title bdi').inner_text()} {row.locator('.score').inner_text()}"
+            for row in page.locator("#recommendations li").all()
+        ] != shown_last:
             assert time.monotonic() < until, "recommendations did not change"
             page.wait_for_timeout(200)
         assert page.locator("#recommendations li").count() == 10
