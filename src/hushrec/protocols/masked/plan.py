@@ -148,7 +148,7 @@ def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
         directions = min(factors, length - 1)  # of taste; everybody's level is no direction
         rounds += [[_prior_block(length, 0.01)], _item_blocks(FACTORS, n_items, directions + 1, 5.0, 0.25)]
         length += directions
-    return make_plan([*rounds, *([_prior_block(length, 0.01)] for _ in range(3))])
+    return make_plan([*rounds, [_prior_block(length, 0.02)]])
 
 
 def _item_blocks(name: str, n_items: int, width: int, clip: float, share: float) -> list[Block]:

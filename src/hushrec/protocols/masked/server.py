@@ -132,6 +132,8 @@ class GpLearner(Learner[Learned]):
             learned = self._learn_counts(learned, sums[COUNTS], share)
         if MOMENTS in sums:
             learned = self._learn_moments(learned, sums[MOMENTS], survivors)
+        if PRIOR in sums:  # of the columns that devices saw, before others join them
+            learned = self._learn_prior(learned, sums[PRIOR], survivors)
         audience = self._audience(learned, self._item_sum(AUDIENCE, sums, share)) if AUDIENCE in sums else None
         if BIAS in sums:
             learned = self._learn_bias(learned, self._item_sum(BIAS, sums, share))
@@ -139,8 +141,6 @@ class GpLearner(Learner[Learned]):
             learned = self._add_audience(learned, audience)
         if FACTORS in sums:
             learned = self._learn_factors(learned, self._item_sum(FACTORS, sums, share))
-        if PRIOR in sums:
-            learned = self._learn_prior(learned, sums[PRIOR], survivors)
         return learned
 
     # Counts and descriptions -----------------------------------------------------------------------------------
