@@ -44,6 +44,8 @@ def main() -> None:
         ["scaling.py", "--largest", "1e8"],
         ["grid_two_cores.py"],
         ["secagg.py"],
+        ["masked_training.py", *peer],
+        ["masked_scaling.py"],
     ):
         print(f"== {script}", flush=True)
         started = time.perf_counter()

@@ -64,18 +64,6 @@ def test_held_out_residuals_are_those_of_leaving_one_out_where_all_leverages_are
         assert found[left_out] == pytest.approx(residuals[left_out] - rows[left_out] @ mean)
 
 
-@pytest.mark.parametrize("size", [1, 3, 4, 5, 8, 30])
-def test_a_factor_solves_its_system(rng: np.random.Generator, size: int) -> None:
-    """U of A = UᵀU, A⁻¹b and A⁻¹ agree with LAPACK's."""
-    half = rng.standard_normal((size, size + 2))
-    matrix, right = half @ half.T + np.eye(size), rng.standard_normal(size)
-    factor = matrix.copy()
-    gp.factorize(factor)
-    np.testing.assert_allclose(np.triu(factor), np.linalg.cholesky(matrix).T, rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(gp.solve_factor(factor, right), np.linalg.solve(matrix, right), rtol=1e-9)
-    np.testing.assert_allclose(gp.inverse_of_factor(factor), np.linalg.inv(matrix), rtol=1e-8, atol=1e-12)
-
-
 def test_the_process_predicts_mean_and_deviation(person: dict[str, np.ndarray]) -> None:
     """k_jᵀα and √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), for rated and unrated items, with words and series in common."""
     titles = title_rows(TITLES)

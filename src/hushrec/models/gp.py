@@ -18,6 +18,8 @@ import math
 import numpy as np
 from numba import njit
 
+from hushrec.models.linear import add_gram, factorize, inverse_of_factor, solve_factor
+
 MOST_RATINGS = 600  # of a person, in a prediction: its cost grows with their cube
 
 
@@ -42,87 +44,6 @@ def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def
         for c in range(length):
             mean[c] += moment[k] * covariance[k, c]
     return mean, covariance
-
-
-@njit(cache=True, nogil=True)
-def add_gram(rows, total):  # type: ignore[no-untyped-def]
-    """Add the upper triangle of rowsᵀrows to `total`, four rows at a time: the inner loop fills vector registers."""
-    h, length = rows.shape
-    whole = h // 4 * 4
-    for t in range(0, whole, 4):
-        for k in range(length):
-            w, x, y, z = rows[t, k], rows[t + 1, k], rows[t + 2, k], rows[t + 3, k]
-            for c in range(k, length):
-                total[k, c] += (w * rows[t, c] + x * rows[t + 1, c]) + (y * rows[t + 2, c] + z * rows[t + 3, c])
-    for t in range(whole, h):
-        for k in range(length):
-            a = rows[t, k]
-            for c in range(k, length):
-                total[k, c] += a * rows[t, c]
-
-
-@njit(cache=True, nogil=True)
-def factorize(matrix):  # type: ignore[no-untyped-def]
-    """Replace the upper triangle of a positive definite A by U with A = UᵀU, four rows at a time."""
-    n = matrix.shape[0]
-    for first in range(0, n, 4):
-        last = min(first + 4, n)
-        for k in range(first, last):
-            root = math.sqrt(matrix[k, k])
-            matrix[k, k] = root
-            inverse = 1.0 / root
-            for i in range(k + 1, n):
-                matrix[k, i] *= inverse
-            for j in range(k + 1, last):
-                a = matrix[k, j]
-                for i in range(j, n):
-                    matrix[j, i] -= a * matrix[k, i]
-        if last - first == 4:
-            k = first
-            for j in range(last, n):
-                a, b, c, d = matrix[k, j], matrix[k + 1, j], matrix[k + 2, j], matrix[k + 3, j]
-                for i in range(j, n):
-                    matrix[j, i] -= (a * matrix[k, i] + b * matrix[k + 1, i]) + (
-                        c * matrix[k + 2, i] + d * matrix[k + 3, i]
-                    )
-
-
-@njit(cache=True, nogil=True)
-def inverse_of_factor(factor):  # type: ignore[no-untyped-def]
-    """Return A⁻¹ = U⁻¹U⁻ᵀ in full, from U: W = U⁻ᵀ row by row, then WᵀW."""
-    n = factor.shape[0]
-    lower = np.zeros((n, n))  # W = U⁻ᵀ: Uᵀ W = I
-    for i in range(n):
-        inverse = 1.0 / factor[i, i]
-        lower[i, i] = inverse
-        for k in range(i):
-            a = factor[k, i] * inverse
-            for j in range(k + 1):
-                lower[i, j] -= a * lower[k, j]
-    full = np.zeros((n, n))
-    for t in range(n):
-        for k in range(t + 1):
-            a = lower[t, k]
-            for c in range(t + 1):
-                full[k, c] += a * lower[t, c]
-    return full
-
-
-@njit(cache=True, nogil=True)
-def solve_factor(factor, right):  # type: ignore[no-untyped-def]
-    """Return A⁻¹ right, `(n,)`, from A = UᵀU: forward with Uᵀ, back with U."""
-    n = factor.shape[0]
-    solution = right.copy()
-    for k in range(n):
-        solution[k] /= factor[k, k]
-        for i in range(k + 1, n):
-            solution[i] -= factor[k, i] * solution[k]
-    for k in range(n - 1, -1, -1):
-        total = solution[k]
-        for i in range(k + 1, n):
-            total -= factor[k, i] * solution[i]
-        solution[k] = total / factor[k, k]
-    return solution
 
 
 @njit(cache=True, nogil=True)

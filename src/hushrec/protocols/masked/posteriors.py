@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray
-from hushrec.models.gp import factorize
+from hushrec.models.linear import factorize, multiply, solve_factor, weighted_gram
 
 GRID_POINTS = 120  # of log counts
 SMALLEST_COUNT = 0.3  # people: what is rarer does not matter
@@ -47,44 +47,78 @@ def count_posterior(sums: FloatArray, deviation: float, columns: FloatArray) -> 
     their moments.
     """
     grid = np.linspace(np.log(SMALLEST_COUNT), np.log(1.3 * max(sums.max(), 10.0)), GRID_POINTS)
-    likelihood = -0.5 * ((sums[:, None] - np.exp(grid)) / deviation) ** 2
     design = np.concatenate([np.ones((len(sums), 1)), columns], axis=1)
-    ridge = np.diag([0.01] + [COUNT_RIDGE] * columns.shape[1])
-    solve = np.linalg.inv(design.T @ design + ridge) @ design.T
+    ridge = np.array([0.01] + [COUNT_RIDGE] * columns.shape[1])
+    precision = weighted_gram(design, np.ones(len(sums))) + np.diag(ridge)
+    factorize(precision)
     centre, spread = np.full(len(sums), np.log(max(sums.mean(), 1.0)) - 1), 2.0
     for _ in range(COUNT_ROUNDS):
-        log_weights = likelihood - 0.5 * (grid - centre[:, None]) ** 2 / spread
-        weights = np.exp(log_weights - log_weights.max(axis=1, keepdims=True))
-        weights /= weights.sum(axis=1, keepdims=True)
-        mean = weights @ grid
-        centre = design @ (solve @ mean)
-        spread = max(float(np.mean((mean - centre) ** 2 + weights @ grid**2 - mean**2)), SMALLEST_LOG_SPREAD)
-    return Counts(np.maximum(weights @ np.exp(grid), SMALLEST_COUNT), np.maximum(mean, 0))
+        mean, log_mean, variance = _grid_moments(sums, deviation, grid, centre, spread)
+        moments = multiply(np.ascontiguousarray(design.T), log_mean[:, None])[:, 0]
+        centre = multiply(design, solve_factor(precision, moments)[:, None])[:, 0]
+        spread = max(float(np.mean((log_mean - centre) ** 2 + variance)), SMALLEST_LOG_SPREAD)
+    return Counts(np.maximum(mean, SMALLEST_COUNT), np.maximum(log_mean, 0))
+
+
+@njit(cache=True)
+def _grid_moments(sums, deviation, grid, centre, spread):  # type: ignore[no-untyped-def]
+    """Return E n, E log n and Var log n of each item under weights exp(−(s − n)²/2σ² − (log n − centre)²/2τ²)."""
+    counts, weights = np.exp(grid), np.empty(len(grid))
+    mean, log_mean, variance = np.empty(len(sums)), np.empty(len(sums)), np.empty(len(sums))
+    for j in range(len(sums)):
+        largest = -np.inf
+        for g in range(len(grid)):
+            off = (sums[j] - counts[g]) / deviation
+            weights[g] = -0.5 * (off * off + (grid[g] - centre[j]) ** 2 / spread)
+            largest = max(largest, weights[g])
+        total, first, log_first, log_second = 0.0, 0.0, 0.0, 0.0
+        for g in range(len(grid)):
+            weight = np.exp(weights[g] - largest)
+            total += weight
+            first += weight * counts[g]
+            log_first += weight * grid[g]
+            log_second += weight * grid[g] ** 2
+        mean[j], log_mean[j] = first / total, log_first / total
+        variance[j] = log_second / total - log_mean[j] ** 2
+    return mean, log_mean, variance
 
 
 def regress(estimates: FloatArray, precisions: FloatArray, columns: FloatArray) -> FloatArray:
     """Return F_j a for each of K estimates per item, `(n_items, K)`: generalized least squares with a ridge.
 
     The first column is the intercept, which is hardly penalized. The ridge ρ of the others maximizes, for each estimate
-    by itself, the evidence log ∏ρ − log det(A + ρI) + qᵀ(A + ρI)⁻¹q, where A = FᵀWF and q = FᵀWy after the intercept
-    is taken out. One eigendecomposition of A serves every ρ.
+    by itself, the evidence log ∏ρ − log det(A + ρI) + qᵀ(A + ρI)⁻¹q, with A = FᵀWF and q = FᵀWy.
     """
-    weighted = (columns * precisions[:, None]).T
-    gram, moments = weighted @ columns, weighted @ estimates
-    intercept = gram[0, 0] + INTERCEPT_RIDGE
-    slopes = gram[0, 1:] / intercept
-    values, vectors = np.linalg.eigh(gram[1:, 1:] - np.outer(gram[0, 1:], slopes))
-    values = np.maximum(values, 0)
-    turned = vectors.T @ (moments[1:] - np.outer(slopes, moments[0]))  # (n_columns − 1, K)
-    shrunk = np.empty_like(turned)
-    for k in range(estimates.shape[1]):
-        evidence = [
-            len(values) * np.log(ridge) - np.log(values + ridge).sum() + (turned[:, k] ** 2 / (values + ridge)).sum()
-            for ridge in RIDGES
-        ]
-        shrunk[:, k] = turned[:, k] / (values + RIDGES[int(np.argmax(evidence))])
-    coefficients = vectors @ shrunk
-    return np.asarray((moments[0] - gram[0, 1:] @ coefficients) / intercept + columns[:, 1:] @ coefficients)
+    together = np.concatenate([columns, estimates], axis=1)
+    gram = weighted_gram(together, precisions)
+    width = columns.shape[1]
+    coefficients = _ridge_coefficients(gram[:width, :width], gram[:width, width:], RIDGES, INTERCEPT_RIDGE)
+    return np.asarray(multiply(columns, coefficients))
+
+
+@njit(cache=True)
+def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore[no-untyped-def]
+    """Return a = (A + ρI)⁻¹q for each column q of `moments`, ρ by evidence; the first diagonal entry has its own."""
+    width, n_estimates = moments.shape
+    found, best = np.zeros((width, n_estimates)), np.full(n_estimates, -np.inf)
+    for ridge in ridges:
+        factor = gram.copy()
+        factor[0, 0] += intercept_ridge
+        for k in range(1, width):
+            factor[k, k] += ridge
+        factorize(factor)
+        log_determinant = 0.0
+        for k in range(width):
+            log_determinant += 2.0 * np.log(factor[k, k])
+        for place in range(n_estimates):
+            solution = solve_factor(factor, np.ascontiguousarray(moments[:, place]))
+            evidence = (width - 1) * np.log(ridge) - log_determinant
+            for k in range(width):
+                evidence += moments[k, place] * solution[k]
+            if evidence > best[place]:
+                best[place] = evidence
+                found[:, place] = solution
+    return found
 
 
 def effect_posterior(estimates: FloatArray, variances: FloatArray, columns: FloatArray) -> Effects:
@@ -212,7 +246,7 @@ def _signal_share(values: FloatArray, deviation: float) -> float:
 def weighted_covariance(rows: FloatArray, weights: FloatArray) -> FloatArray:
     """Covariance of rows, each counted `weights` times, `(L, L)`."""
     centred = rows - np.average(rows, axis=0, weights=weights)
-    return np.asarray((centred * weights[:, None]).T @ centred / weights.sum())
+    return np.asarray(weighted_gram(np.ascontiguousarray(centred), weights) / weights.sum())
 
 
 def best_known_directions(covariance: FloatArray, noise: float, count: int) -> FloatArray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.models.item_columns import ItemColumns
+from hushrec.models.linear import multiply
 from hushrec.protocols.masked.constants import CONSTANTS, Constants
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.learner import Learner
@@ -100,7 +101,7 @@ class GpLearner(Learner[Learned]):
     def table(self) -> PublicTable:
         """The public table for the next round, or of the finished run."""
         learned, constants = self.learned, self.constants
-        rows = learned.columns @ learned.root
+        rows = multiply(np.ascontiguousarray(learned.columns), learned.root)
         spread = weighted_covariance(rows, learned.counts)
         weights = (learned.counts + constants.weight_offset) ** -constants.weight_power
         rare = 1 + (constants.rare_count / learned.counts) ** 2
