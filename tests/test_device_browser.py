@@ -121,7 +121,7 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
             "Items sent each round",
             "really rated among them",
             "If the server believed",
-            "Expected accuracy",
+            "What to expect: With",
         ):
             assert words in page.inner_text("#level-words")
         page.click("#level-set")

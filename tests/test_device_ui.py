@@ -1,7 +1,6 @@
 """The person's page without a browser: what it answers, to whom, and how fast."""
 
 import asyncio
-import json
 import socket
 import time
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-import polars as pl
 import pytest
 from fastapi import FastAPI
 from pace import slowness
@@ -30,9 +28,9 @@ from hushrec.audit.own_uploads import read_uploads
 from hushrec.cli.device import ui
 from hushrec.device import kept, view
 from hushrec.device.inference import compare
-from hushrec.device.levels import LEVELS, NOT_PRIVATE, SOURCE, WITHOUT_TASTE
 from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.errors import ParameterError
+from hushrec.protocols.gradient.fleet_size import fleet_sentence
 
 ROOT = Path(__file__).parents[1]
 HOST, TOKEN = "127.0.0.1:8471", "secret"
@@ -248,13 +246,13 @@ def test_a_device_keeps_its_last_uploads(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_level_of_ones_own_is_on_the_slider(tmp_path: Path) -> None:
-    """A budget that is no public level is shown with its own ε_P, and with no accuracy that nobody measured."""
+    """A budget that is no public level is shown with its own ε_P."""
     with live_server(tmp_path) as live, Device.create(tmp_path / "device", epsilon_i=2.0, epsilon_p=5.0) as device:
         device.join(live.url)
         levels = client_of(device).get("/api/levels").json()["levels"]
     assert [level["name"] for level in levels] == ["Strict", "Middle", "Your own", "Usual"]
     assert [level["in_use"] for level in levels] == [False, False, True, False]
-    assert (levels[2]["epsilon"], levels[2]["rmse"]) == (5.0, None)
+    assert levels[2]["epsilon"] == 5.0
 
 
 def test_the_page_is_on_loopback_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,22 +287,15 @@ def test_attacks_are_held_against_the_truth() -> None:
     )  # V w is nearly constant along the mean
 
 
-def test_the_figures_of_the_levels_are_those_of_the_records() -> None:
-    """Accuracy on the page is the mean over all splits of the committed records of ML-100K."""
-    folder = ROOT / "experiments" / "records" / "task1-ml-100k"
-    told = json.loads((folder / "experiment.json").read_text("utf-8"))
-    runs = pl.read_parquet(folder / "runs.parquet")
-
-    def mean(label: str) -> float:
-        number = next(n for n, setting in enumerate(told["settings"]) if setting["label"] == label)
-        return round(float(runs.filter(pl.col("setting") == number)["metric_rmse"].to_numpy().mean()), 3)
-
-    for level in LEVELS:
-        assert level.rmse == mean(f"sdcf ε_I={level.epsilon_i:g}, ε_g=4")
-    assert mean("plain, not private") == NOT_PRIVATE
-    bias = np.mean([split["baselines"]["bias"]["rmse"] for split in told["splits"].values()])
-    assert round(float(bias), 3) == WITHOUT_TASTE
-    assert f"{len(told['splits'])} splits" in SOURCE
+def test_what_to_expect_is_said_for_as_many_devices_as_the_server_expects(tmp_path: Path) -> None:
+    """One sentence of the measurement by fleet size, before joining and after; no figure of another run."""
+    with live_server(tmp_path) as live, Device.create(tmp_path / "device") as device:
+        client = client_of(device)
+        before = client.post("/api/look", json={"server": live.url}).json()
+        assert not device.has_joined
+        device.join(live.url)
+        assert before["expectation"] == client.get("/api/levels").json()["expectation"] == fleet_sentence(50)
+        assert [level["name"] for level in before["levels"]] == ["Strict", "Middle", "Usual"]
 
 
 def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:

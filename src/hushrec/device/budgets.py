@@ -1,14 +1,15 @@
 """What a person allows their device, and the scale that they rate on."""
 
+import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hushrec.arrays import FloatArray
-from hushrec.budget.events import as_number
+from hushrec.budget.events import PermanentDraw, as_number
 from hushrec.budget.ledger import Ledger
-from hushrec.errors import ParameterError
+from hushrec.errors import BudgetExceeded, ParameterError
 from hushrec.offers import personal_options
 from hushrec.protocols import find_protocol
 from hushrec.scale import from_unit, to_unit
@@ -52,6 +53,11 @@ class Budgets:
         """Return an empty ledger that allows one draw of permanent bits."""
         return Ledger(**{"selection": self.epsilon_p, "value": self.max_value_rho, **self.limits})
 
+    def check_draw(self, ledger: Ledger, profile_cap: int) -> None:
+        """Raise `BudgetExceeded` where this ledger could not pay for new permanent bits. Nothing is charged."""
+        draw = PermanentDraw(self.epsilon_p, profile_cap, capped=True)
+        Ledger.from_record(ledger.to_record()).charge([draw])
+
     def options_for(self, protocol: str, model: str) -> dict[str, Any]:
         """Return this person's own options of a protocol; refused where one of them was not chosen."""
         chosen = {name: getattr(self, name) for name in ("epsilon_i", "epsilon_p", "epsilon_g")} | dict(self.options)
@@ -82,3 +88,18 @@ def _as_scale(scale: Any) -> tuple[float, float]:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ParameterError(f"scale must be two finite numbers, low < high, got {low:g},{high:g}.")
     return low, high
+
+
+@contextlib.contextmanager
+def consent(limit: float) -> Iterator[None]:
+    """Say how a person allows what their ledger refuses."""
+    try:
+        yield
+    except BudgetExceeded as error:
+        if error.needed is None:
+            raise
+        raise BudgetExceeded(
+            f"new permanent bits need a limit of epsilon {error.needed:.12g}, but this person allows {limit:.12g}. "
+            f"They can allow it with `hushrec device budget --raise-to {error.needed:.12g}`.",
+            needed=error.needed,
+        ) from None

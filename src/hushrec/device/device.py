@@ -187,8 +187,8 @@ class Device:
         with self._lock:
             if text.strip() or not self.status().can_recommend:
                 return self.catalogue.search(text, count=count, first=first)
-            order = np.argsort(-_public_scores(self.item_vectors()), kind="stable")
-            return self.catalogue.listed([int(n) for n in order[first : first + count]])
+            order = self._session.predictions.popular()[first : first + count]
+            return self.catalogue.listed([int(n) for n in order])
 
     # The server ------------------------------------------------------------------------------------------------
 
@@ -304,7 +304,8 @@ class Device:
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
         with self._lock:
-            best, scores = self._session.recommend(count), self._session.predict()
+            predictions = self._session.predictions
+            best, scores = predictions.recommend(count), predictions.predict()
             low, high = self._session.budgets.scale
             return [
                 Suggestion(*self._store.item_at(int(n)), min(high, max(low, float(scores[n]))), float(scores[n]))
@@ -314,12 +315,12 @@ class Device:
     def predict(self) -> FloatArray:
         """Return predicted ratings of all items, in the order of the catalogue, within this person's scale."""
         with self._lock:
-            return np.clip(self._session.predict(), *self._session.budgets.scale)
+            return np.clip(self._session.predictions.predict(), *self._session.budgets.scale)
 
-    def item_vectors(self) -> FloatArray:
-        """Return the latest item vectors that this device knows. They are public."""
+    def item_vectors(self) -> FloatArray | None:
+        """Return the latest item vectors that this device knows; None where the protocol has none. They are public."""
         with self._lock:
-            return self._session.item_vectors()
+            return self._session.predictions.item_vectors()
 
     def status(self) -> Status:
         """Return where this device stands."""
@@ -377,8 +378,3 @@ class Device:
             waiting = self._store.get("outbox") is not None
             rated = self._store.rated_positions(self._store.count_items())
             return Sent(uploads, waiting, self._session.kept.last_user_vector(), rated)
-
-
-def _public_scores(item_vectors: FloatArray) -> FloatArray:
-    """Return how much everybody likes each item, as far as the public item vectors tell: v_i v̄ᵀ."""
-    return np.asarray(item_vectors @ item_vectors.mean(axis=0))

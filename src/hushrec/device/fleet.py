@@ -115,7 +115,8 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
     """Return errors on held-out ratings with the server's latest item vectors: as shown, and of the trained vectors."""
     first = drivers[0].session
     drivers[0].run(first.refresh_public())
-    vectors = first.item_vectors()
+    vectors = first.predictions.item_vectors()
+    assert vectors is not None  # a fleet is of the network's own protocol
     position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}
     rows = []
     for member, driver in zip(members, drivers, strict=True):

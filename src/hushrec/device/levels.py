@@ -1,7 +1,4 @@
-"""The few budgets that the page offers: a send rate shows the level a little, so few public ones are better than many.
-
-Accuracy is that of the records of `experiments/task1-ml-100k.toml` at epsilon_g = 4; a test holds it to them.
-"""
+"""The few budgets that the page offers: a send rate shows the level a little, so few public ones are better."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +6,8 @@ from typing import Any
 from hushrec.device.budgets import Budgets
 from hushrec.errors import ParameterError
 from hushrec.messages import Offer
+from hushrec.protocols.gradient.fleet_size import fleet_sentence
 from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
-
-SOURCE = "records of task1-ml-100k, MovieLens 100K, mean over 30 splits"
-WITHOUT_TASTE, NOT_PRIVATE = 0.940, 0.948  # the bias model; protocol plain
 
 
 @dataclass(frozen=True)
@@ -21,10 +16,9 @@ class Level:
 
     name: str
     epsilon_i: float
-    rmse: float | None
 
 
-LEVELS = (Level("Strict", 0.25, 0.956), Level("Middle", 1.0, 0.956), Level("Usual", 4.0, 0.955))
+LEVELS = (Level("Strict", 0.25), Level("Middle", 1.0), Level("Usual", 4.0))
 
 
 def level_of(epsilon_i: float) -> Level:
@@ -38,7 +32,7 @@ def level_of(epsilon_i: float) -> Level:
 
 def levels_for(epsilon_i: float) -> list[Level]:
     """The public levels, and the person's own if it is none of them; rising."""
-    own = [] if epsilon_i in {level.epsilon_i for level in LEVELS} else [Level("Your own", epsilon_i, None)]
+    own = [] if epsilon_i in {level.epsilon_i for level in LEVELS} else [Level("Your own", epsilon_i)]
     return sorted([*LEVELS, *own], key=lambda level: level.epsilon_i)
 
 
@@ -67,6 +61,13 @@ def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) ->
         "before": meaning.belief_before,
         "after": meaning.belief_after_all_rounds,
         "never": meaning.belief_never_sent,
-        "rmse": level.rmse,
         "in_use": in_use,
     }
+
+
+def expectation(offer: Offer) -> str | None:
+    """Return what a run with as many devices as this one expects has been measured to reach; None where nobody did."""
+    terms = offer.terms
+    if offer.model != "mf" or getattr(terms, "reports_per_client", None) is None:
+        return None
+    return fleet_sentence(terms.data_weight / terms.reports_per_client)

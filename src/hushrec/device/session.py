@@ -11,18 +11,15 @@ A job holds no client while it waits for a reply: a person may rate meanwhile, a
 
 import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from hushrec import wire
-from hushrec.arrays import FloatArray, IntArray
-from hushrec.budget.events import PermanentDraw
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client, Stage
-from hushrec.device.budgets import Budgets
+from hushrec.device.budgets import Budgets, consent
 from hushrec.device.calls import (
     LARGEST_PAGE,
     MOST_ITEMS,
@@ -34,8 +31,9 @@ from hushrec.device.calls import (
     expect,
 )
 from hushrec.device.kept import Kept
+from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
-from hushrec.errors import BudgetExceeded, CopiedStore, LocalProtocolError, RemoteProtocolError
+from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import (
     LARGEST_TABLE,
     Catalogue,
@@ -60,21 +58,6 @@ _PUBLIC = Request("GET", "/v1/public")
 STEPPED, NO_ROUND, RUN_OVER = "reported", "no round", "run over"
 
 
-@contextlib.contextmanager
-def _consent(limit: float) -> Iterator[None]:
-    """Say how a person allows what their ledger refuses."""
-    try:
-        yield
-    except BudgetExceeded as error:
-        if error.needed is None:
-            raise
-        raise BudgetExceeded(
-            f"new permanent bits need a limit of epsilon {error.needed:.12g}, but this person allows {limit:.12g}. "
-            f"They can allow it with `hushrec device budget --raise-to {error.needed:.12g}`.",
-            needed=error.needed,
-        ) from None
-
-
 class Session:
     """One store's dealings with one server."""
 
@@ -84,7 +67,7 @@ class Session:
         self._keep_public = keep_public
         self._nonce = 0
         self._client: Client | None = None
-        self._public: Arrays | None = None  # what the store has, once asked for
+        self.predictions = Predictions(self)
         self._load()
 
     def _load(self) -> None:
@@ -211,9 +194,10 @@ class Session:
         """
         reported, client = self.store.get_json("copied") or 0, self.client()
         try:
-            with _consent(client.ledger.limit("selection") or 0.0):
+            with consent(client.ledger.limit("selection") or 0.0):
                 client.begin_again(reported)
-                self._check_draw(client.ledger)
+                if self.offer is not None and "profile_cap" in self.offer.options:
+                    self.budgets.check_draw(client.ledger, int(self.offer.options["profile_cap"]))
         except BaseException:
             self.forget_client()
             raise
@@ -224,13 +208,6 @@ class Session:
         self._key = self._device = None
         self.forget_client()
         yield from self.join(invitation)  # u and the last round stay
-
-    def _check_draw(self, ledger: Ledger) -> None:
-        """Raise `BudgetExceeded` where the ledger could not pay for a draw of permanent bits. Nothing is charged."""
-        assert self.offer is not None
-        if "profile_cap" in self.offer.options:
-            cap = int(self.offer.options["profile_cap"])
-            Ledger.from_record(ledger.to_record()).charge([PermanentDraw(self.budgets.epsilon_p, cap, capped=True)])
 
     def leave(self) -> Job:
         """Tell the server to forget this device's key. What it sent stays sent."""
@@ -245,7 +222,8 @@ class Session:
             self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
             self.store.drop("private_state", "public", "uploads", "last_user_vector", "over", "given_up")
             self.store.drop_catalogue()
-        self._key = self._device = self.offer = self._public = None
+        self._key = self._device = self.offer = None
+        self.predictions.forget()
         self.forget_client()
 
     def rotate_key(self) -> Job:
@@ -319,7 +297,8 @@ class Session:
             yield from self._refresh_catalogue(public.terms.n_items)
         self.client().check_public(arrays)
         with self.store.change(durable=False):
-            self._put_public(arrays)
+            self.kept.put_public(arrays)
+        self.predictions.forget()
 
     @property
     def last_round(self) -> int:
@@ -380,7 +359,7 @@ class Session:
         offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
         try:
             before, published = client.private_state(), client.published(asked)
-            with _consent(client.ledger.limit("selection") or 0.0):
+            with consent(client.ledger.limit("selection") or 0.0):
                 report = client.answer(envelope.address, asked)
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
@@ -394,11 +373,12 @@ class Session:
                     if self._keep_public and isinstance(asked, ItemVectors) and len(report.items):
                         self.kept.put_upload(body, asked.item_vectors[report.items], before["user_vector"])
                 if self._keep_public and published is not None:
-                    self._put_public(published)
+                    self.kept.put_public(published)
         except BaseException:
             self.forget_client()  # what is in the store counts, and the store has not changed
             raise
         self.offer = offer
+        self.predictions.forget()
         return report is not None
 
     def _send_outbox(self) -> Job:
@@ -424,36 +404,6 @@ class Session:
                 self.store.append_items(known, page.ids, page.titles, page.attributes)
             known += len(page.ids)
         self.forget_client()
-
-    # Recommendations, offline ----------------------------------------------------------------------------------
-
-    def public(self) -> Arrays:
-        """Return what the last round, or the server when all were over, has published."""
-        if self._public is None:
-            self._public = self.kept.public()
-        if self._public is None:
-            raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
-        return self._public
-
-    def item_vectors(self) -> FloatArray:
-        """Return one vector per item, of a protocol that has a table of them."""
-        public = self.public()
-        return np.asarray(public["item_vectors"][: self._n_items], dtype=np.float64)
-
-    def _put_public(self, arrays: Arrays) -> None:
-        self.kept.put_public(arrays)
-        self._public = None  # read again from the store, so that a write that fails is not believed
-
-    def predict(self) -> FloatArray:
-        """Return the predictions for all items on this person's scale, not bound to it."""
-        return self.budgets.from_unit(self._scores())
-
-    def recommend(self, count: int) -> IntArray:
-        """Return the unrated items with the highest predictions, the best first."""
-        return self.client().recommend(self._scores(), count)
-
-    def _scores(self) -> FloatArray:
-        return self.client().predict(self.public())
 
     # The state machine -----------------------------------------------------------------------------------------
 

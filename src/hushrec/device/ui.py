@@ -17,7 +17,7 @@ from hushrec.device import view
 from hushrec.device.budgets import Budgets
 from hushrec.device.device import Device
 from hushrec.device.inference import Attack, Reading
-from hushrec.device.levels import NOT_PRIVATE, SOURCE, WITHOUT_TASTE, explain_level, level_of, levels_for
+from hushrec.device.levels import expectation, explain_level, level_of, levels_for
 from hushrec.device.part import Participation
 from hushrec.errors import HushrecError
 from hushrec.messages import Offer
@@ -163,8 +163,8 @@ class Page:
 def _explain(offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
     chosen = levels_for(budgets.epsilon_i) if "epsilon_i" in personal_options(offer.protocol, offer.model) else []
     levels = [explain_level(level, offer, budgets, n_rated) for level in chosen]
-    accuracy = {"source": SOURCE, "without_taste": WITHOUT_TASTE, "not_private": NOT_PRIVATE}
-    return {"levels": levels, "accuracy": accuracy, "can": find_protocol(offer.protocol).knowledge.can}
+    can = find_protocol(offer.protocol).knowledge.can
+    return {"levels": levels, "expectation": expectation(offer), "can": can}
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:

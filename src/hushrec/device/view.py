@@ -35,10 +35,9 @@ def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
     suggestions = device.recommend(count)
     rated = {item: value for item, value in device.ratings().items() if item in catalogue}
     average = float(np.mean(list(rated.values()))) if rated else 0.0
-    liked = [item for item, value in rated.items() if value >= average]
-    alike = likeness_between(
-        vectors, [catalogue.position_of(s.item) for s in suggestions], [catalogue.position_of(item) for item in liked]
-    )
+    liked = [item for item, value in rated.items() if value >= average] if vectors is not None else []
+    places = [[catalogue.position_of(item) for item in items] for items in ([s.item for s in suggestions], liked)]
+    alike = np.empty((len(suggestions), 0)) if vectors is None else likeness_between(vectors, *places)
     found = []
     for suggestion, row in zip(suggestions, alike, strict=True):
         best = [n for n in np.argsort(-row)[:MOST_REASONS] if row[n] > 0]
@@ -52,7 +51,9 @@ def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
     budgets, catalogue, report = device.budgets, device.catalogue, sent.uploads[-1].report
     in_unit = {position: budgets.to_unit(value) for position, value in sent.rated.items()}
     best = [catalogue.position_of(suggestion.item) for suggestion in device.recommend(SHOWN)]
-    compared = compare(reading, sent.user_vector, device.item_vectors(), in_unit, best)
+    vectors = device.item_vectors()
+    assert vectors is not None  # reports of other protocols are not kept
+    compared = compare(reading, sent.user_vector, vectors, in_unit, best)
     places = np.searchsorted(reading.items, report.items)
     guessed = budgets.from_unit(reading.ratings[places])
     rows = [

@@ -157,7 +157,7 @@ async function look() {
   pill("Asking the server", "warm");
   try {
     const offer = await ask("look", place());
-    say("#offer", `This server has ${plural(offer.n_items, "item", "items")} and plans ${plural(offer.rounds, "round", "rounds")}. So far it knows nothing about you: it was only asked what it offers.`);
+    say("#offer", `This server has ${plural(offer.n_items, "item", "items")} and plans ${plural(offer.rounds, "round", "rounds")}. So far it knows nothing about you: it was only asked what it offers. ${offer.expectation ?? ""}`);
     items("#welcome-can", offer.can);
     fill("#welcome-levels", ...offer.levels.map(levelChoice));
     say("#join-sends", `Joining sends a fresh key${find("#join-invitation").value ? " and your invitation" : ""} to ${place().server}, and nothing else. Reports leave only after you press “Take part”.`);
@@ -345,11 +345,10 @@ function showLevel() {
   const name = `${level.name}, ε ${level.epsilon} over all rounds`;
   say("#level-name", level.in_use ? `${name} (in use)` : name);
   find("#level").setAttribute("aria-valuetext", level.in_use ? `${name}, in use` : name);
-  const accuracy = levels.accuracy;
   items("#level-words", [
     `Items sent each round: about ${level.items_sent.toFixed(1)}; really rated among them: ${level.real.toFixed(1)} (by pure chance ${level.by_chance.toFixed(1)}).`,
     `If the server believed with ${share(level.before)} that you rated an item: from which items are sent it can get to ${share(level.after)} at most, and to ${share(level.never)} at least, over all rounds.`,
-    `Expected accuracy: ${level.rmse === null ? "not measured for a level of your own" : `off by ${level.rmse.toFixed(3)} stars (RMSE)`}; without privacy ${accuracy.not_private.toFixed(3)}, for a model that knows no taste ${accuracy.without_taste.toFixed(3)}. Source: ${accuracy.source}.`,
+    ...(levels.expectation ? [`What to expect: ${levels.expectation}`] : []),
     "No level hides the numbers sent with the items: see below what they give away.",
   ]);
   find("#level-set").disabled = level.in_use || !state.can_change_level;

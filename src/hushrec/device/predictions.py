@@ -1,0 +1,58 @@
+"""What a device predicts, offline: from its person's ratings and what the rounds have published."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.errors import LocalProtocolError
+from hushrec.models.predictor import Arrays
+
+if TYPE_CHECKING:
+    from hushrec.device.session import Session
+
+
+class Predictions:
+    """Predicts for one person; what the store holds is read once, until `forget`."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+        self._public: Arrays | None = None
+
+    def forget(self) -> None:
+        """Read the store again at the next use."""
+        self._public = None
+
+    def public(self) -> Arrays:
+        """Return what the last round, or the server when all were over, has published."""
+        if self._public is None:
+            self._public = self._session.kept.public()
+        if self._public is None:
+            raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
+        return self._public
+
+    def item_vectors(self) -> FloatArray | None:
+        """Return one vector per item, `(n_items, n_factors)`; None where the protocol publishes no table of them."""
+        table, offer = self.public().get("item_vectors"), self._session.offer
+        if table is None or offer is None:
+            return None
+        return np.asarray(table[: offer.terms.n_items], dtype=np.float64)
+
+    def scores(self) -> FloatArray:
+        """Return the raw predictions for all items, on the scale 1 to 5 but not bound to it."""
+        return self._session.client().predict(self.public())
+
+    def predict(self) -> FloatArray:
+        """Return the predictions for all items on this person's scale, not bound to it."""
+        return self._session.budgets.from_unit(self.scores())
+
+    def recommend(self, count: int) -> IntArray:
+        """Return the unrated items with the highest predictions, the best first."""
+        return self._session.client().recommend(self.scores(), count)
+
+    def popular(self) -> IntArray:
+        """Return all items, first those that most people like, as far as public item vectors v tell: by v v̄ᵀ."""
+        vectors = self.item_vectors()
+        if vectors is None:
+            return np.arange(self._session.store.count_items())
+        return np.argsort(-(vectors @ vectors.mean(axis=0)), kind="stable")
