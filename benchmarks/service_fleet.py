@@ -109,10 +109,10 @@ def main() -> None:
         "rounds": options.rounds,
         "profile_cap": options.cap,
         "processes_of_devices": options.processes,
-        "answers": outcome.answers,
+        "reports": outcome.reports,
         "seconds": round(seconds, 1),
         "seconds_per_round": round(sum(times) / len(times), 2),
-        "server_cpu_ms_per_report": round(1000 * used / outcome.answers, 2),
+        "server_cpu_ms_per_report": round(1000 * used / outcome.reports, 2),
         "rmse": outcome.rmse,
         "rmse_trained": outcome.rmse_trained,
     }

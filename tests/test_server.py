@@ -30,7 +30,7 @@ def view(server: Server) -> tuple[object, ...]:
         server.stage,
         server.round_number,
         server.side.item_vectors.tobytes(),
-        sorted(map(str, server.answered)),
+        sorted(map(str, server.reported)),
         server.side.terms.n_items,
     )
 
@@ -79,7 +79,7 @@ def test_a_round_by_hand():
     server.receive(0, at(), make_report())
     server.receive(1, at(), make_report(items=(2,), value=0.9))
     server.receive(2, at(), make_report(items=()))
-    assert server.everybody_answered
+    assert server.everybody_reported
     server.close_phase()
     moved = published(server) - make_vectors()
     np.testing.assert_allclose(moved[2], 0.6)
@@ -96,7 +96,7 @@ def test_the_inbox_is_empty_once_a_device_has_answered():
     assert server.inbox(9) is None
     server.receive(0, at(), make_report())
     assert server.inbox(0) is None
-    assert not server.everybody_answered
+    assert not server.everybody_reported
 
 
 def test_a_drop_out_costs_only_itself():
@@ -176,13 +176,13 @@ def test_answers_that_are_stored_elsewhere_are_given_back_in_order():
         server.check(name, server.address, 1)
         server.keep(name, server.address, f"kept {name}")
     server.keep("a", Address(9, 1, "hello"), "of another phase")
-    assert dict(server.answered) == {"b": "kept b", "a": "kept a"}
+    assert dict(server.reported) == {"b": "kept b", "a": "kept a"}
     assert server.inbox("a") is None
     for wrong in ([("b", 1), ("a", 1)], [("a", 1), ("a", 1)]):
         with pytest.raises(LocalProtocolError, match="order"):
             server.close_phase(iter(wrong))
     server.drop("b")
-    assert (dict(server.answered), set(server.asked)) == ({"a": "kept a"}, {"a", "c"})
+    assert (dict(server.reported), set(server.asked)) == ({"a": "kept a"}, {"a", "c"})
     server.close_phase(iter([("a", 1), ("c", 2)]))
     assert server.address == Address(1, 1, "bye")
 
@@ -270,7 +270,7 @@ def test_reports_are_forgotten_when_the_round_closes():
     """Only the sum survives."""
     server = server_in(Stage.OPEN)
     server.close_phase()
-    assert not server.answered
+    assert not server.reported
     assert repr(server) == "Server(idle, round 1, 0 answers)"
 
 
@@ -291,7 +291,7 @@ def test_clients_join_between_rounds():
     with pytest.raises(LocalProtocolError):
         server.enrol(5)
     server.receive(1, at(), make_report())
-    assert server.everybody_answered
+    assert server.everybody_reported
 
 
 def test_the_catalogue_grows_at_its_end():

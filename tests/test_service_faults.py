@@ -411,7 +411,7 @@ def test_a_fleet_finds_a_killed_server_again_in_the_same_round(zygote: Zygote, t
     fleet.join(timeout=5 * PATIENCE)
     server.kill()
     server.close()
-    assert outcomes[0].answers == count * rounds
+    assert outcomes[0].reports == count * rounds
     assert Databases().final_state(server.folder)[1] == [(number, count + 1) for number in range(1, rounds + 1)]
 
 

@@ -80,7 +80,7 @@ class Server:
         return Address(self._round_number, self._attempt, self.side.phases[self._phase])
 
     @property
-    def answered(self) -> Mapping[Name, Any]:
+    def reported(self) -> Mapping[Name, Any]:
         """The answers to the open phase that are here, or what `keep` was given in their place."""
         return self._answers
 
@@ -96,7 +96,7 @@ class Server:
         return self._inbox.get(name)
 
     @property
-    def everybody_answered(self) -> bool:
+    def everybody_reported(self) -> bool:
         """Whether there is nobody left to wait for in the open phase."""
         return self._stage is Stage.OPEN and self._answers.keys() >= self._inbox.keys()
 
@@ -152,7 +152,7 @@ class Server:
         self._move(Event.RECEIVE)
 
     def keep(self, sender: Name, address: Address, kept: Any) -> None:
-        """Note that an answer which was checked is stored elsewhere: `kept` stands for it in `answered`.
+        """Note that an answer which was checked is stored elsewhere: `kept` stands for it in `reported`.
 
         Whoever stores answers gives them to `close_phase`, so that they are not all in memory at once.
         """

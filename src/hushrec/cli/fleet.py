@@ -23,7 +23,7 @@ def fleet(
     server: Annotated[str, typer.Option(help="The server's address.")],
     devices: Annotated[int | None, typer.Option(help="How many devices, one per user.  [default: all]", min=1)] = None,
     stores: Annotated[Path, typer.Option(help="A folder for the devices' stores.")] = Path("fleet"),
-    rounds: Annotated[int | None, typer.Option(help="Rounds to answer.  [default: until the run is over]")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds to report in.  [default: until the run is over]")] = None,
     epsilon_i: Annotated[float, typer.Option(help="Budget of one round's selection.")] = 4.0,
     epsilon_g: Annotated[float, typer.Option(help="Range of the fake errors.")] = 4.0,
     epochs: Annotated[int, typer.Option(help="Permanent epochs that everybody agrees to.", min=1)] = 1,
@@ -54,13 +54,13 @@ def fleet(
     started = time.perf_counter()
     outcome = run_fleet(members, orders, processes=processes)
     seconds = time.perf_counter() - started
-    record: dict[str, float | None] = {"devices": len(members), "answers": outcome.answers, "seconds": seconds}
+    record: dict[str, float | None] = {"devices": len(members), "reports": outcome.reports, "seconds": seconds}
     record |= {"rmse": outcome.rmse, "rmse_trained": outcome.rmse_trained}
     if as_json:
         print_json(record)
     else:
         accuracy = "" if outcome.rmse is None else f", rmse {outcome.rmse:.4f} on {outcome.held_out} held-out ratings"
-        given = f"{counted(len(members), 'device')} gave {counted(outcome.answers, 'answer')}"
+        given = f"{counted(len(members), 'device')} made {counted(outcome.reports, 'report')}"
         say(f"{given} in {seconds:.1f} s{accuracy}")
 
 

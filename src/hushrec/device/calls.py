@@ -23,7 +23,7 @@ class Reply:
 
     status: int
     body: bytes = field(default=b"", repr=False)
-    answered: int | None = None  # the header Hushrec-Last-Round
+    last_round: int | None = None  # the header Hushrec-Last-Round
     retry_after: int | None = None  # seconds, the header Retry-After
 
     @property

@@ -48,7 +48,7 @@ class Orders:
 class Outcome:
     """What a fleet, or a part of it, has done."""
 
-    answers: int
+    reports: int
     held_out: int
     squared_error: float  # of what the devices show: the vector fitted to their ratings, within the scale
     squared_error_trained: float  # of the vectors that the rounds trained, as an engine measures them
@@ -90,9 +90,9 @@ def _run_part(members: list[Member], orders: Orders) -> Outcome:
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         codes = orders.invitations or [None] * len(drivers)
         list(pool.map(_join, drivers, codes))
-        answers = _take_part(drivers, orders, pool)
+        reports = _take_part(drivers, orders, pool)
         shown, trained = _errors(members, drivers) if any(member.held_out for member in members) else np.empty((2, 0))
-    return Outcome(answers, len(shown), float(shown @ shown), float(trained @ trained))
+    return Outcome(reports, len(shown), float(shown @ shown), float(trained @ trained))
 
 
 def _join(driver: BlockingDriver, invitation: str | None) -> None:
@@ -101,14 +101,14 @@ def _join(driver: BlockingDriver, invitation: str | None) -> None:
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
-    """Sweeps over the devices, each answering a round per sweep, until the run is over; returns how many answers."""
-    answers, sweeps, active = 0, 0, drivers
+    """Sweeps over the devices, each reporting once per sweep, until the run is over; returns how many reports."""
+    reports, sweeps, active = 0, 0, drivers
     while active and (orders.rounds is None or sweeps < orders.rounds):
         outcomes = list(pool.map(lambda driver: driver.run(driver.session.step(WAIT_SECONDS)), active))
-        answers += outcomes.count(STEPPED)
+        reports += outcomes.count(STEPPED)
         sweeps += STEPPED in outcomes
         active = [driver for driver, outcome in zip(active, outcomes, strict=True) if outcome != RUN_OVER]
-    return answers
+    return reports
 
 
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:

@@ -3,8 +3,8 @@
 Each job is a generator: it yields a request, and is sent the reply. Whoever drives it (`transport.py`) may block or
 not. Retries happen there and never here, and they send the same body again.
 
-The order inside `step` is the guarantee: an answer is made, and in one transaction the ledger is charged and the
-answer's bytes are stored; only then are they sent. After a crash the stored bytes are sent, never others.
+The order inside `step` is the guarantee: a report is made, and in one transaction the ledger is charged and the
+report's bytes are stored; only then are they sent. After a crash the stored bytes are sent, never others.
 
 A job holds no client while it waits for a reply: a person may rate meanwhile, and then the store alone is right.
 """
@@ -254,7 +254,7 @@ class Session:
         wait = min(wait, LONGEST_WAIT)
         asked = Request("GET", f"/v1/inbox?after={self._done_with(self._participant())}&wait={wait:g}")
         reply = yield Call(asked, largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
-        self._check_answered(reply)
+        self._check_last_round(reply)
         if reply.status == 204:
             return NO_ROUND
         if reply.code == "run-over":
@@ -302,7 +302,7 @@ class Session:
 
     @property
     def last_round(self) -> int:
-        """The last round that this device answered, as the store says."""
+        """The last round that this device reported in, as the store says."""
         if self.offer is None:
             raise LocalProtocolError("this device has not joined a server.")
         return int(self.kept.private_state()["last_round"])
@@ -315,21 +315,21 @@ class Session:
     def _refuse_copies(self) -> None:
         if self.store.get("copied") is not None:
             raise CopiedStore(
-                "this store is a copy, or was restored from a backup: its key answered later rounds elsewhere. "
+                "this store is a copy, or was restored from a backup: its key reported in later rounds elsewhere. "
                 "Enrol again with `hushrec device join --again`; new permanent bits cost anew."
             )
 
-    def _check_answered(self, reply: Reply) -> None:
-        """The server knows an answer of this key that the store does not: another copy gave it."""
+    def _check_last_round(self, reply: Reply) -> None:
+        """The server knows a report of this key that the store does not: another copy made it."""
         assert self.offer is not None
-        if reply.answered is not None and reply.answered > self.last_round:
-            if reply.answered > self.offer.terms.max_rounds:
+        if reply.last_round is not None and reply.last_round > self.last_round:
+            if reply.last_round > self.offer.terms.max_rounds:
                 raise RemoteProtocolError("the server speaks of a round that this run does not have.")
-            self._found_copy(reply.answered)
+            self._found_copy(reply.last_round)
 
-    def _found_copy(self, answered: int) -> None:
+    def _found_copy(self, reported: int) -> None:
         with self.store.change():
-            self.store.put_json("copied", answered)
+            self.store.put_json("copied", reported)
             self.store.drop("outbox")
         self._refuse_copies()
 
@@ -399,7 +399,7 @@ class Session:
             call = Call(Request("GET", f"/v1/items?first={known}"), signed=False, largest=LARGEST_PAGE)
             page = wire.decode(expect((yield call), 200), Catalogue)
             if page.first != known or not page.ids or known + len(page.ids) > MOST_ITEMS:
-                raise RemoteProtocolError("the server answered with another part of the catalogue than was asked for.")
+                raise RemoteProtocolError("the server sent another part of the catalogue than was asked for.")
             with self.store.change():
                 self.store.append_items(known, page.ids, page.titles, page.attributes)
             known += len(page.ids)

@@ -90,7 +90,7 @@ def add_admin(app: FastAPI, service: Service) -> None:
 
     @app.delete("/v1/admin/devices/{device}", status_code=204, responses=problems(401, 404), **common)
     async def revoke(request: Request, device: Annotated[str, Path(max_length=64)]) -> Response:
-        """Sends a device away; its answer to the open round no longer counts."""
+        """Sends a device away; its report of the open phase no longer counts."""
         service.check_admin(request)
         await rounds.revoke(device)
         return Response(status_code=204)

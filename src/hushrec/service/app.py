@@ -116,7 +116,7 @@ def _add_device(app: FastAPI, service: Service) -> None:
         openapi_extra=SIGNED | takes_binary("An enrolment: docs/wire.md."),
     )
     async def enrol(request: Request) -> Response:
-        """Joins a device; the answer is the offer. Signed with the key that it brings."""
+        """Joins a device; the reply is the offer. Signed with the key that it brings."""
         credentials = signing.parse_header(request.headers.get("authorization"))
         body = await service.body(request, LARGEST_SMALL_BODY)
         told = signing.Request(request.method, target_of(request), body)

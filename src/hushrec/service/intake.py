@@ -86,7 +86,7 @@ class Service:
                 del self._sending[device]
 
     async def check_health(self) -> None:
-        """Asks the database, once for all who want to know at the same time: answers of devices wait behind it."""
+        """Asks the database, once for all who want to know at the same time: reports of devices wait behind it."""
         if self._checking is None or self._checking.done():
             asked = self.storage.write(lambda connection: connection.execute(sa.select(1)).scalar())
             self._checking = asyncio.ensure_future(asked)

@@ -117,12 +117,12 @@ class Registry:
         return sorted(d.id for d in active if d.first_round <= round_number)
 
     def count_active(self, round_number: int | None = None) -> int:
-        """Devices that take part; with a round, those from which an answer to it can still come."""
-        since = self._active_since.items()  # short: asked for after every answer
+        """Devices that take part; with a round, those from which a report can still come."""
+        since = self._active_since.items()  # short: asked for after every report
         return sum(count for first, count in since if round_number is None or first <= round_number)
 
     def count_present(self, round_number: int, missed_rounds: int) -> int:
-        """Devices that a round should wait for: those that may answer it and were heard of in the rounds before it."""
+        """Devices that a round should wait for: they may report in it, and were heard of in the rounds before."""
         heard = sum(self._active_heard[n] for n in range(max(0, round_number - missed_rounds), self.round_number + 1))
         newcomers = sum(count for first, count in self._active_since.items() if first > round_number)
         return heard - newcomers
@@ -183,7 +183,7 @@ class Registry:
     # Coming and going ------------------------------------------------------------------------------------------
 
     async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request, first_round: int) -> Device:
-        """Lets a device in. Asking again with the same key and invitation gives the same answer.
+        """Lets a device in. Asking again with the same key and invitation gives the same reply.
 
         Whoever may not come in uses up nobody's turn, and is not written about.
         """
@@ -236,7 +236,7 @@ class Registry:
         self._end(device, LEFT)
 
     async def revoke(self, name: str) -> None:
-        """The admin sends a device away, and its answer to the open round with it."""
+        """The admin sends a device away, and its report of the open phase with it."""
         device = self._devices.get(name)
         if device is None:
             raise Refusal("unknown-device", "there is no such device.")
@@ -245,7 +245,7 @@ class Registry:
             connection.execute(devices.update().where(devices.c.id == name).values(state=REVOKED))
             connection.execute(reports.delete().where(reports.c.device == name))
 
-        self._end(device, REVOKED)  # first, so that no answer slips in behind the deletion
+        self._end(device, REVOKED)  # first, so that no report slips in behind the deletion
         await self._storage.write(write, scrub=True)
 
     def _end(self, device: Device, state: str) -> None:

@@ -119,7 +119,7 @@ class Rounds:
     @property
     def n_reports(self) -> int:
         """Durable reports of the open phase."""
-        return len(self.server.answered)
+        return len(self.server.reported)
 
     @property
     def n_present(self) -> int:
@@ -230,7 +230,7 @@ class Rounds:
         return Receipt.of(address, repeated=False)
 
     def _earlier(self, name: str) -> bytes | None:
-        return self._pending[name][0] if name in self._pending else self.server.answered.get(name)
+        return self._pending[name][0] if name in self._pending else self.server.reported.get(name)
 
     def _check_place(self, device: Device, run_id: str, address: Address) -> None:
         if run_id != self.offer.run_id:
@@ -292,7 +292,7 @@ class Rounds:
         The report of a device that left stays in the sum, and counts for nobody else.
         """
         until = self._settings.deadline_seconds - self.elapsed
-        given = self.n_reports - self.registry.count_ended(self.server.answered.keys())
+        given = self.n_reports - self.registry.count_ended(self.server.reported.keys())
         if self.n_reports == 0 or given < math.ceil(self._settings.quorum * self.n_present):
             self._quorum_at = None
             return until

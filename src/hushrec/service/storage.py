@@ -214,7 +214,7 @@ class Storage:
             _resolve_all([(job.future, None, None) for job in jobs])
 
     def _store_alone(self, job: _Job) -> None:
-        """The commit of an earlier try may have succeeded although its answer was lost: the same bytes are fine."""
+        """The commit of an earlier try may have succeeded although its reply was lost: the same bytes are fine."""
         assert isinstance(job.work, NewReport)
         report = job.work
         try:
