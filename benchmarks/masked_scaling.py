@@ -47,7 +47,7 @@ def train(n_people: int, epsilon: float) -> dict[str, float]:
     from hushrec.models.gaussian_process import GaussianProcess
     from hushrec.models.item_columns import item_columns
     from hushrec.protocols.masked.protocol import Masked
-    from hushrec.simulation.problem import Problem, settle_terms
+    from hushrec.simulation.training_problem import TrainingProblem, settle_terms
 
     years = pl.DataFrame({"year": np.linspace(1950, 2005, N_ITEMS)})
     model, protocols = GaussianProcess(item_columns(N_ITEMS, None, years)), [Masked(epsilon=epsilon)]
@@ -56,7 +56,7 @@ def train(n_people: int, epsilon: float) -> dict[str, float]:
         starts, items, values = make_ratings(count)
         started = time.perf_counter()
         terms = settle_terms(np.diff(starts), N_ITEMS, model, protocols)
-        engine = CpuMaskedEngine(Problem(count, N_ITEMS, starts, items, values, model, protocols, terms, 0))
+        engine = CpuMaskedEngine(TrainingProblem(count, N_ITEMS, starts, items, values, model, protocols, terms, 0))
         for _ in range(terms.max_rounds):
             engine.run_round()
         return time.perf_counter() - started, len(items), terms.max_rounds

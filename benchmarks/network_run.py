@@ -137,7 +137,7 @@ def _clients(people: People, offer: Offer, model: MatrixFactorization, seed: int
 def _reports(server: Server, user: int, client: Client) -> bool:
     """Whether the device took part; one that refuses, or is refused, stops for good."""
     try:
-        server.receive(user, server.address, client.answer(server.address, server.inbox(user)))
+        server.receive(user, server.address, client.report(server.address, server.inbox(user)))
     except RemoteProtocolError:
         return False
     return True

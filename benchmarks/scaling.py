@@ -18,12 +18,12 @@ from measure import best, timed, write_record
 from hushrec.engines.cpu.engine import CpuEngine
 from hushrec.models import make_model
 from hushrec.protocols.gradient.protocols import Sdcf
-from hushrec.simulation.problem import Problem, make_problem
+from hushrec.simulation.training_problem import TrainingProblem, make_problem
 
 BASE = {"n_users": 10_000, "n_rated": 100, "n_items": 4_000, "n_factors": 50}
 
 
-def make(n_users: int, n_rated: int, n_items: int, n_factors: int) -> Problem:
+def make(n_users: int, n_rated: int, n_items: int, n_factors: int) -> TrainingProblem:
     """Everybody rated one item of each of `n_rated` equal parts of the catalogue."""
     rng = np.random.default_rng(0)
     users = np.repeat(np.arange(n_users), n_rated)

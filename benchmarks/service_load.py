@@ -4,8 +4,8 @@
 
 The server is a process of its own; the load comes from this one, on the same machine: signed requests with reports
 of 20 kB (98 items of 50 factors), prepared before the clock starts, over connections that are kept open. First as
-fast as the server answers (closed loop), in several turns of which the fastest counts, because others may use the
-machine; then at twice that rate whether it answers or not (open loop).
+fast as the server reports (closed loop), in several turns of which the fastest counts, because others may use the
+machine; then at twice that rate whether it reports or not (open loop).
 """
 
 import argparse
@@ -68,7 +68,7 @@ class Sender:
         )
         return head.encode() + body
 
-    def answer(self, round_number: int, run_id: str) -> bytes:
+    def report(self, round_number: int, run_id: str) -> bytes:
         report = GradientReport(round_number, self.items, self.gradients)
         body = wire.encode(Envelope(run_id, round_number, 1, REPORT, report))
         return self.request("POST", "/v1/reports", body, run_id)
@@ -139,11 +139,11 @@ class Load:
         return status
 
     async def closed_loop(self, rounds: int, first: int) -> tuple[float, int]:
-        """Every sender answers every round as soon as a connection is free; seconds of sending, and the last round."""
+        """Every sender reports every round as soon as a connection is free; seconds of sending, and the last round."""
         seconds, number = 0.0, first
         for _ in range(rounds):
             number = await self.wait_for_round(number)
-            requests = [sender.answer(number, self.run_id) for sender in self.senders]
+            requests = [sender.report(number, self.run_id) for sender in self.senders]
             started = time.perf_counter()
             statuses = await asyncio.gather(*(self.send(request) for request in requests))
             seconds += time.perf_counter() - started
@@ -155,7 +155,7 @@ class Load:
         seconds, refused, number = 0.0, 0, first
         for _ in range(rounds):
             number = await self.wait_for_round(number)
-            requests = [sender.answer(number, self.run_id) for sender in self.senders]
+            requests = [sender.report(number, self.run_id) for sender in self.senders]
             started = time.perf_counter()
             tasks = []
             for n, request in enumerate(requests):
@@ -168,7 +168,7 @@ class Load:
             left = [sender for sender, status in zip(self.senders, statuses, strict=True) if status != 200]
             refused += len(left)
             while left:
-                again = await asyncio.gather(*(self.send(s.answer(number, self.run_id)) for s in left[:64]))
+                again = await asyncio.gather(*(self.send(s.report(number, self.run_id)) for s in left[:64]))
                 left = [s for s, status in zip(left[:64], again, strict=True) if status != 200] + left[64:]
         return seconds, refused, number
 
@@ -320,7 +320,7 @@ def flush_milliseconds(path: Path) -> float:
 
 
 def wait_until_served(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Returns when the port answers."""
+    """Returns when the port reports."""
     import socket
 
     until = time.monotonic() + 120

@@ -24,14 +24,14 @@ import typer
 
 from hushrec.cli import app
 from hushrec.cli.options import declared_by, help_text
+from hushrec.experiment_records import read_records
 from hushrec.experiments.config import NOT_IN_A_FILE
 from hushrec.options import KINDS
 from hushrec.protocols import server_knowledge
-from hushrec.records import read_records
 from hushrec.report import plots
 from hushrec.report.audits import attack_rows, audit_figures
 from hushrec.report.figures import paper_figures
-from hushrec.report.records import make_study, read_studies
+from hushrec.report.studies import make_study, read_studies
 from hushrec.simulation.settings import COMMON
 
 DOCS = Path(__file__).parent

@@ -7,14 +7,14 @@ import numpy as np
 
 from hushrec.audit.devices import profile
 from hushrec.audit.observation import Observation
-from hushrec.audit.record import Truth, record
+from hushrec.audit.observed_run import Truth, record
 from hushrec.audit.run import Audit, audit, item_popularity, settings_for
 from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine
-from hushrec.simulation.problem import Problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import task_problem
+from hushrec.simulation.training_problem import TrainingProblem
 
 VICTIMS = 12
 RUNS = [("mf", "plain"), ("mf", "isgld"), ("mf", "sdcf"), ("bpr", "plain"), ("bpr", "sdcf")]
@@ -26,7 +26,7 @@ QUIET = 1e9  # weight of the data beside which no Langevin noise is left
 @cache
 def problem_of(
     model: str, protocol: str, rounds: int = 25, open_wide: bool = True, data: Ratings | None = None
-) -> Problem:
+) -> TrainingProblem:
     """A small problem without noise; open wide, permanent bits are the ratings, and noisy ratings are true ones."""
     options: dict[str, float] = {}
     if protocol == "sdcf":
@@ -39,13 +39,13 @@ def problem_of(
     return replace(problem, terms=replace(problem.terms, data_weight=QUIET))
 
 
-def victims_of(problem: Problem) -> np.ndarray:
+def victims_of(problem: TrainingProblem) -> np.ndarray:
     """The first active people."""
     return problem.active_users[:VICTIMS]
 
 
 @cache
-def watched(model: str, protocol: str, open_wide: bool = True) -> tuple[Problem, Observation, Truth, Engine]:
+def watched(model: str, protocol: str, open_wide: bool = True) -> tuple[TrainingProblem, Observation, Truth, Engine]:
     """A recorded run and its truth."""
     problem = problem_of(model, protocol, open_wide=open_wide)
     popularity = item_popularity(problem, problem.active_users[VICTIMS:])
@@ -60,7 +60,7 @@ def unrelated(truth: Truth, seed: int = 0) -> Truth:
     return replace(truth, rated=~np.isnan(ratings), ratings=ratings, user_vectors=vectors)
 
 
-def rated_by(problem: Problem, user: int) -> np.ndarray:
+def rated_by(problem: TrainingProblem, user: int) -> np.ndarray:
     """Items of one profile."""
     return profile(problem, user)[0]
 

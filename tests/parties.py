@@ -14,7 +14,7 @@ from hushrec.protocols.gradient.selection import PermanentChoice
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Server
-from hushrec.simulation.problem import Problem, make_problem
+from hushrec.simulation.training_problem import TrainingProblem, make_problem
 
 N_ITEMS, N_FACTORS = 20, 3
 MODEL = MatrixFactorization(N_FACTORS)
@@ -69,9 +69,9 @@ def make_server(clients: tuple[int | str, ...] = (0, 1, 2), **changes: Any) -> S
     return Server(GradientServer(terms, MODEL, make_vectors(terms.n_items)), clients)
 
 
-def answer(client: Client, announcement: ItemVectors, draws: Draws | None = None) -> GradientReport:
-    """What a client reports in answer to an announcement."""
-    return client.answer(Address(announcement.round_number, 1, REPORT), announcement, draws)
+def report_on(client: Client, announcement: ItemVectors, draws: Draws | None = None) -> GradientReport:
+    """What a client reports on an announcement."""
+    return client.report(Address(announcement.round_number, 1, REPORT), announcement, draws)
 
 
 def user_vector(client: Client) -> np.ndarray:
@@ -91,7 +91,7 @@ def small_problem(
     rounds: int = 5,
     seed: int = 1,
     **changes: Any,
-) -> Problem:
+) -> TrainingProblem:
     """Random ratings of about a third of all pairs; user 0 has none."""
     rng = np.random.default_rng(3)
     users, items = np.nonzero(rng.random((n_users, n_items)) < 0.35)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from audit_kit import RUNS, problem_of, rated_by, small_audit, victims_of, watched
 from command import run
-from parties import answer
+from parties import report_on
 
 import hushrec.audit.run
 from hushrec.audit import canaries, devices, poisoning, selection, sweeps
@@ -29,10 +29,10 @@ from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
 from hushrec.audit.findings import TARGETS, Finding, worst
 from hushrec.audit.judge import judge
-from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Observation
+from hushrec.audit.observed_run import record
 from hushrec.audit.rank_one import trace
-from hushrec.audit.record import record
+from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.run import Bench, audit, settings_for
 from hushrec.audit.selection_rounds import ROUNDS, selection_curve
 from hushrec.cli.audit import side_by_side
@@ -45,7 +45,7 @@ from hushrec.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 from hushrec.protocols.gradient.selection import Selection
 from hushrec.report import audits
-from hushrec.simulation.problem import make_problem
+from hushrec.simulation.training_problem import make_problem
 
 AUDIT = Path(hushrec.audit.__file__).parent
 ROOT = Path(__file__).parents[1]
@@ -76,7 +76,7 @@ def test_an_observation_leads_to_messages_and_public_state_alone(model, protocol
     observation = watched(model, protocol)[1]
     fresh = Observation(*(getattr(observation, entry.name) for entry in fields(observation)))
     ours = {type(found) for found in reachable(fresh) if type(found).__module__.startswith("hushrec")}
-    assert ours <= {Observation, Levels, ItemVectors, Terms, GradientReport, Plain, Isgld, Sdcf, Selection}
+    assert ours <= {Observation, RatingLevels, ItemVectors, Terms, GradientReport, Plain, Isgld, Sdcf, Selection}
     arrays = [found for found in reachable(fresh) if isinstance(found, np.ndarray) and found.dtype.kind == "f"]
     width = fresh.announcements[0].item_vectors.shape[1]
     shapes = {array.shape[1] for array in arrays if array.ndim == 2}
@@ -183,7 +183,7 @@ def test_a_device_that_is_replayed_says_what_it_said():
     users = [int(user) for user in victims_of(problem)[:3]]
     again = devices.replay(problem, observation.first_rounds(1), users, seed=problem.seed)
     for user, (mine,) in zip(users, again.uploads, strict=True):
-        theirs = answer(engine.clients[user], observation.announcements[0])
+        theirs = report_on(engine.clients[user], observation.announcements[0])
         assert mine.items.tolist() == theirs.items.tolist()
         assert mine.gradients == pytest.approx(theirs.gradients, rel=1e-5, abs=1e-6)
 
@@ -454,7 +454,7 @@ def test_what_makes_no_sense_is_refused_before_the_first_round(options, said, mo
     def play(engine):
         raise AssertionError("a round was played")
 
-    monkeypatch.setattr(hushrec.audit.record, "run_round", play)
+    monkeypatch.setattr(hushrec.audit.observed_run, "run_round", play)
     monkeypatch.setattr(hushrec.audit.run, "record", play)
     outcome = run("audit", "synthetic:users=60,items=40,ratings=900", "--rounds", 2, "--factors", 3, *options)
     assert (outcome.code, outcome.out) == (1, "")

@@ -26,13 +26,13 @@ from hushrec.audit.attacks.value import VALUE, likeliest_ratings
 from hushrec.audit.crowd import Crowd
 from hushrec.audit.findings import ERROR_REMOVED, EXACT, Finding, worst
 from hushrec.audit.judge import judge, judge_linkage, judge_people
-from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.observation import Observation
+from hushrec.audit.observed_run import record
 from hushrec.audit.own_steps import evidence_of_steps
 from hushrec.audit.partners import evidence_of_partners, likeliest_norm
 from hushrec.audit.rank_one import Trace, trace
 from hushrec.audit.rating_grid import RecoveredRatings
-from hushrec.audit.record import record
+from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.audit.run import AUDITED, TOLD_BY
 from hushrec.audit.statistics import auc
 from hushrec.audit.value_scores import ValueScore
@@ -643,7 +643,7 @@ def test_a_promoter_stays_within_the_bound_and_within_what_devices_accept():
     terms = problem_of("mf", "plain").terms
     vectors = np.ones((terms.n_items, 8))
     promoter = poisoning.Promoter(3, np.arange(1.0, 9.0), 0.5)
-    report = promoter.answer(Address(1, 1, REPORT), ItemVectors(terms, 1, vectors))
+    report = promoter.report(Address(1, 1, REPORT), ItemVectors(terms, 1, vectors))
     assert report.items.tolist() == [3]
     assert np.linalg.norm(report.gradients) <= 0.5
 
@@ -829,7 +829,7 @@ SCALES = {
 
 
 @cache
-def on_scale(name: str, protocol: str) -> tuple[Levels, dict[str, Finding]]:
+def on_scale(name: str, protocol: str) -> tuple[RatingLevels, dict[str, Finding]]:
     """The same taste asked on another form, watched without noise: its levels, and what attacks on values find."""
     shape = {"n_users": 60, "n_items": 120, "n_ratings": 2_400, "seed": 1}
     base = synthetic(**shape)
@@ -880,21 +880,21 @@ def test_on_a_continuous_scale_the_error_removed_is_measured(protocol, least):
 
 def test_levels_by_hand():
     """Nearest levels, of an even and of an uneven scale; a single value shows no scale; a continuous one keeps all."""
-    half = Levels.of(np.arange(1, 5.5, 0.5))
+    half = RatingLevels.of(np.arange(1, 5.5, 0.5))
     assert half.nearest(np.array([1.2, 3.3, 9.0, np.nan])).tolist()[:3] == [1.0, 3.5, 5.0]
-    uneven = Levels.of(np.array([1.0, 2.0, 5.0]))
+    uneven = RatingLevels.of(np.array([1.0, 2.0, 5.0]))
     assert uneven.nearest(np.array([0.0, 1.4, 3.4, 3.6])).tolist() == [1.0, 1.0, 2.0, 5.0]
-    assert Levels.of(np.ones(5)) is WHOLE_STARS
-    stars = Levels.of(np.array([1.0, 2, 3, 4, 5]))
+    assert RatingLevels.of(np.ones(5)) is WHOLE_STARS
+    stars = RatingLevels.of(np.array([1.0, 2, 3, 4, 5]))
     assert (stars.mean, stars.deviation) == (WHOLE_STARS.mean, WHOLE_STARS.deviation)
-    fine = Levels.of(np.linspace(1, 5, 101))
+    fine = RatingLevels.of(np.linspace(1, 5, 101))
     assert fine.continuous
     assert fine.nearest(np.array([1.234, 7.0])).tolist() == [1.234, 5.0]
 
 
 def test_error_removed_by_hand():
     """Ratings 1, 3, 5, median 3: blind guesses are 4 off in all; 1, 3, 4 are 1 off, and remove three quarters."""
-    score = ValueScore.on(np.array([1.0, 3.0, 5.0]), Levels.of(np.linspace(1, 5, 101)))
+    score = ValueScore.on(np.array([1.0, 3.0, 5.0]), RatingLevels.of(np.linspace(1, 5, 101)))
     ratings = np.array([1.0, 3.0, 5.0])
     assert score.chance(ratings) == 0
     assert score.share(np.array([1.0, np.nan, 4.0]), ratings) == 0.75

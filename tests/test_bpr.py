@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from parties import N_FACTORS, N_ITEMS, answer, make_terms, make_vectors, small_problem, user_vector
+from parties import N_FACTORS, N_ITEMS, make_terms, make_vectors, report_on, small_problem, user_vector
 from scipy.stats import binom, kstest
 
 from hushrec.budget.ledger import Ledger
@@ -13,7 +13,7 @@ from hushrec.messages import GradientReport, ItemVectors
 from hushrec.models.bpr import PairwiseRanking
 from hushrec.protocols.gradient.protocols import GradientProtocol, Plain, Sdcf
 from hushrec.randomness import SeededRandomness
-from hushrec.simulation.problem import make_problem
+from hushrec.simulation.training_problem import make_problem
 
 MODEL = PairwiseRanking(N_FACTORS)
 SDCF = Sdcf(epsilon_i=4.0, epsilon_g=None)
@@ -33,7 +33,7 @@ def make_ranker(protocol: GradientProtocol, items: np.ndarray = RATED, seed: int
 def one_round(client: Client) -> tuple[GradientReport, np.ndarray, np.ndarray]:
     """A client's report of round 1, the item vectors, and its user vector before."""
     before, vectors = user_vector(client).copy(), make_vectors()
-    return answer(client, ItemVectors(client._side._terms, 1, vectors)), vectors, before
+    return report_on(client, ItemVectors(client._side._terms, 1, vectors)), vectors, before
 
 
 def numerical_gradient(function, point: np.ndarray) -> np.ndarray:

@@ -168,17 +168,17 @@ def test_control_c_before_the_first_checkpoint_loses_no_whole_round(ratings, tmp
 
 
 def test_control_c_in_the_middle_of_a_round_keeps_the_last_whole_one(ratings, tmp_path, monkeypatch):
-    """Half of the clients have answered round 5: the checkpoint of round 3 stays, and the run goes on from it."""
+    """Half of the clients have reported round 5: the checkpoint of round 3 stays, and the run goes on from it."""
     settings = {**QUICK, "engine": "reference"}
-    answer, answers = Client.answer, iter(range(10**6))
+    report, reports = Client.report, iter(range(10**6))
 
     def interrupted(self, address, announcement):
-        if next(answers) == 4 * 40 + 20:
+        if next(reports) == 4 * 40 + 20:
             raise KeyboardInterrupt
-        return answer(self, address, announcement)
+        return report(self, address, announcement)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Client, "answer", interrupted)
+        patch.setattr(Client, "report", interrupted)
         with pytest.raises(KeyboardInterrupt):
             hushrec.train(ratings, out=tmp_path / "run", **settings)
     kept = load_checkpoint(checkpoint_path(tmp_path / "run", "sdcf"))

@@ -11,12 +11,12 @@ from parties import (
     MODEL,
     N_ITEMS,
     SDCF,
-    answer,
     make_announcement,
     make_client,
     make_terms,
     make_vectors,
     permanent,
+    report_on,
     user_vector,
 )
 
@@ -28,7 +28,7 @@ from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.device import Draws
 from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
-from hushrec.protocols.parties import Answer, DeviceSide
+from hushrec.protocols.parties import DeviceSide, Report
 from hushrec.randomness import SystemRandomness
 
 
@@ -58,20 +58,20 @@ class Echo(DeviceSide):
     def takes_part(self, private):
         return True
 
-    def answer(self, private, address, message, draws=None):
-        return Answer(message, {"heard": private.state["heard"] + 1})
+    def report(self, private, address, message, draws=None):
+        return Report(message, {"heard": private.state["heard"] + 1})
 
     def predict(self, private, public):
         return np.zeros(N_ITEMS)
 
 
-def make_echo(answered: Address | None = None) -> Client:
-    """A device that has answered every phase up to this one."""
+def make_echo(reported: Address | None = None) -> Client:
+    """A device that has reported every phase up to this one."""
     protocol = SimpleNamespace(name="echo", phases=PHASES, make_device=lambda terms, model: Echo())
     client = Client(None, None, protocol, randomness=SystemRandomness(), ledger=Ledger(selection=1))
-    if answered is not None:
-        for phase in PHASES[: PHASES.index(answered.phase) + 1]:
-            client.answer(replace(answered, phase=phase), phase)
+    if reported is not None:
+        for phase in PHASES[: PHASES.index(reported.phase) + 1]:
+            client.report(replace(reported, phase=phase), phase)
     return client
 
 
@@ -79,7 +79,7 @@ FIRST, SECOND, LAST, AGAIN = (Address(2, *rest) for rest in ((1, "ask"), (1, "te
 
 
 @pytest.mark.parametrize(
-    ("answered", "taken"),
+    ("reported", "taken"),
     [
         (None, set()),
         (FIRST, {SECOND, AGAIN}),
@@ -88,19 +88,19 @@ FIRST, SECOND, LAST, AGAIN = (Address(2, *rest) for rest in ((1, "ask"), (1, "te
     ],
     ids=["before the first round", "first phase", "second phase", "last phase"],
 )
-def test_a_device_answers_each_phase_once_and_in_order(answered, taken):
+def test_a_device_answers_each_phase_once_and_in_order(reported, taken):
     """What is `taken`, and the first phase of a later round; anything else is refused and changes nothing."""
     for round_number, attempt, phase in itertools.product((1, 2, 3), (1, 2), PHASES):
-        address, client = Address(round_number, attempt, phase), make_echo(answered)
+        address, client = Address(round_number, attempt, phase), make_echo(reported)
         before = client.private_state()
-        later = phase == "ask" and round_number > (0 if answered is None else answered.round_number)
+        later = phase == "ask" and round_number > (0 if reported is None else reported.round_number)
         if address in taken or later:
-            assert client.answer(address, "hello") == "hello"
+            assert client.report(address, "hello") == "hello"
             assert client.last_round == round_number
             assert client.stage is (Stage.IDLE if phase == "agree" else Stage.IN_ROUND)
         else:
             with pytest.raises(RemoteProtocolError, match=f"rounds must rise: {address} was announced"):
-                client.answer(address, "hello")
+                client.report(address, "hello")
             assert client.private_state() == before
 
 
@@ -109,7 +109,7 @@ def test_a_device_goes_on_in_the_middle_of_a_round():
     client, twin = make_echo(SECOND), make_echo()
     twin.restore_private_state(client.private_state())
     assert twin.stage is Stage.IN_ROUND
-    assert [each.answer(LAST, "bye") for each in (client, twin)] == ["bye", "bye"]
+    assert [each.report(LAST, "bye") for each in (client, twin)] == ["bye", "bye"]
     assert twin.private_state() == client.private_state()
 
 
@@ -117,7 +117,7 @@ def test_a_round_sends_one_report():
     """And moves the user vector."""
     client = make_client()
     start = user_vector(client).copy()
-    report = answer(client, make_announcement())
+    report = report_on(client, make_announcement())
     assert isinstance(report, GradientReport)
     assert client.last_round == 1
     assert not np.array_equal(user_vector(client), start)
@@ -127,7 +127,7 @@ def test_an_empty_selection_sends_an_empty_report():
     """Nothing selected: the round counts and is paid for."""
     client = make_client()
     nothing = Draws(np.empty(0, dtype=np.int64), np.empty(0), np.empty((0, 3)), np.zeros(3))
-    assert len(answer(client, make_announcement(), nothing).items) == 0
+    assert len(report_on(client, make_announcement(), nothing).items) == 0
     assert client.statement()["rounds"] == 1
 
 
@@ -137,7 +137,7 @@ def test_given_draws_are_used_as_they_are():
     announcement = make_announcement()
     vectors, terms, u = announcement.item_vectors, announcement.terms, user_vector(client).copy()
     draws = Draws(np.array([0, 3, 8]), np.array([0.7]), np.zeros((3, 3)), np.zeros(3))
-    report = answer(client, announcement, draws)
+    report = report_on(client, announcement, draws)
     errors = np.array([0.7, 4.0 - vectors[3] @ u, 3.0 - vectors[8] @ u])
     expected = 0.008 * (50 * errors[:, None] * u - 0.02 * vectors[[0, 3, 8]])
     np.testing.assert_allclose(report.gradients, expected, rtol=1e-12)
@@ -157,7 +157,7 @@ def test_the_ledger_is_charged_with_what_was_sent():
     announcement = make_announcement(reports_per_client=None)
     rated = client._rated_items
     errors = np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]) - announcement.item_vectors[rated] @ u
-    answer(client, announcement)
+    report_on(client, announcement)
     assert client.ledger["value"].rho == pytest.approx(0.008 * 50**2 * np.sum(errors**2) * (u @ u) / 2)
 
 
@@ -178,7 +178,7 @@ def test_an_announcement_that_breaks_the_terms_is_refused(changes, sentence):
     client = make_client()
     before = private_view(client)
     with pytest.raises(RemoteProtocolError, match=sentence):
-        answer(client, make_announcement(**changes))
+        report_on(client, make_announcement(**changes))
     assert private_view(client) == before
 
 
@@ -187,7 +187,7 @@ def test_a_step_whose_gradients_have_no_finite_price_is_refused():
     client = make_client(step=1e300)
     before = private_view(client)
     with pytest.raises(RemoteProtocolError, match="announced step makes gradients beyond all bounds"):
-        answer(client, make_announcement(step=1e300))
+        report_on(client, make_announcement(step=1e300))
     assert private_view(client) == before
     assert client.ledger["value"].rho == 0
 
@@ -195,10 +195,10 @@ def test_a_step_whose_gradients_have_no_finite_price_is_refused():
 def test_a_round_is_never_answered_twice():
     """Rounds only rise."""
     client = make_client()
-    answer(client, make_announcement(3))
+    report_on(client, make_announcement(3))
     for round_number in (1, 3):
         with pytest.raises(RemoteProtocolError, match="rounds must rise"):
-            answer(client, make_announcement(round_number))
+            report_on(client, make_announcement(round_number))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_item_vectors_of_absurd_size_are_refused(vectors, sentence):
     """V = 0 would turn every error into a rating, one large row beside zeros too; huge vectors blow up u."""
     client = make_client()
     with pytest.raises(RemoteProtocolError, match=sentence):
-        answer(client, ItemVectors(make_terms(), 1, vectors))
+        report_on(client, ItemVectors(make_terms(), 1, vectors))
     assert client.last_round == 0
 
 
@@ -224,7 +224,7 @@ def test_a_client_without_ratings_stays_out():
     client = make_client(rated=False)
     assert not client.takes_part
     with pytest.raises(LocalProtocolError, match="a device without ratings, or without unrated items"):
-        answer(client, make_announcement())
+        report_on(client, make_announcement())
 
 
 def test_terms_that_do_not_fit_protocol_or_model_are_refused():
@@ -246,7 +246,7 @@ def test_a_ledger_that_refuses_stops_the_report_and_nothing_changes():
     client = make_client(limit=7.9)
     before = private_view(client)
     with pytest.raises(BudgetExceeded, match=r"7\.9"):
-        answer(client, make_announcement())
+        report_on(client, make_announcement())
     assert private_view(client) == before
     assert permanent(client) is None
 
@@ -255,17 +255,17 @@ def test_an_impossible_budget_is_refused_with_the_smallest_that_works():
     """ε_P below what ε_I needs has no p, q: the refusal names the number."""
     client = make_client(Sdcf(epsilon_i=4.0, epsilon_g=1.0, epsilon_p=4.1))
     with pytest.raises(ImpossibleBudget) as refusal:
-        answer(client, make_announcement())
+        report_on(client, make_announcement())
     assert 4.1 < refusal.value.smallest_epsilon_p < 8
 
 
 def test_permanent_bits_stay_for_all_rounds():
     """Rounds of one epoch draw from the same B', and pay for it once."""
     client = make_client()
-    answer(client, make_announcement(1))
+    report_on(client, make_announcement(1))
     bits = permanent(client).bits
     for round_number in (2, 3, 4):
-        answer(client, make_announcement(round_number))
+        report_on(client, make_announcement(round_number))
         np.testing.assert_array_equal(permanent(client).bits, bits)
     assert client.statement()["committed"] == 8
 
@@ -273,11 +273,11 @@ def test_permanent_bits_stay_for_all_rounds():
 def test_new_ratings_train_the_user_vector_but_leave_the_permanent_bits():
     """A bit that changes would prove a rating."""
     client = make_client()
-    answer(client, make_announcement(1))
+    report_on(client, make_announcement(1))
     bits = permanent(client).bits.copy()
     client.add_ratings(np.array([0, 3]), np.array([5.0, 1.0]))
     client.remove_rating(19)
-    answer(client, make_announcement(2))
+    report_on(client, make_announcement(2))
     np.testing.assert_array_equal(permanent(client).bits, bits)
     assert client._rated_items.tolist() == [0, 1, 3, 4, 8, 12]
 
@@ -286,37 +286,37 @@ def test_a_permanent_epoch_redraws_and_pays_again_or_is_refused():
     """Every three rounds all bits are drawn anew; beyond the limit the device stops."""
     client = make_client(limit=16.0, epoch_rounds=3)
     for round_number in (1, 2, 3):
-        answer(client, make_announcement(round_number, epoch_rounds=3))
+        report_on(client, make_announcement(round_number, epoch_rounds=3))
     first = permanent(client).bits
-    answer(client, make_announcement(4, epoch_rounds=3))
+    report_on(client, make_announcement(4, epoch_rounds=3))
     assert not np.array_equal(permanent(client).bits, first)
     assert client.statement()["permanent_draws"] == 2
     with pytest.raises(BudgetExceeded):
-        answer(client, make_announcement(7, epoch_rounds=3))
+        report_on(client, make_announcement(7, epoch_rounds=3))
     client.ledger.raise_limit("selection", 24.0)
-    answer(client, make_announcement(7, epoch_rounds=3))
+    report_on(client, make_announcement(7, epoch_rounds=3))
     assert client.statement()["committed"] == 24
 
 
 def test_items_that_join_get_their_bit_once():
     """The bits that stand are kept, the new ones are drawn when first seen, nothing is charged."""
     client = make_client()
-    answer(client, make_announcement(1))
+    report_on(client, make_announcement(1))
     bits = permanent(client).bits.copy()
-    answer(client, make_announcement(2, n_items=30))
+    report_on(client, make_announcement(2, n_items=30))
     extended = permanent(client).bits.copy()
     np.testing.assert_array_equal(extended[:N_ITEMS], bits)
-    answer(client, make_announcement(3, n_items=30))
+    report_on(client, make_announcement(3, n_items=30))
     np.testing.assert_array_equal(permanent(client).bits, extended)
     assert client.statement()["committed"] == 8
     with pytest.raises(RemoteProtocolError, match="breaks the terms"):
-        answer(client, make_announcement(4, n_items=29))
+        report_on(client, make_announcement(4, n_items=29))
 
 
 def test_a_profile_cap_counts_at_most_that_many_ratings():
     """With f = 0 (an endless budget) the permanent bits are the capped profile itself."""
     client = make_client(Sdcf(epsilon_i=400.0, epsilon_g=1.0, epsilon_p=800.0, profile_cap=4), limit=800.0)
-    answer(client, make_announcement())
+    report_on(client, make_announcement())
     assert permanent(client).bits.sum() == 4
     assert set(np.flatnonzero(permanent(client).bits)) < set(client._rated_items.tolist())
     assert client.statement()["capped"]
@@ -357,7 +357,7 @@ def test_isgld_perturbs_each_rating_once():
     client = make_client(Isgld(epsilon=2.0), limit=0.0)
     values = client._values.copy()
     assert not np.any(values == np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]))
-    answer(client, make_announcement(reports_per_client=None))
+    report_on(client, make_announcement(reports_per_client=None))
     np.testing.assert_array_equal(client._values, values)
 
 
@@ -387,10 +387,10 @@ def test_recommendations_leave_out_what_is_rated():
 def test_a_restored_client_continues_bit_for_bit():
     """State, ledger and ratings are all that the next rounds depend on."""
     client, twin = make_client(), make_client()
-    answer(client, make_announcement(1))
+    report_on(client, make_announcement(1))
     twin.restore_private_state(client.private_state())
     twin.ledger = Ledger.from_record(client.ledger.to_record())
-    one, two = answer(client, make_announcement(2)), answer(twin, make_announcement(2))
+    one, two = report_on(client, make_announcement(2)), report_on(twin, make_announcement(2))
     np.testing.assert_array_equal(one.gradients, two.gradients)
     assert private_view(client) == private_view(twin)
 
@@ -405,16 +405,16 @@ def test_a_fresh_client_has_a_state_too():
 def test_draws_exist_only_after_a_round():
     """The engine records them; before the first round there are none."""
     client = make_client()
-    with pytest.raises(LocalProtocolError, match="no draws before its first answer"):
+    with pytest.raises(LocalProtocolError, match="no draws before its first report"):
         _ = client._private_draws
-    report = answer(client, make_announcement())
+    report = report_on(client, make_announcement())
     np.testing.assert_array_equal(client._private_draws.selected, report.items)
 
 
 def test_nothing_private_shows_in_a_repr():
     """Clients, draws, bits, states: names and counts alone."""
     client = make_client()
-    answer(client, make_announcement())
+    report_on(client, make_announcement())
     assert repr(client) == "Client(sdcf, idle, round 1)"
     assert repr(client._private_draws) == "Draws()"
     assert repr(permanent(client)) == "PermanentChoice()"
@@ -424,7 +424,7 @@ def test_a_device_on_system_randomness_takes_part():
     """The same client code, without a seed anywhere."""
     client = Client(make_terms(), MODEL, SDCF, randomness=SystemRandomness(), ledger=Ledger(selection=8.0))
     client.add_ratings(np.arange(6), np.full(6, 4.0))
-    assert answer(client, make_announcement()).round_number == 1
+    assert report_on(client, make_announcement()).round_number == 1
 
 
 # Holes that an attacker or an accident could use ---------------------------------------------------------------
@@ -447,10 +447,10 @@ def test_a_person_who_rated_everything_stays_out_unless_a_cap_hides_it():
 def test_a_restored_client_remembers_how_long_the_catalogue_was():
     """A server cannot shrink it behind a restart."""
     client, twin = make_client(), make_client()
-    answer(client, make_announcement(1, n_items=30))
+    report_on(client, make_announcement(1, n_items=30))
     twin.restore_private_state(client.private_state())
     with pytest.raises(RemoteProtocolError, match="breaks the terms"):
-        answer(twin, make_announcement(2, n_items=N_ITEMS))
+        report_on(twin, make_announcement(2, n_items=N_ITEMS))
 
 
 def test_noise_is_never_used_twice():
@@ -464,7 +464,7 @@ def test_noise_is_never_used_twice():
 def test_a_report_shares_no_memory_with_the_client():
     """Whoever gets a report cannot edit the device's ratings through it."""
     client = make_client(Plain(), limit=0.0)
-    report = answer(client, make_announcement(reports_per_client=None))
+    report = report_on(client, make_announcement(reports_per_client=None))
     assert not np.shares_memory(report.items, client._rated_items)
     with pytest.raises(ValueError, match="read-only"):
         report.gradients[0] = np.nan

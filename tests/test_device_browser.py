@@ -63,7 +63,7 @@ def shown(device: Device) -> Iterator[str]:
         try:
             yield f"http://{place}/#secret"
         finally:
-            page.part.stop()
+            page.participation.stop()
             server.should_exit = True
             thread.join(timeout=PATIENCE)
 

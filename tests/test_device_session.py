@@ -27,8 +27,8 @@ from test_service_hostile import Talk, bad_server, says
 
 from hushrec import Device
 from hushrec.audit.own_uploads import read_uploads
-from hushrec.device import part
 from hushrec.device.calls import Call, Job, Reply
+from hushrec.device.participation import Participation
 from hushrec.device.ui import Page, Rating
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.signing import Request
@@ -199,16 +199,16 @@ def test_a_person_rates_while_rounds_go_on(tmp_path: Path) -> None:
     ):
         device.join(live.url)
         page = Page(device, read_uploads)
-        page.part.start()
+        page.participation.start()
         for n in range(30):
             page.rate(Rating(item=f"item-{n}", value=4.0))
             page.state()
             time.sleep(0.05)
-        reported = page.part.reported
-        wait_for(lambda: page.part.reported >= reported + 3 or not page.part.is_on)
-        assert page.part.is_on, page.part.words
+        reported = page.participation.reported
+        wait_for(lambda: page.participation.reported >= reported + 3 or not page.participation.is_on)
+        assert page.participation.is_on, page.participation.words
         assert device.budget()["permanent_draws"] == 1
-        page.part.stop()
+        page.participation.stop()
 
 
 class Waits(threading.Event):
@@ -225,9 +225,9 @@ class Waits(threading.Event):
         return self.is_set()
 
 
-def page_against(device: Device, talk: Talk) -> tuple[part.Participation, Waits]:
+def page_against(device: Device, talk: Talk) -> tuple[Participation, Waits]:
     """Takes part with a server that always says the same, until it was waited for three times or not at all."""
-    stop, taking = Waits(3), part.Participation(device)
+    stop, taking = Waits(3), Participation(device)
     with bad_server(talk) as url:
         put_server(device, url)
         taking._run(stop)
@@ -279,10 +279,10 @@ def test_the_page_takes_part_again_when_a_full_server_has_room(tmp_path: Path) -
         device.join(live.url)
         live.storage._waiting += 1000
         page = Page(device, read_uploads)
-        page.part.start()
-        wait_for(lambda: page.part.code == "busy")
-        assert page.part.is_on
+        page.participation.start()
+        wait_for(lambda: page.participation.code == "busy")
+        assert page.participation.is_on
         live.storage._waiting -= 1000
-        wait_for(lambda: not page.part.is_on)
-        assert page.part.code == "off"
+        wait_for(lambda: not page.participation.is_on)
+        assert page.participation.code == "off"
         assert (device.status().is_over, device.budget()["rounds"]) == (True, 6)

@@ -317,10 +317,10 @@ def test_a_spent_budget_stops_taking_part_and_a_person_can_allow_more(tmp_path: 
         device.join(live.url)
         page = Page(device, read_uploads)
         for code in ("budget", "off"):
-            page.part.start()
-            wait_for(lambda: not page.part.is_on)
-            assert page.part.code == code
-            assert ("--raise-to 16" in page.part.words) == (code == "budget")
+            page.participation.start()
+            wait_for(lambda: not page.participation.is_on)
+            assert page.participation.code == code
+            assert ("--raise-to 16" in page.participation.words) == (code == "budget")
             page.allow_draw()
-        assert page.part.reported == 4
+        assert page.participation.reported == 4
         assert page.state()["over"]

@@ -12,11 +12,11 @@ import hushrec
 from hushrec.data.sources import load
 from hushrec.engines import make_engine, run_round
 from hushrec.errors import Diverged, RemoteProtocolError
+from hushrec.experiment_records import read_records
 from hushrec.experiments.running import prepare, run_experiment
 from hushrec.models.predictor import VectorPredictor
 from hushrec.protocols.gradient.protocols import Isgld, Plain, value_statement
-from hushrec.records import read_records
-from hushrec.report.records import make_study
+from hushrec.report.studies import make_study
 from hushrec.report.tables import study_rows
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import measure

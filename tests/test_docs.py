@@ -12,10 +12,10 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Where the names of docs/data-flow.md's table live.
 STEPS = {
     "Client.add_ratings": "client",
-    "Client.answer": "client",
+    "Client.report": "client",
     "Client.predict": "client",
     "Client.recommend": "client",
-    "GradientDevice.answer": "protocols.gradient.device",
+    "GradientDevice.report": "protocols.gradient.device",
     "GradientServer.close": "protocols.gradient.server",
     "Selection.draw_permanent": "protocols.gradient.selection",
     "PermanentChoice.select_items": "protocols.gradient.selection",

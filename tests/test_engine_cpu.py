@@ -19,7 +19,7 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors, initial_
 from hushrec.protocols.gradient.protocols import GradientProtocol, Isgld, Plain, Sdcf
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.server import Server
-from hushrec.simulation.problem import Problem, make_problem
+from hushrec.simulation.training_problem import TrainingProblem, make_problem
 
 FALSE_ALARM = 1e-6
 
@@ -32,7 +32,7 @@ PROTOCOLS: dict[str, GradientProtocol] = {
 }
 
 
-def problem_of(*protocols: GradientProtocol, n_factors: int = 5, seed: int = 3, **settings: object) -> Problem:
+def problem_of(*protocols: GradientProtocol, n_factors: int = 5, seed: int = 3, **settings: object) -> TrainingProblem:
     """Forty people, of whom one rated one item, one nothing and one everything, and fifty items."""
     ratings = synthetic(n_users=40, n_items=50, n_ratings=600, seed=1)
     assert ratings.values is not None
@@ -88,7 +88,7 @@ def test_the_same_draws_give_the_same_numbers_in_every_model(name: str) -> None:
     _assert_same_numbers(problem_of(protocol, model=model, step=0.1))
 
 
-def _assert_same_numbers(problem: Problem) -> None:
+def _assert_same_numbers(problem: TrainingProblem) -> None:
     reference = ReferenceEngine(problem, record_draws=True)
     cpu = CpuEngine(problem, dtype=np.float64)
     assert reference.recorded_draws is not None
@@ -261,7 +261,7 @@ def test_recording_some_users_changes_the_law_of_no_sum() -> None:
         assert low < float(np.sum(sample**2)) < high
 
 
-def quiet_round(problem: Problem) -> np.ndarray:
+def quiet_round(problem: TrainingProblem) -> np.ndarray:
     """Item vectors after one round of `plain` without any noise, computed by hand."""
     users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     start_users, start_items = (
@@ -306,7 +306,7 @@ def largest_surplus(variance: np.ndarray, chance: float) -> np.ndarray:
 
 
 def selection_surplus(
-    problem: Problem, engine: CpuEngine, users: list[int], epsilon_i: float
+    problem: TrainingProblem, engine: CpuEngine, users: list[int], epsilon_i: float
 ) -> tuple[np.ndarray, np.ndarray, list[float]]:
     """How many rated and other items too many were sent, the variance of that, and the chances of rated ones."""
     variance, surplus, rated_chances = np.zeros(2), np.zeros(2), []

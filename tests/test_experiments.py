@@ -11,12 +11,12 @@ import pytest
 from command import run
 
 from hushrec.errors import ParameterError, RunError
+from hushrec.experiment_records import is_experiment, read_records, read_stored
 from hushrec.experiments import running
 from hushrec.experiments.config import make_plans, read_experiment
 from hushrec.experiments.running import prepare, run_experiment
 from hushrec.experiments.single import group_of_users, run_plan
-from hushrec.records import is_experiment, read_records, read_stored
-from hushrec.report.records import make_study
+from hushrec.report.studies import make_study
 
 FILE = """
 name = "small"

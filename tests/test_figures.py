@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hushrec.records import Shared, write_records
+from hushrec.experiment_records import Shared, write_records
 from hushrec.report import plots, read_studies, study_rows, write_report
 from hushrec.report.figures import paper_figures
 

@@ -14,9 +14,9 @@ from hushrec.errors import ParameterError
 from hushrec.models import make_model
 from hushrec.models.fm import FactorizationMachine
 from hushrec.protocols.gradient.protocols import Isgld, Plain
-from hushrec.simulation.problem import make_problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
+from hushrec.simulation.training_problem import make_problem
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF}
 ORDERS = (2, 3)

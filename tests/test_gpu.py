@@ -30,7 +30,7 @@ from hushrec.engines import make_engine  # noqa: E402
 from hushrec.engines.gpu import dense  # noqa: E402
 from hushrec.engines.gpu.engine import GpuBatch, GpuEngine  # noqa: E402
 from hushrec.engines.gpu.held_out import HeldOut  # noqa: E402
-from hushrec.engines.gpu.placement import kept_under_caps, runs_at_once, training_values  # noqa: E402
+from hushrec.engines.gpu.user_arrays import kept_under_caps, runs_at_once, training_values  # noqa: E402
 from hushrec.engines.reference import ReferenceEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
 from hushrec.models.mf import MatrixFactorization  # noqa: E402

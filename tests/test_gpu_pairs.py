@@ -29,8 +29,8 @@ from hushrec.models.bpr import PairwiseRanking  # noqa: E402
 from hushrec.models.predictor import VectorPredictor  # noqa: E402
 from hushrec.protocols.gradient.prediction import initial_user_vectors  # noqa: E402
 from hushrec.protocols.gradient.protocols import Plain, Sdcf  # noqa: E402
-from hushrec.simulation.problem import make_problem  # noqa: E402
 from hushrec.simulation.tasks import ranking_task  # noqa: E402
+from hushrec.simulation.training_problem import make_problem  # noqa: E402
 
 MODEL = PairwiseRanking(3)
 SDCF = Sdcf(epsilon_i=4.0, epsilon_g=None)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parties import MODEL, answer, make_announcement, make_client, make_terms, make_vectors
+from parties import MODEL, make_announcement, make_client, make_terms, make_vectors, report_on
 from service_kit import (
     OPEN_SOCKETS,
     ROUND_WAIT,
@@ -93,7 +93,7 @@ def test_a_device_that_selects_too_many_items_sends_a_random_part(monkeypatch: p
     """Instead of being refused; which ones stay is chance."""
     client = make_client(n_items=100, reports_per_client=1.0)
     monkeypatch.setattr(PermanentChoice, "select_items", lambda *_, rng: np.arange(60))
-    report = answer(client, make_announcement(n_items=100, reports_per_client=1.0))
+    report = report_on(client, make_announcement(n_items=100, reports_per_client=1.0))
     assert len(report.items) == 19
     assert not np.array_equal(report.items, np.arange(19))
 
@@ -101,11 +101,11 @@ def test_a_device_that_selects_too_many_items_sends_a_random_part(monkeypatch: p
 @pytest.mark.parametrize("share", [0.25, 4.0])
 def test_a_device_scales_its_report_down_to_the_announced_norm(share: float) -> None:
     """All rows by the same factor, the noise with them; a report within the bound stays as it is."""
-    free = answer(make_client(), make_announcement())
+    free = report_on(make_client(), make_announcement())
     norm = float(np.linalg.norm(free.gradients))
     announced = make_announcement()
     bound = share * norm
-    report = answer(make_client(), replace(announced, max_report_norm=bound))
+    report = report_on(make_client(), replace(announced, max_report_norm=bound))
     assert np.array_equal(report.items, free.items)
     np.testing.assert_allclose(report.gradients, min(1.0, share) * free.gradients, rtol=1e-12)
 

@@ -10,7 +10,7 @@ PACKAGE = Path(hushrec.__file__).parent
 _BASE = {"arrays", "errors", "options", "randomness", "scale"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
-_SIMULATION = _PARTIES | {"simulation", "simulation.problem", "engines", "data", "evaluate", "files"}
+_SIMULATION = _PARTIES | {"simulation", "simulation.training_problem", "engines", "data", "evaluate", "files"}
 
 # Which parts of hushrec each part may import. `hushrec` is the package's own __init__. A dotted name is a part of its
 # own: engines use the problem that training hands them, and training uses the engines.
@@ -31,23 +31,23 @@ ALLOWED: dict[str, set[str]] = {
     "protocols": _PARTS,
     "client": _PARTS | {"protocols"},
     "server": _PARTS | {"protocols"},
-    "simulation.problem": _PARTS | {"protocols"},
-    "engines": _PARTIES | {"simulation.problem"},
+    "simulation.training_problem": _PARTS | {"protocols"},
+    "engines": _PARTIES | {"simulation.training_problem"},
     "data": _BASE,
     "evaluate": _BASE,
     "files": {"errors"},
     "simulation": _SIMULATION - {"simulation"},
     "audit": _SIMULATION,
-    "records": _BASE,
-    "report": _BASE | {"budget", "files", "protocols", "records", "simulation", "evaluate"},
+    "experiment_records": _BASE,
+    "report": _BASE | {"budget", "files", "protocols", "experiment_records", "simulation", "evaluate"},
     "demo": _SIMULATION | {"report"},
-    "experiments": _SIMULATION | {"audit", "records", "report"},
+    "experiments": _SIMULATION | {"audit", "experiment_records", "report"},
     "offers": _PARTS | {"protocols"},
     "service": _PARTS | {"protocols", "offers", "server", "wire", "signing", "pages", "open_files"},
     "device": _PARTS | {"protocols", "offers", "client", "wire", "signing", "pages", "open_files"},
     "hushrec": _SIMULATION | {"device"},
     "cli": _SIMULATION
-    | {"audit", "records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"},
+    | {"audit", "experiment_records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"},
     "__main__": {"cli"},
 }
 
@@ -62,7 +62,7 @@ _EDGES = {
     "device",
     "pages",
     "open_files",
-    "records",
+    "experiment_records",
     "files",
     "cli",
     "data",

@@ -11,7 +11,7 @@ import hushrec
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic
 from hushrec.errors import ParameterError, RunError
-from hushrec.report.records import read_studies
+from hushrec.report.studies import read_studies
 from hushrec.simulation.lists import list_scores
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import rating_task

@@ -19,7 +19,7 @@ from hushrec.protocols.masked.audience.server import AudienceLearner
 from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.simulation.problem import AnyProblem, make_problem
+from hushrec.simulation.training_problem import AnyProblem, make_problem
 
 N_USERS, N_ITEMS, EMPTY = 60, 24, 7
 

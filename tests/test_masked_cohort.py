@@ -64,8 +64,8 @@ def test_a_round_that_nobody_answers_has_no_sum() -> None:
 def test_a_device_with_another_public_table_drops_out() -> None:
     """It refuses the announcement; the others go on."""
     run = Run()
-    answer = run.people[0].round.answer
-    run.people[0].round.answer = lambda message, **given: answer(message, **given | {"table_digest": bytes(32)})  # type: ignore[method-assign]
+    report = run.people[0].round.report
+    run.people[0].round.report = lambda message, **given: report(message, **given | {"table_digest": bytes(32)})  # type: ignore[method-assign]
     found = run.cohort.run_round(1, TABLE, rng=SystemStream())
     assert len(found.survivors) == 9
     assert run.people[0].name not in found.survivors

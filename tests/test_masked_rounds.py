@@ -82,9 +82,9 @@ class Person:
         )
         return self.upload
 
-    def answer(self, message: object) -> object:
+    def report(self, message: object) -> object:
         """What the device says to a message that came over the wire."""
-        return self.round.answer(wire.as_sent(message), table_digest=TABLE, rng=SystemStream())
+        return self.round.report(wire.as_sent(message), table_digest=TABLE, rng=SystemStream())
 
 
 class Attempt:
@@ -97,13 +97,13 @@ class Attempt:
         self.server = ServerRound(self.terms, self.announcement, {person.name: person.key for person in self.people})
 
     def play(self, until: Phase = Phase.SUMMED, lost: dict[Phase, set[int]] | None = None) -> "Attempt":
-        """Close phases until this one is open; `lost` leave before they answer in a phase, and stay away."""
+        """Close phases until this one is open; `lost` leave before they report in a phase, and stay away."""
         gone: set[int] = set()
         while self.server.phase is not until:
             gone |= (lost or {}).get(self.server.phase, set())
             for number, person in enumerate(self.people):
                 if number not in gone and person.name in self.server.asked:
-                    self.server.receive(person.name, wire.as_sent(person.answer(self.server.question(person.name))))
+                    self.server.receive(person.name, wire.as_sent(person.report(self.server.question(person.name))))
             self.server.close()
         return self
 
@@ -163,7 +163,7 @@ def one_of_each() -> dict[type, object]:
     while attempt.server.phase is not Phase.SUMMED:
         for person in attempt.people:
             question = attempt.server.question(person.name)
-            reply = person.answer(question)
+            reply = person.report(question)
             attempt.server.receive(person.name, reply)
             found |= {type(question): question, type(reply): reply}
         attempt.server.close()
@@ -182,38 +182,38 @@ def test_a_device_answers_in_turn_only(state: type) -> None:
     for kind, message in one_of_each().items():
         if kind not in NEXT_STATE[state]:
             with pytest.raises(RemoteProtocolError, match="must not be sent") as refusal:
-                person.answer(message)
+                person.report(message)
             assert refusal.value.status_hint == 409
             assert person.round.state is before
 
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_server_takes_what_its_phase_expects_only(phase: Phase) -> None:
-    """Each phase × message, answers of strangers, and second answers are refused, and change nothing."""
+    """Each phase × message, reports of strangers, and second reports are refused, and change nothing."""
     attempt = Attempt().play(phase)
     server, person = attempt.server, attempt.people[0]
     for kind, message in one_of_each().items():
         if kind is not EXPECTED[phase][0]:
             with pytest.raises(RemoteProtocolError, match=phase.value):
                 server.receive(person.name, message)
-    reply = person.answer(server.question(person.name))
+    reply = person.report(server.question(person.name))
     with pytest.raises(RemoteProtocolError, match="asked"):
         server.receive(b"stranger 16 byte", reply)
-    assert server.answered == frozenset()
+    assert server.reported == frozenset()
     server.receive(person.name, reply)
     with pytest.raises(RemoteProtocolError, match="once"):
         server.receive(person.name, reply)
-    assert server.answered == {person.name}
+    assert server.reported == {person.name}
 
 
 @pytest.mark.parametrize("phase", PHASES[1:])
 def test_a_newer_announcement_ends_an_attempt_in_every_state(phase: Phase) -> None:
-    """The next attempt goes on from there; the one before cannot be answered any more."""
+    """The next attempt goes on from there; the one before cannot be reported any more."""
     attempt = Attempt().play(phase)
     again = Attempt(1, 2, attempt.people).play()
     assert np.array_equal(again.server.sum, again.expected())
     with pytest.raises(RemoteProtocolError, match=r"later than \(1, 2\)"):
-        attempt.people[0].answer(attempt.announcement)
+        attempt.people[0].report(attempt.announcement)
 
 
 @pytest.mark.parametrize("phase", PHASES)
@@ -224,7 +224,7 @@ def test_an_attempt_is_never_answered_twice(phase: Phase) -> None:
     person = attempt.people[0]
     for round_number, number in ((2, 1), (1, 9)) if phase is Phase.KEYS else ((2, 2), (2, 1), (1, 9)):
         with pytest.raises(RemoteProtocolError, match="later"):
-            person.answer(announce(SERVER, RUN, round_number, number, attempt.terms.digest, TABLE))
+            person.report(announce(SERVER, RUN, round_number, number, attempt.terms.digest, TABLE))
 
 
 def hostile_announcements() -> list[tuple[str, Announcement]]:
@@ -248,7 +248,7 @@ def test_a_hostile_announcement_is_refused(reason: str, message: Announcement) -
     """Another server, run, plan, noise, table or round: no key is published."""
     person = Person(0, make_terms())
     with pytest.raises(RemoteProtocolError, match=reason):
-        person.answer(message)
+        person.report(message)
     assert person.round.state == Idle()
 
 
@@ -311,7 +311,7 @@ def test_a_device_goes_on_from_its_stored_state_in_every_phase() -> None:
     attempt = Attempt()
     while attempt.server.phase is not Phase.SUMMED:
         for person in attempt.people:
-            attempt.server.receive(person.name, person.answer(attempt.server.question(person.name)))
+            attempt.server.receive(person.name, person.report(attempt.server.question(person.name)))
             person.round = person.restarted(person.round.state)
         attempt.server.close()
     assert np.array_equal(attempt.server.sum, attempt.expected())
@@ -352,7 +352,7 @@ def test_a_hostile_server_gets_no_table_with_wrong_partners() -> None:
     question = attempt.server.question(person.name)
     for partners in (bitmap(range(5), 10), question.partners + b"\0", b"\xff\xff", bitmap(range(1, 10), 10)):
         with pytest.raises(RemoteProtocolError, match=r"partners|bitmap|this device"):
-            person.answer(dataclasses.replace(question, partners=partners))
+            person.report(dataclasses.replace(question, partners=partners))
     assert isinstance(person.round.state, Shared)
 
 
@@ -361,16 +361,16 @@ def test_a_device_signs_one_list_of_survivors_and_reveals_for_that_one() -> None
     attempt = Attempt().play(Phase.CONSENT)
     person, server = attempt.people[0], attempt.server
     with pytest.raises(RemoteProtocolError, match="at least 7"):
-        person.answer(Survivors(bitmap(range(6), 10)))
-    person.answer(Survivors(bitmap(range(9), 10)))  # the server lies: device 9 dropped out
+        person.report(Survivors(bitmap(range(6), 10)))
+    person.report(Survivors(bitmap(range(9), 10)))  # the server lies: device 9 dropped out
     with pytest.raises(RemoteProtocolError, match="must not be sent"):
-        person.answer(server.question(person.name))
+        person.report(server.question(person.name))
     for other in attempt.people[1:]:
-        server.receive(other.name, other.answer(server.question(other.name)))
+        server.receive(other.name, other.report(server.question(other.name)))
     server.close()
     quorum = server.question(attempt.people[1].name)
     with pytest.raises(RemoteProtocolError, match="signed the same survivors"):
-        person.answer(quorum)
+        person.report(quorum)
     assert isinstance(person.round.state, Consented)
 
 
@@ -378,14 +378,14 @@ def test_a_hostile_device_is_refused_by_the_server() -> None:
     """Somebody else's keys, shares for itself or for too few, a short table, a forged consent, shares of strangers."""
     attempt = Attempt()
     server, (first, second) = attempt.server, attempt.people[:2]
-    keys = second.answer(server.question(second.name))
+    keys = second.report(server.question(second.name))
     with pytest.raises(RemoteProtocolError, match="sends"):
         server.receive(first.name, keys)
     with pytest.raises(RemoteProtocolError, match="signed"):
         server.receive(second.name, dataclasses.replace(keys, seed_hash=bytes(32)))
     attempt = Attempt().play(Phase.SHARES)
     server, first = attempt.server, attempt.people[0]
-    shares = first.answer(server.question(first.name))
+    shares = first.report(server.question(first.name))
     for recipients in (range(9), range(1, 9), range(2, 11)):
         with pytest.raises(RemoteProtocolError, match=r"shares|recipients"):
             server.receive(first.name, SealedShares(np.array(recipients), shares.sealed[: len(recipients)]))
@@ -435,7 +435,7 @@ def test_an_upload_of_the_wrong_length_is_our_mistake() -> None:
     person = attempt.people[0]
     person.round._make_upload = lambda _: np.zeros(3, dtype=np.uint32)
     with pytest.raises(LocalProtocolError, match="upload"):
-        person.answer(attempt.server.question(person.name))
+        person.report(attempt.server.question(person.name))
     assert isinstance(person.round.state, Shared)
 
 

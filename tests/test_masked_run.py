@@ -15,7 +15,7 @@ from hushrec.protocols.masked.plan import Block, Round, choose_plan
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.server import GpLearner
 from hushrec.protocols.masked.table import PublicTable
-from hushrec.simulation.problem import AnyProblem, make_problem
+from hushrec.simulation.training_problem import AnyProblem, make_problem
 
 N_USERS, N_ITEMS = 40, 25
 

@@ -10,7 +10,7 @@ from hushrec.errors import ImpossibleBudget, ParameterError
 from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.prediction import initial_user_vectors
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
-from hushrec.simulation.problem import make_problem
+from hushrec.simulation.training_problem import make_problem
 
 PROTOCOLS = {"plain": Plain(), "isgld": Isgld(epsilon=4.0), "sdcf": SDCF}
 

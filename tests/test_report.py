@@ -19,7 +19,7 @@ from hushrec.report import Section, read_studies, study_rows, write_report
 from hushrec.report.figures import paper_figures
 from hushrec.report.labels import told_apart
 from hushrec.report.page import make_page, study_plots
-from hushrec.report.records import make_study
+from hushrec.report.studies import make_study
 from hushrec.report.tables import verdict
 
 HOSTILE = '<script>alert(1)</script> & "quotes" [red]$x_1$ \'\x1b[31m'

@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hushrec.experiment_records import Record, read_records, read_stored
 from hushrec.experiments.config import make_plans, read_experiment
-from hushrec.records import Record, read_records, read_stored
 from hushrec.report.figures import paper_figures
-from hushrec.report.records import Study, make_study
+from hushrec.report.studies import Study, make_study
 from hushrec.simulation.settings import Settings
 
 ROOT = Path(__file__).parents[1]

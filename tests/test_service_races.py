@@ -21,9 +21,9 @@ from hushrec.messages import Enrolment
 from hushrec.open_files import allow_open_files
 from hushrec.service import schema
 from hushrec.service.dashboard import Dashboard
-from hushrec.service.intake import Service
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import Refusal
+from hushrec.service.requests import Service
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage

@@ -29,7 +29,7 @@ from hushrec.models.predictor import Arrays
 from hushrec.options import Option
 from hushrec.protocols import PROTOCOLS
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
-from hushrec.protocols.parties import Answer, DeviceSide, NextAttempt, Private, RoundOver, ServerSide, State
+from hushrec.protocols.parties import DeviceSide, NextAttempt, Private, Report, RoundOver, ServerSide, State
 from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
 from hushrec.randomness import Purpose, Randomness
 from hushrec.report import write_report
@@ -156,15 +156,15 @@ class ToyDevice(DeviceSide):
     def takes_part(self, private: Private) -> bool:
         return True
 
-    def answer(self, private: Private, address: Address, message: Any, draws: Any = None) -> Answer:
+    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         if address.phase == "hello":
-            return Answer(Hello(), private.state)
+            return Report(Hello(), private.state)
         table = np.zeros((self.terms.n_items, 2))
         table[private.items] = np.stack([private.values, np.ones(len(private.items))], axis=1)
         uniform = private.randomness.stream(Purpose.RATING_NOISE, address.round_number).random(table.shape) - 0.5
         noise = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) * 6 / self.loudness
         told = {"told": private.state["told"] + 1}
-        return Answer(Tally(table + noise), told, (Told(self.loudness / self.terms.max_rounds),))
+        return Report(Tally(table + noise), told, (Told(self.loudness / self.terms.max_rounds),))
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         return np.asarray(public["means"])
@@ -198,8 +198,8 @@ class ToyServer(ServerSide):
         if not isinstance(message, Tally if address.phase == "tell" else Hello):
             raise RemoteProtocolError("a tally is told after a hello.", status_hint=422)
 
-    def close(self, address: Address, answers: Any) -> Any:
-        heard = dict(answers)
+    def close(self, address: Address, reports: Any) -> Any:
+        heard = dict(reports)
         if len(heard) < 2:
             return NextAttempt("nobody to hide among", list(heard))
         if address.phase == "hello":
@@ -357,15 +357,15 @@ def test_its_devices_are_held_to_phases_and_budget():
         server.start_round()
         while server.stage is Stage.OPEN:
             for name, client in clients.items():
-                server.receive(name, server.address, client.answer(server.address, server.inbox(name)))
+                server.receive(name, server.address, client.report(server.address, server.inbox(name)))
             server.close_phase()
     assert clients["anna"].statement() == {"spent": 6.0}
     hello, tell = (Address(3, 1, phase) for phase in ToyServer.phases)
     with pytest.raises(RemoteProtocolError, match="rounds must rise"):
-        clients["anna"].answer(tell, Question("tell me"))
-    clients["anna"].answer(hello, Question("who is there?"))
+        clients["anna"].report(tell, Question("tell me"))
+    clients["anna"].report(hello, Question("who is there?"))
     with pytest.raises(BudgetExceeded, match="max_loudness_epsilon"):
-        clients["anna"].answer(tell, Question("tell me"))
+        clients["anna"].report(tell, Question("tell me"))
 
 
 @pytest.mark.usefixtures("registered")

@@ -69,7 +69,7 @@ def test_one_rating_from_the_device_to_the_recommendation(clients):
     reports = {}
     for name, client in clients.items():
         # Steps 2 to 5: select, error, gradient, report. Anna's error on item 0 is 2 − 1·1 = 1.
-        reports[name] = client.answer(server.address, server.inbox(name), DRAWS[name])
+        reports[name] = client.report(server.address, server.inbox(name), DRAWS[name])
         server.receive(name, server.address, reports[name])  # step 6
 
     np.testing.assert_allclose(reports["anna"].gradients[:, 0], [0.5 * 1.0, 0.5 * 0.4])
@@ -91,7 +91,7 @@ def test_one_rating_from_the_device_to_the_recommendation(clients):
 def test_the_ledger_of_the_walk_through(clients):
     """One round at ε_I = 1 of at most ε_P = 2, and the price of the values: η Σ ‖e u‖² / 2 = 0.5 (1 + 0.16)/2."""
     announcement = ItemVectors(TERMS, 1, np.array([[1.0], [2.0], [1.0]]))
-    clients["anna"].answer(Address(1, 1, REPORT), announcement, DRAWS["anna"])
+    clients["anna"].report(Address(1, 1, REPORT), announcement, DRAWS["anna"])
     statement = clients["anna"].statement()
     assert statement["spent"] == 1
     assert statement["committed"] == 2

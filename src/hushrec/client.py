@@ -7,7 +7,7 @@ What a device sends is its protocol's (`DeviceSide`); when it may send it is dec
     IN_ROUND   ──next phase of the same attempt──▶ IN_ROUND, or IDLE after the last phase
                ──first phase of a later round, or of a later attempt──▶ as from IDLE
 
-What leaves is what `answer` returns, and nothing else. The ledger is charged before a message exists outside; when it
+What leaves is what `report` returns, and nothing else. The ledger is charged before a message exists outside; when it
 refuses, nothing has changed and nothing was sent.
 """
 
@@ -83,7 +83,7 @@ class Client:
 
     @property
     def takes_part(self) -> bool:
-        """Whether this device answers at all: protocols differ in what it takes."""
+        """Whether this device reports at all: protocols differ in what it takes."""
         return self._side.takes_part(self._private)
 
     def statement(self) -> dict[str, Any]:
@@ -97,9 +97,9 @@ class Client:
 
     @property
     def _private_draws(self) -> Any:
-        """The random choices of the last answer, for engines that record them. Must never leave the device."""
+        """The random choices of the last report, for engines that record them. Must never leave the device."""
         if self._draws is None:
-            raise LocalProtocolError("a device has no draws before its first answer.")
+            raise LocalProtocolError("a device has no draws before its first report.")
         return self._draws
 
     @property
@@ -112,7 +112,7 @@ class Client:
     def add_ratings(self, items: IntArray, values: FloatArray) -> None:
         """Step 1 of docs/data-flow.md. Stores ratings, replacing earlier ones of the same items.
 
-        They count from the next answer on, as the protocol says: in `sdcf` the permanent bits stay as they are until
+        They count from the next report on, as the protocol says: in `sdcf` the permanent bits stay as they are until
         the next epoch, because a single bit that changes would prove a rating.
         """
         items, values = _checked_ratings(items, values, self._side.n_items(self._state))
@@ -135,18 +135,18 @@ class Client:
 
     # One phase -------------------------------------------------------------------------------------------------
 
-    def answer(self, address: Address, message: Any, draws: Any = None) -> Any | None:
-        """Return what this device sends in answer to a message of the server; None where that is nothing.
+    def report(self, address: Address, message: Any, draws: Any = None) -> Any | None:
+        """Return this device's report on a message of the server; None where it sends nothing.
 
-        Charges the ledger first, with everything that the answer releases. `draws` replaces chance in tests.
+        Charges the ledger first, with everything that the report releases. `draws` replaces chance in tests.
         """
         if not self.takes_part:
             raise LocalProtocolError("a device without ratings, or without unrated items to hide among, stays out.")
         self._check_order(address)
-        answer = self._side.answer(self._private, address, message, draws)
-        self.ledger.charge(answer.events)  # refuses before anything changes
-        self._state, self._last, self._draws = answer.state, address, answer.draws
-        return answer.message
+        report = self._side.report(self._private, address, message, draws)
+        self.ledger.charge(report.events)  # refuses before anything changes
+        self._state, self._last, self._draws = report.state, address, report.draws
+        return report.message
 
     def _check_order(self, address: Address) -> None:
         """Refuse what was answered before, and whatever does not follow from it."""

@@ -4,10 +4,10 @@
                               ──AttemptFailed──▶ OPEN (first phase, next attempt)
                               ──RoundEnded──▶ IDLE
 
-What is computed from the answers is the protocol's (`ServerSide`). A clock reaches the server as a call of
-`close_phase`. Answers are taken in the order of the senders' names, so that the order of arrival changes no bit.
+What is computed from the reports is the protocol's (`ServerSide`). A clock reaches the server as a call of
+`close_phase`. Reports are taken in the order of the senders' names, so that the order of arrival changes no bit.
 Whatever is refused leaves the server exactly as it was. Between rounds `state` is all of it; an open round is made
-again from the answers that were stored (`resume_round`).
+again from the reports that were stored (`resume_round`).
 """
 
 import enum
@@ -48,7 +48,7 @@ NEXT_STAGE: dict[Stage, dict[Event, Stage]] = {
 
 
 class Server:
-    """One run: its members, the open round, and the protocol's side that computes with the answers."""
+    """One run: its members, the open round, and the protocol's side that computes with the reports."""
 
     def __init__(self, side: ServerSide, members: Collection[Name], *, round_number: int = 0) -> None:
         self.side = side
@@ -58,10 +58,10 @@ class Server:
         self._attempt = 0
         self._phase = 0  # its number in `side.phases`
         self._inbox: Inbox = {}
-        self._answers: dict[Name, Any] = {}
+        self._reports: dict[Name, Any] = {}
 
     def __repr__(self) -> str:
-        return f"Server({self._stage.value}, round {self._round_number}, {len(self._answers)} answers)"
+        return f"Server({self._stage.value}, round {self._round_number}, {len(self._reports)} reports)"
 
     @property
     def stage(self) -> Stage:
@@ -81,24 +81,24 @@ class Server:
 
     @property
     def reported(self) -> Mapping[Name, Any]:
-        """The answers to the open phase that are here, or what `keep` was given in their place."""
-        return self._answers
+        """The reports of the open phase that are here, or what `keep` was given in their place."""
+        return self._reports
 
     @property
     def asked(self) -> AbstractSet[Name]:
-        """Whom the open phase asks, whether they have answered or not."""
+        """Whom the open phase asks, whether they have reported or not."""
         return self._inbox.keys()
 
     def inbox(self, name: Name) -> Any | None:
-        """What the open phase asks of this device; None where it asks nothing, or the answer is here."""
-        if self._stage is not Stage.OPEN or name in self._answers:
+        """What the open phase asks of this device; None where it asks nothing, or the report is here."""
+        if self._stage is not Stage.OPEN or name in self._reports:
             return None
         return self._inbox.get(name)
 
     @property
     def everybody_reported(self) -> bool:
         """Whether there is nobody left to wait for in the open phase."""
-        return self._stage is Stage.OPEN and self._answers.keys() >= self._inbox.keys()
+        return self._stage is Stage.OPEN and self._reports.keys() >= self._inbox.keys()
 
     def enrol(self, name: Name) -> None:
         """Let a device take part from the next round on."""
@@ -120,7 +120,7 @@ class Server:
             raise LocalProtocolError(f"all {last} rounds of the terms are over.")
         inbox = self.side.open(self._round_number + 1, 1, self._members)
         self._round_number, self._attempt, self._phase = self._round_number + 1, 1, 0
-        self._inbox, self._answers = inbox, {}
+        self._inbox, self._reports = inbox, {}
         self._move(Event.START_ROUND)
 
     def check_place(self, sender: Name, address: Address) -> None:
@@ -141,47 +141,47 @@ class Server:
     def check(self, sender: Name, address: Address, message: Any) -> None:
         """Refuse what `receive` would refuse, and keep nothing."""
         self.check_place(sender, address)
-        if sender in self._answers:
+        if sender in self._reports:
             raise RemoteProtocolError("this device has reported in this phase already.", code="reported")
         self.side.check(address, sender, message)
 
     def receive(self, sender: Name, address: Address, message: Any) -> None:
         """Step 6 of docs/data-flow.md: check one message and keep it until its phase closes."""
         self.check(sender, address, message)
-        self._answers[sender] = message
+        self._reports[sender] = message
         self._move(Event.RECEIVE)
 
     def keep(self, sender: Name, address: Address, kept: Any) -> None:
-        """Note that an answer which was checked is stored elsewhere: `kept` stands for it in `reported`.
+        """Note that a report which was checked is stored elsewhere: `kept` stands for it in `reported`.
 
-        Whoever stores answers gives them to `close_phase`, so that they are not all in memory at once.
+        Whoever stores reports gives them to `close_phase`, so that they are not all in memory at once.
         """
         if self._stage is Stage.OPEN and address == self.address and sender in self._inbox:
-            self._answers[sender] = kept
+            self._reports[sender] = kept
             self._move(Event.RECEIVE)
 
     def drop(self, sender: Name) -> None:
-        """Forget a device in the open phase: its answer, if there is one, and that it was asked."""
-        self._answers.pop(sender, None)
+        """Forget a device in the open phase: its report, if there is one, and that it was asked."""
+        self._reports.pop(sender, None)
         self._inbox = {name: message for name, message in self._inbox.items() if name != sender}
 
-    def close_phase(self, answers: Iterable[tuple[Name, Any]] | None = None) -> None:
-        """Step 7 of docs/data-flow.md: end the open phase with the answers that are here, or with those given.
+    def close_phase(self, reports: Iterable[tuple[Name, Any]] | None = None) -> None:
+        """Step 7 of docs/data-flow.md: end the open phase with the reports that are here, or with those given.
 
-        Given answers come in the order of the senders' names. The protocol then opens the next phase, ends the round,
+        Given reports come in the order of the senders' names. The protocol then opens the next phase, ends the round,
         or asks for another attempt.
         """
         self._next_stage(Event.CLOSE_PHASE)
-        if answers is None:
-            answers = sorted(self._answers.items(), key=lambda entry: _order(entry[0]))
-        outcome = self.side.close(self.address, _checked_order(answers))
+        if reports is None:
+            reports = sorted(self._reports.items(), key=lambda entry: _order(entry[0]))
+        outcome = self.side.close(self.address, _checked_order(reports))
         if isinstance(outcome, RoundOver):
-            self._inbox, self._answers = {}, {}
+            self._inbox, self._reports = {}, {}
             self._move(Event.END_ROUND)
         elif isinstance(outcome, NextAttempt):
             self._try_again(outcome)
         else:
-            self._phase, self._inbox, self._answers = self._phase + 1, outcome, {}
+            self._phase, self._inbox, self._reports = self._phase + 1, outcome, {}
             self._move(Event.CLOSE_PHASE)
 
     def resume_round(
@@ -193,20 +193,20 @@ class Server:
     ) -> None:
         """Open the next round where it stood: in this attempt, of these members, after these phases were closed.
 
-        `closed` has the answers of each phase that was closed.
+        `closed` has the reports of each phase that was closed.
         """
         self.start_round()
         if attempt > 1:
             asked = self._members if members is None else members
             self._attempt, self._inbox = attempt, self.side.open(self._round_number, attempt, asked)
-        for answers in closed:
-            self.close_phase(answers)
+        for reports in closed:
+            self.close_phase(reports)
 
     def _try_again(self, outcome: NextAttempt) -> None:
         if self._attempt >= MOST_ATTEMPTS:
             raise LocalProtocolError(f"round {self._round_number} failed {MOST_ATTEMPTS} times: {outcome.reason}")
         inbox = self.side.open(self._round_number, self._attempt + 1, outcome.members)
-        self._attempt, self._phase, self._inbox, self._answers = self._attempt + 1, 0, inbox, {}
+        self._attempt, self._phase, self._inbox, self._reports = self._attempt + 1, 0, inbox, {}
         self._move(Event.CLOSE_PHASE)
 
     # Keeping state ---------------------------------------------------------------------------------------------
@@ -222,7 +222,7 @@ class Server:
         public = {name: array for name, array in state.items() if name != "round_number"}
         self.side.restore(public)
         self._round_number = int(state["round_number"])
-        self._stage, self._inbox, self._answers = Stage.IDLE, {}, {}
+        self._stage, self._inbox, self._reports = Stage.IDLE, {}, {}
 
     # Inside ----------------------------------------------------------------------------------------------------
 
@@ -236,14 +236,14 @@ class Server:
         self._stage = self._next_stage(event)
 
 
-def _checked_order(answers: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:
-    """The answers as they are; refused when two do not rise by name."""
+def _checked_order(reports: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:
+    """The reports as they are; refused when two do not rise by name."""
     last: Name | None = None
-    for name, answer in answers:
+    for name, report in reports:
         if last is not None and _order(last) >= _order(name):
-            raise LocalProtocolError("answers must be given in the order of their senders' names, each once.")
+            raise LocalProtocolError("reports must be given in the order of their senders' names, each once.")
         last = name
-        yield name, answer
+        yield name, report
 
 
 def _order(name: Name) -> tuple[bool, Name]:

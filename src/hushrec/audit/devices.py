@@ -1,4 +1,4 @@
-"""Single devices for attacks that need one to answer: a server that lies, a rating added later, the time it takes."""
+"""Single devices for attacks that need one to report: a server that lies, a rating added later, the time it takes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -7,7 +7,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.observation import Observation, Upload
-from hushrec.audit.record import narrow
+from hushrec.audit.observed_run import narrow
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientProblem
 from hushrec.messages import REPORT, Address, ItemVectors, Terms
@@ -34,7 +34,7 @@ def profile(problem: GradientProblem, user: int) -> tuple[IntArray, FloatArray]:
 
 def upload_of(device: Client, announcement: ItemVectors) -> Upload:
     """What a device reports in one round, in numbers of 4 bytes; None where it selects nothing."""
-    report = device.answer(Address(announcement.round_number, 1, REPORT), announcement)
+    report = device.report(Address(announcement.round_number, 1, REPORT), announcement)
     return narrow(report) if report is not None and len(report.items) else None
 
 
@@ -51,14 +51,14 @@ def replay(
     uploads, seconds = [], np.zeros((len(users), observation.n_rounds))
     for row, user in enumerate(users):
         device = make_device(problem, int(user), seed=seed)
-        answers = []
+        reports = []
         for column, announcement in enumerate(observation.announcements):
             gained = added(int(user), announcement.round_number)
             if gained is not None:
                 device.add_ratings(*gained)
             started = 0.0 if clock is None else clock()
-            answers.append(upload_of(device, announcement))
+            reports.append(upload_of(device, announcement))
             seconds[row, column] = 0.0 if clock is None else clock() - started
-        uploads.append(tuple(answers))
+        uploads.append(tuple(reports))
     timing = None if clock is None else seconds
     return replace(observation, uploads=tuple(uploads), crowd=(), finish_seconds=timing)

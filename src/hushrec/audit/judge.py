@@ -11,7 +11,7 @@ from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
 from hushrec.audit.attacks.person import PersonFromUploads
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
-from hushrec.audit.record import Truth
+from hushrec.audit.observed_run import Truth
 from hushrec.audit.statistics import (
     BoolArray,
     auc,

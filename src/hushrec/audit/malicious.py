@@ -14,9 +14,9 @@ from hushrec.audit.attacks.marking import MarkingServer, can_mark
 from hushrec.audit.attacks.value import read_last_upload
 from hushrec.audit.devices import make_device, profile, upload_of
 from hushrec.audit.findings import Finding
-from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
+from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.statistics import auc, mean_interval, rate_at
 from hushrec.audit.value_scores import ValueScore
 from hushrec.engines.gradient import GradientProblem
@@ -172,7 +172,7 @@ def _attack(
     table: CraftedTable,
     problem: GradientProblem,
     protocol: GradientProtocol,
-    levels: Levels,
+    levels: RatingLevels,
     victims: IntArray,
     rounds: int,
     rng: np.random.Generator,
@@ -201,7 +201,7 @@ def _read(
     table: CraftedTable,
     problem: GradientProblem,
     protocol: GradientProtocol,
-    levels: Levels,
+    levels: RatingLevels,
     user: int,
     rounds: int,
     rng: np.random.Generator,

@@ -14,9 +14,9 @@ from scipy.special import logit
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.crowd import Crowd, watch_crowd
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
-from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
+from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
@@ -38,7 +38,7 @@ class Observation:
     crowd: tuple[tuple[Upload, ...], ...] = field(repr=False)  # the last few rounds of many people
     popularity: FloatArray = field(repr=False)  # (n_items,) share of *other* people who rated each item
     finish_seconds: FloatArray | None = field(default=None, repr=False)  # (n_victims, n_rounds)
-    levels: Levels = WHOLE_STARS  # the ratings that people can give
+    levels: RatingLevels = WHOLE_STARS  # the ratings that people can give
 
     @property
     def terms(self) -> Terms:

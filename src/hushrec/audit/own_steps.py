@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.audit.rating_grid import RecoveredRatings
+from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.messages import ItemVectors
 
 EARLY_ROUNDS = 4
@@ -42,7 +42,7 @@ def evidence_of_steps(
     found: RecoveredRatings,
     announcements: tuple[ItemVectors, ...],
     chances: FloatArray,
-    levels: Levels = WHOLE_STARS,
+    levels: RatingLevels = WHOLE_STARS,
 ) -> FloatArray:
     """Nats for "rated" of every item that was never reported, 0 for all others; `chances` are those of popularity."""
     scores = np.zeros(len(chances))
@@ -78,7 +78,7 @@ def _equations(
     found: RecoveredRatings,
     announcements: tuple[ItemVectors, ...],
     unknown: IntArray,
-    levels: Levels,
+    levels: RatingLevels,
 ) -> Equations | None:
     """None where a round is missing between the two, or the norms are not known."""
     here, there = norm_of(before, found), norm_of(after, found)

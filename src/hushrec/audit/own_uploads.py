@@ -11,9 +11,9 @@ import numpy as np
 from scipy.special import expit, logit
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.rank_one import stacked_direction, trace
 from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
+from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
@@ -41,7 +41,7 @@ class Reading:
 
 
 def read_uploads(
-    terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], levels: Levels = WHOLE_STARS
+    terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], levels: RatingLevels = WHOLE_STARS
 ) -> Reading:
     """Direction by the rank-one attack on the last ten, ratings by the attack `consistent ratings` on all."""
     items = np.unique(np.concatenate([upload.report.items for upload in uploads]))

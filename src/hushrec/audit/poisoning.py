@@ -36,7 +36,7 @@ class Promoter:
     direction: FloatArray
     bound: float
 
-    def answer(self, address: Address, announcement: ItemVectors) -> GradientReport:
+    def report(self, address: Address, announcement: ItemVectors) -> GradientReport:
         """One round's report."""
         vectors = announcement.item_vectors
         longest = float(np.linalg.norm(vectors, axis=1).max())
@@ -118,7 +118,7 @@ def _play_round(server: Server, devices: dict[int, Client | Promoter]) -> None:
     for user, device in devices.items():
         with suppress(RemoteProtocolError):  # an honest report may exceed a tight bound; it is lost
             message: ItemVectors = server.inbox(user)  # type: ignore[assignment]
-            server.receive(user, address, device.answer(address, message))
+            server.receive(user, address, device.report(address, message))
     server.close_phase()
 
 

@@ -18,8 +18,8 @@ from scipy.stats import trim_mean
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
-from hushrec.audit.levels import WHOLE_STARS, Levels
 from hushrec.audit.rank_one import Trace, UploadParts
+from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
@@ -48,7 +48,7 @@ def recover_ratings(
     protocol: GradientProtocol,
     terms: Terms,
     laws: list[ErrorLaw] | None = None,
-    levels: Levels = WHOLE_STARS,
+    levels: RatingLevels = WHOLE_STARS,
 ) -> RecoveredRatings:
     """Ratings and their existence from all uploads of one person; `laws` as `fit_laws` finds them."""
     if not trace.parts:
@@ -94,7 +94,9 @@ class Sweep:
     log_likelihood: float
 
 
-def _search_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], levels: Levels) -> list[tuple[float, float]]:
+def _search_norm(
+    parts: tuple[UploadParts, ...], laws: list[ErrorLaw], levels: RatingLevels
+) -> list[tuple[float, float]]:
     """The c that brings most items of these rounds onto levels, and how much it is to be trusted.
 
     Predictions lie near the mean rating, which bounds the search: c û·v ≈ 3.5 within a factor of 1.8. When the
@@ -120,7 +122,7 @@ def _search_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], levels: L
 def _sweep(
     trace: Trace,
     laws: list[ErrorLaw],
-    levels: Levels,
+    levels: RatingLevels,
     evidence: FloatArray,
     norms: FloatArray,
     trust: float,
@@ -162,7 +164,7 @@ def _sweep(
 
 
 def _grid_density(
-    part: UploadParts, levels: Levels, norms: FloatArray, chances: FloatArray
+    part: UploadParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Density of each amplitude if its item is rated: by the nearest level, for every candidate norm.
 
@@ -218,7 +220,7 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
     return RecoveredRatings(log_odds, ratings, norms)
 
 
-def ratings_of_upload(part: UploadParts, levels: Levels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
+def ratings_of_upload(part: UploadParts, levels: RatingLevels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
     """Ratings from one upload whose items are all rated, with Laplace noise of this scale where devices add some.
 
     The mean of people's ratings gives c, as mean(a) / c + c mean(û·v) = r̄ has it: two roots, of which the likelier

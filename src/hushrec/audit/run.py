@@ -20,11 +20,11 @@ from hushrec.audit.devices import Clock, profile, replay
 from hushrec.audit.difference import attack_difference
 from hushrec.audit.findings import TARGETS, Finding, worst
 from hushrec.audit.judge import FALSE_RATES, judge, judge_linkage, judge_people, mean_roc
-from hushrec.audit.levels import Levels
 from hushrec.audit.malicious import attack_by_marks, attack_devices
 from hushrec.audit.observation import Observation
+from hushrec.audit.observed_run import Truth, record
 from hushrec.audit.poisoning import attack_integrity
-from hushrec.audit.record import Truth, record
+from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.selection_rounds import selection_curve
 from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
@@ -131,8 +131,8 @@ def audit(
     return Audit(findings, curves, about)
 
 
-def _levels_of(ratings: Ratings, values: FloatArray) -> Levels:
-    return Levels.of(values if ratings.scale is None else ratings.scale.to_unit(values))
+def _levels_of(ratings: Ratings, values: FloatArray) -> RatingLevels:
+    return RatingLevels.of(values if ratings.scale is None else ratings.scale.to_unit(values))
 
 
 def _check_people(n_people: int, n_victims: int) -> int:

@@ -11,7 +11,7 @@ from hushrec.audit.attacks.existence import AveragedErrors, ConsistentRatings, E
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.judge import abs_cosines
 from hushrec.audit.observation import Observation
-from hushrec.audit.record import Truth, record
+from hushrec.audit.observed_run import Truth, record
 from hushrec.audit.run import Audit, item_popularity
 from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings

@@ -13,18 +13,18 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.findings import ERROR_REMOVED, EXACT
-from hushrec.audit.levels import Levels
+from hushrec.audit.rating_levels import RatingLevels
 
 
 @dataclass(frozen=True)
 class ValueScore:
     """Scores guesses of ratings on one scale; `blind` is what is guessed of a rating of which nothing is known."""
 
-    levels: Levels
+    levels: RatingLevels
     blind: float
 
     @staticmethod
-    def on(ratings: FloatArray, levels: Levels) -> "ValueScore":
+    def on(ratings: FloatArray, levels: RatingLevels) -> "ValueScore":
         """Return the score for these ratings: blind guesses are their median, or the commonest of them."""
         return ValueScore(levels, float(np.median(ratings)) if levels.continuous else most_common(ratings))
 

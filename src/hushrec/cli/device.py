@@ -355,4 +355,4 @@ def ui(
         config = uvicorn.Config(made, access_log=False, log_config=None, server_header=False, ws="none")
         config.timeout_graceful_shutdown = 2
         uvicorn.Server(config).run(sockets=[listening])
-        page.part.stop()
+        page.participation.stop()

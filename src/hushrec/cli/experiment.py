@@ -27,10 +27,10 @@ def experiment(
     as_json: JsonFlag = False,
 ) -> None:
     """Runs a grid of settings and splits; keeps a record of every run. Everything is checked before the first one."""
+    from hushrec.experiment_records import read_records
     from hushrec.experiments.grid import GridResult
     from hushrec.experiments.running import collect as collect_grid
     from hushrec.experiments.running import make_grid, prepare, run_experiment
-    from hushrec.records import read_records
 
     prepared = prepare(file, data_dir=reading.data_dir, n_splits=splits, reading=reading.given())
     announce(prepared.ratings)

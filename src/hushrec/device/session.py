@@ -360,7 +360,7 @@ class Session:
         try:
             before, published = client.private_state(), client.published(asked)
             with consent(client.ledger.limit("selection") or 0.0):
-                report = client.answer(envelope.address, asked)
+                report = client.report(envelope.address, asked)
             with self.store.change():
                 self.store.put_json("ledger", client.ledger.to_record())
                 self.kept.put_private_state(client.private_state())

@@ -17,8 +17,8 @@ from hushrec.device import view
 from hushrec.device.budgets import Budgets
 from hushrec.device.device import Device
 from hushrec.device.inference import Attack, Reading
-from hushrec.device.levels import expectation, explain_level, level_of, levels_for
-from hushrec.device.part import Participation
+from hushrec.device.participation import Participation
+from hushrec.device.privacy_levels import expectation, explain_level, level_of, levels_for
 from hushrec.errors import HushrecError
 from hushrec.messages import Offer
 from hushrec.offers import make_run_protocol, personal_options
@@ -72,7 +72,7 @@ class Page:
 
     def __init__(self, device: Device, attack: Attack) -> None:
         self.device = device
-        self.part = Participation(device)
+        self.participation = Participation(device)
         self.is_forgotten = False
         self._attack = attack
         self._attacking = threading.Lock()
@@ -84,11 +84,15 @@ class Page:
         device, status, statement = self.device, self.device.status(), self.device.budget()
         return {
             "changes": self._changes,  # by the person
-            "reported": self.part.reported + status.is_over,
+            "reported": self.participation.reported + status.is_over,
             "over": status.is_over,
             "joined": status.has_joined,
             "server": status.server,
-            "part": {"on": self.part.is_on, "code": self.part.code, "words": self.part.words},
+            "part": {
+                "on": self.participation.is_on,
+                "code": self.participation.code,
+                "words": self.participation.words,
+            },
             "round": status.round_number,
             "rounds": status.rounds,
             "n_items": status.n_items,
@@ -155,7 +159,7 @@ class Page:
 
     def forget(self) -> None:
         """Erase the store."""
-        self.part.stop()
+        self.participation.stop()
         self.device.erase()
         self.is_forgotten = True
 
@@ -256,16 +260,16 @@ def _add_changing(app: FastAPI, page: Page) -> None:
 
     @app.post("/api/part", status_code=204)
     def take_part(choice: Choice) -> None:
-        page.part.start() if choice.on else page.part.stop()
+        page.participation.start() if choice.on else page.participation.stop()
 
     @app.post("/api/level", status_code=204)
     def level(new: NewLevel) -> None:
-        page.part.stop()
+        page.participation.stop()
         page.set_level(new.epsilon_i)
 
     @app.post("/api/allow-draw", status_code=204)
     def allow_draw() -> None:
-        page.part.stop()
+        page.participation.stop()
         page.allow_draw()
 
     @app.post("/api/forget", status_code=204)

@@ -10,7 +10,7 @@ from hushrec.arrays import FloatArray
 from hushrec.errors import Diverged, RemoteProtocolError
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols import find_protocol
-from hushrec.simulation.problem import AnyProblem
+from hushrec.simulation.training_problem import AnyProblem
 
 Remark = Callable[[str], None]
 DEFAULT_ENGINE = "cpu"

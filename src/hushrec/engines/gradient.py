@@ -12,9 +12,9 @@ from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor
 from hushrec.protocols.gradient.prediction import Predictions
 from hushrec.protocols.gradient.protocols import GradientProtocol
-from hushrec.simulation.problem import Problem
+from hushrec.simulation.training_problem import TrainingProblem
 
-GradientProblem: TypeAlias = Problem[MatrixFactorization, GradientProtocol, Terms]
+GradientProblem: TypeAlias = TrainingProblem[MatrixFactorization, GradientProtocol, Terms]
 
 
 class GradientEngine(ABC):

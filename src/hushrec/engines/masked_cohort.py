@@ -19,7 +19,7 @@ from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.randomness import RandomStream
 
 MOST_ATTEMPTS = 5
-Absent = Callable[[int, str], Collection[bytes]]  # (attempt, phase) → devices that do not answer
+Absent = Callable[[int, str], Collection[bytes]]  # (attempt, phase) → devices that do not report
 
 
 class RoundSum(NamedTuple):
@@ -78,7 +78,7 @@ class MaskedCohort:
     def _ask(self, server: ServerRound, device: bytes, table_digest: bytes, rng: RandomStream) -> None:
         """Ask one device; whoever refuses, or is refused, drops out."""
         try:
-            answer = self._devices[device].answer(server.question(device), table_digest=table_digest, rng=rng)
-            server.receive(device, answer)
+            report = self._devices[device].report(server.question(device), table_digest=table_digest, rng=rng)
+            server.receive(device, report)
         except RemoteProtocolError:
             return

@@ -15,7 +15,7 @@ from hushrec.protocols.masked.device import Entries
 from hushrec.protocols.masked.encoding import Table, add_share, encode_block
 from hushrec.protocols.masked.plan import Round
 from hushrec.randomness import Purpose, SeededRandomness, Shape
-from hushrec.simulation.problem import AnyProblem
+from hushrec.simulation.training_problem import AnyProblem
 
 
 class Recorded(NamedTuple):

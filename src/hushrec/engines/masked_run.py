@@ -1,4 +1,4 @@
-"""What every engine of the masked protocol shares: whose devices answer, what the server learns, what is predicted."""
+"""What every engine of the masked protocol shares: whose devices report, what the server learns, what is predicted."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.plan import Round
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.randomness import Purpose, SeededRandomness
-from hushrec.simulation.problem import AnyProblem
+from hushrec.simulation.training_problem import AnyProblem
 
 
 class MaskedRun(ABC):
@@ -47,7 +47,7 @@ class MaskedRun(ABC):
         survivors = int(np.count_nonzero(present))
         if survivors < self.priced.cohort.smallest:
             raise ParameterError(
-                f"at least {self.priced.cohort.smallest} devices must answer a round, got {survivors} in round"
+                f"at least {self.priced.cohort.smallest} devices must report in a round, got {survivors} in round"
                 f" {self.round_number + 1}: the noise is sized for more. Lower survivors, or dropout."
             )
         totals = self.sum_tables(one, self.learner.table(), present)
@@ -58,7 +58,7 @@ class MaskedRun(ABC):
         self.learner.learn(sums, survivors)
 
     def _present(self) -> BoolArray:
-        """Whose devices answer this round: each is absent with the probability `dropout`."""
+        """Whose devices report in this round: each is absent with the probability `dropout`."""
         dropout = self._protocol.dropout
         stream = SeededRandomness(self.problem.seed).stream(Purpose.ABSENCE, self.round_number + 1)
         return np.asarray(stream.random(self.problem.n_users) >= dropout)

@@ -15,7 +15,7 @@ from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Server, Stage
-from hushrec.simulation.problem import AnyProblem
+from hushrec.simulation.training_problem import AnyProblem
 
 
 class ReferenceEngine:
@@ -42,10 +42,10 @@ class ReferenceEngine:
             address = self.server.address
             for user, client in self.clients.items():
                 message = self.server.inbox(user)
-                answer = None if message is None else client.answer(address, message)
-                if answer is not None:
-                    self._bytes_sent += payload_bytes(answer)
-                    self.server.receive(user, address, answer)
+                report = None if message is None else client.report(address, message)
+                if report is not None:
+                    self._bytes_sent += payload_bytes(report)
+                    self.server.receive(user, address, report)
             self.server.close_phase()
         if self.recorded_draws is not None:
             self.recorded_draws.append({user: client._private_draws for user, client in self.clients.items()})

@@ -32,7 +32,7 @@ from hushrec.evaluate import metrics_of_ranks
 from hushrec.models import make_model
 from hushrec.protocols import find_protocol
 from hushrec.protocols.gradient.protocols import GradientProtocol
-from hushrec.simulation.problem import make_problem
+from hushrec.simulation.training_problem import make_problem
 
 RunSettings = dict[str, Any]
 CPU_MEMORY = 4 * 10**9  # bytes that a batch may take where there is no GPU
@@ -171,7 +171,7 @@ def run_grid(
     import torch
 
     from hushrec.engines.gpu.engine import default_device
-    from hushrec.engines.gpu.placement import runs_at_once
+    from hushrec.engines.gpu.user_arrays import runs_at_once
 
     device = device or default_device()
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else CPU_MEMORY

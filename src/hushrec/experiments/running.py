@@ -20,11 +20,11 @@ from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import make_engine
 from hushrec.errors import HushrecError, ParameterError, RunError
+from hushrec.experiment_records import Record, Shared, is_experiment, write_records
 from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, read_experiment
 from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
 from hushrec.protocols.gradient.protocols import value_statement
-from hushrec.records import Record, Shared, is_experiment, write_records
 from hushrec.scale import error_from_unit
 from hushrec.simulation.results import to_json
 from hushrec.simulation.tasks import RatingTask, Task

@@ -9,14 +9,14 @@ import numpy as np
 from hushrec.data.splits import cold_counts
 from hushrec.engines import Engine, make_engine, run_round
 from hushrec.errors import Diverged, ImpossibleBudget, ParameterError
+from hushrec.experiment_records import Record
 from hushrec.experiments.config import Plan
 from hushrec.experiments.grid import is_measured
 from hushrec.protocols.configured import ConfiguredProtocol
-from hushrec.records import Record
-from hushrec.simulation.problem import AnyProblem, settle_terms
 from hushrec.simulation.results import to_json
 from hushrec.simulation.tasks import RatingTask, Task
 from hushrec.simulation.training import measure, spent_budget, task_problem
+from hushrec.simulation.training_problem import AnyProblem, settle_terms
 
 
 def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:

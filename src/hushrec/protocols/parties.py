@@ -1,11 +1,11 @@
 """The two sides of a protocol: what its device and its server do in one phase of a round. Neither does any I/O.
 
 A round is a fixed list of phases. In each, the server has a message for every device that it asks, in that device's
-inbox; the device answers it with one message, or with none. When a phase closes, the server makes the messages of the
-next one out of the answers, ends the round, or begins it again as another attempt.
+inbox; the device answers it with one report, or with none. When a phase closes, the server makes the messages of the
+next one out of the reports, ends the round, or begins it again as another attempt.
 
     server   open ──▶ inbox of phase 1 ──▶ close ──▶ inbox of phase 2 ──▶ … ──▶ close ──▶ RoundOver or NextAttempt
-    device            answer ───────────────────▶ answer ──▶ …
+    device            report ───────────────────▶ report ──▶ …
 
 `Client` and `Server` hold the state machines: who may speak when. These classes hold the maths of a protocol.
 """
@@ -43,7 +43,7 @@ class Private:
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class Report:
     """What a device does in one phase: the ledger is charged with the events before the message leaves."""
 
     message: Any | None  # None: nothing is sent in this phase
@@ -65,10 +65,10 @@ class DeviceSide(ABC):
 
     @abstractmethod
     def takes_part(self, private: Private) -> bool:
-        """Whether this device answers at all."""
+        """Whether this device reports at all."""
 
     @abstractmethod
-    def answer(self, private: Private, address: Address, message: Any, draws: Any = None) -> Answer:
+    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         """Answer one message of the server; refuse it where it breaks the terms. `draws` replaces chance in tests."""
 
     @abstractmethod
@@ -110,7 +110,7 @@ class NextAttempt:
 
 
 class ServerSide(ABC):
-    """What a protocol's server does with the answers of a phase. Its `public` state moves at the end of a round."""
+    """What a protocol's server does with the reports of a phase. Its `public` state moves at the end of a round."""
 
     phases: tuple[str, ...]
     n_expected: int | None = None
@@ -165,5 +165,5 @@ class ServerSide(ABC):
         """Refuse a message that does not fit the open phase; keep nothing of it."""
 
     @abstractmethod
-    def close(self, address: Address, answers: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
-        """End the open phase with these answers, in the order of the senders' names."""
+    def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
+        """End the open phase with these reports, in the order of the senders' names."""

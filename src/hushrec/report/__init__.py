@@ -1,7 +1,7 @@
 """Finished runs in; tables, plots and one HTML page out. Reads `run.json` alone and never recomputes."""
 
 from hushrec.report.page import Section, write_report
-from hushrec.report.records import Study, read_studies
+from hushrec.report.studies import Study, read_studies
 from hushrec.report.tables import study_rows
 
 __all__ = ["Section", "Study", "read_studies", "study_rows", "write_report"]

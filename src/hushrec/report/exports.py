@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from statistics import fmean, stdev
 from typing import Any
 
-from hushrec.report.records import Setting, Study
+from hushrec.report.studies import Setting, Study
 from hushrec.report.tables import baseline_name, measure_name, measures, study_rows
 
 LEVELS = ("epsilon", "epsilon_i", "epsilon_g")

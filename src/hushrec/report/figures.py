@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hushrec.report import plots
-from hushrec.report.records import Setting, Study
+from hushrec.report.studies import Setting, Study
 from hushrec.report.tables import baseline_name
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from hushrec.files import stamp
 from hushrec.report import plots
 from hushrec.report.exports import as_csv, as_latex
 from hushrec.report.figures import paper_figures
-from hushrec.report.records import Study, read_studies
+from hushrec.report.studies import Study, read_studies
 from hushrec.report.tables import Row, measure_name, measures, study_rows, verdict
 
 SERIES_DARK = ("#6cb4ee", "#ff9d5c", "#4fd1a5", "#f08cc6", "#e3bd4a", "#9cc9f5", "#c39bff", "#b3b8c2")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from hushrec.protocols.gradient.meaning import SelectionBudget, belief, explain_budget
 from hushrec.protocols.gradient.selection import Selection
-from hushrec.report.records import Setting, Study
+from hushrec.report.studies import Setting, Study
 from hushrec.report.tables import baseline_name
 
 if TYPE_CHECKING:

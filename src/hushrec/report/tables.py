@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from statistics import fmean, stdev
 
-from hushrec.report.records import Setting, Study
+from hushrec.report.studies import Setting, Study
 
 NAMES = {
     "global_mean": "global mean",

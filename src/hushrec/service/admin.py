@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from hushrec import wire
 from hushrec.messages import PROTOCOL_VERSION
 from hushrec.service.description import ADMIN, BINARY, problems
-from hushrec.service.intake import Service
 from hushrec.service.problems import Refusal
+from hushrec.service.requests import Service
 from hushrec.service.rounds import Rounds
 
 LARGEST_ITEM_BODY = 10_000_000

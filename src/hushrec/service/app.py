@@ -23,9 +23,9 @@ from hushrec.messages import PROTOCOL_VERSION, Enrolment
 from hushrec.service.admin import add_admin
 from hushrec.service.dashboard import add_dashboard
 from hushrec.service.description import BINARY, SIGNED, describe, problems, takes_binary
-from hushrec.service.intake import Download, Service, target_of
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import MEDIA_TYPE, Refusal, problem
+from hushrec.service.requests import Download, Service, target_of
 from hushrec.service.rounds import Rounds
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage

@@ -28,10 +28,10 @@ from hushrec.simulation.checkpoints import (
     save_checkpoint,
 )
 from hushrec.simulation.lists import LIKED
-from hushrec.simulation.problem import AnyProblem, make_problem
 from hushrec.simulation.results import Result, from_json, load, load_final_model, save, save_final_model, to_json
 from hushrec.simulation.settings import Settings, default_model
 from hushrec.simulation.tasks import Task
+from hushrec.simulation.training_problem import AnyProblem, make_problem
 from hushrec.simulation.verdict import verdict
 
 Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test RMSE or AUC so far

@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Upload
 from hushrec.audit.rank_one import Trace, take_apart
+from hushrec.audit.rating_levels import RatingLevels
 from hushrec.messages import ItemVectors, Terms
 
 QUIET = 0.0101  # norm of the rows that are not to move anything, just long enough for a device
@@ -69,7 +69,7 @@ class MarkingServer:
             self._length /= before
         self._known = [self._known[-1], part.direction]
 
-    def ratings(self, levels: Levels) -> FloatArray:
+    def ratings(self, levels: RatingLevels) -> FloatArray:
         """Those of the items that seem rated, NaN for all others: the one factor brings them to the levels."""
         found = np.where(self.scores > SURE, self.pulls, np.nan)
         if np.isnan(found).all():

@@ -7,10 +7,10 @@ from scipy.special import softmax
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.attacks import Attack
-from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, stacked_direction
 from hushrec.audit.rating_grid import ratings_of_upload, recover_ratings
+from hushrec.audit.rating_levels import RatingLevels
 from hushrec.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
@@ -79,7 +79,7 @@ class GuessedByTaste(GridRatings):
         return known
 
 
-def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: Levels) -> FloatArray:
+def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -> FloatArray:
     """The rating that a Laplace-noisy one most likely comes from, given how people rate; its mean if continuous."""
     odds = np.log(levels.shares) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - levels.values)
     if levels.continuous:
@@ -90,7 +90,7 @@ def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: Levels) -> Floa
 VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings(), GuessedByTaste())
 
 
-def read_last_upload(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: Levels) -> FloatArray:
+def read_last_upload(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: RatingLevels) -> FloatArray:
     """A rating per item from the last upload alone, NaN of items not in it; from all of them where there are fakes."""
     if protocol.selection is not None:
         return recover_ratings(trace, protocol, terms, levels=levels).ratings

@@ -33,7 +33,7 @@ from hushrec.engines.cpu.layout import (
 )
 from hushrec.engines.cpu.pairs import Pairing
 from hushrec.engines.cpu.philox import Stream, make_stream
-from hushrec.engines.cpu.responses import fill_permanent
+from hushrec.engines.cpu.randomized_response import fill_permanent
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.mechanisms.langevin import langevin_noise
@@ -168,7 +168,7 @@ class CpuEngine(GradientEngine):
         step, streams, state = self._step(round_number), self._streams(round_number), self._state
         vectors = Vectors(state.vectors.users, self._kernel_rows())
         known = self._known_noise(round_number, step, streams, given, pairing, vectors, draws)
-        outcome, largest = self._answer(step, streams, given, pairing, vectors)
+        outcome, largest = self._report(step, streams, given, pairing, vectors)
         check_gradients(round_number, largest)
         derives = isinstance(self.problem.model, FactorizationMachine)
         moved, n_reports = (self._derive_moves if derives else self._move)(step, streams, known)
@@ -182,20 +182,20 @@ class CpuEngine(GradientEngine):
         if self._record_users:
             self.recorded.append(known.reports)
 
-    def _answer(
+    def _report(
         self, step: Step, streams: Streams, given: Given, pairing: Pairing, vectors: Vectors
     ) -> tuple[Outcome, float]:
         """Add every user's report to its block's sums; return the users' new state and the largest |e| ‖u‖ sent."""
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
         common: tuple[Any, ...] = (self._profiles, self._choices, given, streams, step, vectors, outcome)
-        kernel: Any = kernels.answer_block
+        kernel: Any = kernels.report_block
         if self.problem.model.learns_from_pairs:
-            common, kernel = (*common[:3], pairing, *common[3:]), pairs.answer_block
+            common, kernel = (*common[:3], pairing, *common[3:]), pairs.report_block
 
-        def answer(block: int, first: int, stop: int) -> float:
+        def report(block: int, first: int, stop: int) -> float:
             return float(kernel(first, stop, *common, self._sums[block], self._counts[block]))
 
-        largest = max(self._in_threads(answer, self._borders))
+        largest = max(self._in_threads(report, self._borders))
         if isinstance(self.problem.model, FactorizationMachine):
             self._with_constant(outcome.users)  # which is not learned
             squares = np.square(vectors.users, dtype=np.float64)

@@ -1,6 +1,6 @@
 """One round of matrix factorization for all users at once, in Numba: what `Client` and `Server` do, as loops.
 
-    answer_block     every user's errors, selection, fakes and own update; sums of e u per item
+    report_block     every user's errors, selection, fakes and own update; sums of e u per item
     move_items       adds the blocks in order, moves every item by the mean of its reports, noise included
 
 Rows are padded to whole vector registers. Sums go to a fixed number of blocks of users, whichever thread runs them:
@@ -17,7 +17,7 @@ from numba import njit
 from hushrec.engines.cpu.llvm import wide_vectors
 from hushrec.engines.cpu.normal import fill_fakes, fill_normal
 from hushrec.engines.cpu.philox import Stream, fill_words
-from hushrec.engines.cpu.responses import SPARSE, TOGETHER, list_items, respond, scratch_words, select_sparse
+from hushrec.engines.cpu.randomized_response import SPARSE, TOGETHER, list_items, respond, scratch_words, select_sparse
 
 REORDER = {"reassoc", "contract", "nsz"}  # what a sum may do to become a vector sum; NaN stays NaN
 Rows = npt.NDArray[np.floating]
@@ -258,7 +258,7 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
 
 
 @njit(cache=True, nogil=True)
-def answer_block(  # type: ignore[no-untyped-def]
+def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
 ):
     """Add the reports of one block of users to `sums` (n_items, width) and `counts`, which are this block's own.
@@ -352,7 +352,7 @@ def item_normals(stream, n_items, width):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def answer_one(user, rated, values, choices, given, streams, user_vector, item_vectors):  # type: ignore[no-untyped-def]
-    """Return what `answer_block` sums for one user in this round: the items, and the error of each."""
+    """Return what `report_block` sums for one user in this round: the items, and the error of each."""
     n_items, width = item_vectors.shape
     scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
     rated_errors(rated, values, user_vector, item_vectors, scratch.errors, scratch.pull)

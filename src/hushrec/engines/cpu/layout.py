@@ -8,7 +8,7 @@ import numpy.typing as npt
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.engines.cpu.kernels import Given
-from hushrec.engines.cpu.responses import threshold
+from hushrec.engines.cpu.randomized_response import threshold
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient.device import Draws

@@ -28,7 +28,7 @@ from hushrec.protocols.masked.noise import summed_noise
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, Round, curvature_of
 from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
-from hushrec.simulation.problem import AnyProblem
+from hushrec.simulation.training_problem import AnyProblem
 
 TASKS_PER_THREAD = 4
 

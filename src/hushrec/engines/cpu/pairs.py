@@ -166,10 +166,10 @@ def answer_pairs(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def answer_block(  # type: ignore[no-untyped-def]
+def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, pairing, streams, step, vectors, outcome, sums, counts
 ):
-    """Add the reports of one block of users, as `kernels.answer_block` does; a user without pairs takes no part."""
+    """Add the reports of one block of users, as `kernels.report_block` does; a user without pairs takes no part."""
     n_items, width = vectors.items.shape
     most_rated = 0
     for user in range(first_user, stop_user):
@@ -211,7 +211,7 @@ def answer_block(  # type: ignore[no-untyped-def]
 def answer_one(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors
 ):
-    """Return what `answer_block` sums for one user in this round: the items, rising, and the error of each."""
+    """Return what `report_block` sums for one user in this round: the items, rising, and the error of each."""
     n_items, width = item_vectors.shape
     scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
     pair_scratch = make_pair_scratch(n_items, len(rated))

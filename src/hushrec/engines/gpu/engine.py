@@ -16,7 +16,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines import Remark, State
 from hushrec.engines.gpu import dense, pairs
 from hushrec.engines.gpu.held_out import HeldOut, PlacedHeldOut, held_out_ranks, place_held_out, rating_errors
-from hushrec.engines.gpu.placement import (
+from hushrec.engines.gpu.user_arrays import (
     active_counts,
     check_supported,
     kept_under_caps,

@@ -29,7 +29,7 @@ from hushrec.protocols.gradient.plausible import (
     row_norms,
 )
 from hushrec.protocols.gradient.selection import PermanentChoice
-from hushrec.protocols.parties import Answer, DeviceSide, Private, State
+from hushrec.protocols.parties import DeviceSide, Private, Report, State
 from hushrec.randomness import Purpose, Randomness, RandomStream
 
 if TYPE_CHECKING:
@@ -97,10 +97,10 @@ class GradientDevice(DeviceSide):
         rng = private.randomness.stream(Purpose.RATING_NOISE, batch)
         return self._protocol.training_values(values, rng=rng), self._protocol.perturbation_events()
 
-    def answer(self, private: Private, address: Address, message: Any, draws: Any = None) -> Answer:
+    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         """Steps 2 to 5 and 8 of docs/data-flow.md: a report, and the user vector after it."""
         self._check(private, address, message)
-        return _Turn(self._protocol, self._model, private, message).answer(draws)
+        return _Turn(self._protocol, self._model, private, message).report(draws)
 
     def published(self, message: Any) -> Arrays | None:
         return {"item_vectors": message.item_vectors} if isinstance(message, ItemVectors) else None
@@ -173,7 +173,7 @@ class _Turn:
         self._round = announcement.round_number
         self._step_size = self._terms.step_size(self._round)
 
-    def answer(self, draws: Draws | None) -> Answer:
+    def report(self, draws: Draws | None) -> Report:
         """The report, what it costs, and what the device keeps."""
         model, terms, step_size = self._model, self._terms, self._step_size
         permanent, events = self._permanent_choice()
@@ -202,7 +202,7 @@ class _Turn:
             **permanent_state(permanent, terms.epoch(self._round)),
             "n_items": np.array(terms.n_items),
         }
-        return Answer(report, state, (*events, priced), draws)
+        return Report(report, state, (*events, priced), draws)
 
     def _values_sent(self, errors: FloatArray) -> Event:
         sent_values = np.outer(errors, self._model.direction(self._user_vector))

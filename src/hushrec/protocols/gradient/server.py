@@ -126,11 +126,11 @@ class GradientServer(ServerSide):
                 f"the gradients of a report must have norm up to {together:g} together in this round."
             )
 
-    def close(self, address: Address, answers: Iterable[tuple[Name, Any]]) -> RoundOver:
+    def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> RoundOver:
         """Each item moves by the mean of its reports, or less where they are few."""
         sums = np.zeros((self._terms.n_items, self._model.item_width))
         counts: IntArray = np.zeros(self._terms.n_items, dtype=np.int64)
-        for _, report in answers:
+        for _, report in reports:
             sums[report.items] += report.gradients  # each item stands once in a report
             counts[report.items] += 1
         sums *= (counts / np.maximum(counts, self._least_reports))[:, None]

@@ -6,7 +6,7 @@
     Sent       Survivors    → Consent        Consented   one list signed
     Consented  Quorum       → Unmasking      Idle        others' shares are deleted
 
-The state is a frozen value: whoever stores it together with the answer, before sending, can be killed at any moment. A
+The state is a frozen value: whoever stores it together with the report, before sending, can be killed at any moment. A
 message that is refused changes nothing. A newer announcement ends an attempt in every state; an older one, or the same
 again, is refused, so that no attempt is answered twice.
 """
@@ -119,8 +119,8 @@ class DeviceRound:
         self._device, self._identity, self._make_upload = device, identity, make_upload
         self.state: State = Idle() if state is None else state
 
-    def answer(self, message: Any, *, table_digest: bytes, rng: RandomStream) -> Any:
-        """Return the answer to a message of the server, and move on; or refuse it and stay.
+    def report(self, message: Any, *, table_digest: bytes, rng: RandomStream) -> Any:
+        """Return the report on a message of the server, and move on; or refuse it and stay.
 
         `table_digest` is the hash of the public table that this device holds and has checked.
         """

@@ -1,4 +1,4 @@
-"""The messages of a masked round: a question of the server and an answer of the device in each of five phases.
+"""The messages of a masked round: a question of the server and a report of the device in each of five phases.
 
     phase     server → device                            device → server
     keys      Announcement                               PublicKeys

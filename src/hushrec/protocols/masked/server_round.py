@@ -83,8 +83,8 @@ class ServerRound:
         self._unmasked: dict[int, dict[int, bytes]] = {}
 
     @property
-    def answered(self) -> frozenset[bytes]:
-        """Names of those who have answered in the current phase."""
+    def reported(self) -> frozenset[bytes]:
+        """Names of those who have reported in the current phase."""
         return frozenset(self._keys) if self.phase is Phase.KEYS else self._names(self._received())
 
     @property
@@ -118,13 +118,13 @@ class ServerRound:
         return Quorum(_positions(signed), tuple(signed.values()))
 
     def receive(self, device: bytes, message: Any) -> None:
-        """Take a device's answer, or refuse it and change nothing."""
+        """Take a device's report, or refuse it and change nothing."""
         if not self._expects(message):
             raise RemoteProtocolError(
                 f"{type(message).__name__} must not come in phase {self.phase.value}.", status_hint=409
             )
         if not self._is_asked(device) or self._has_answered(device):
-            raise RemoteProtocolError("a device must be asked, and answers once in each phase.", status_hint=409)
+            raise RemoteProtocolError("a device must be asked, and reports once in each phase.", status_hint=409)
         if self.phase is Phase.KEYS:
             self._receive_keys(device, message)
         elif self.phase is Phase.SHARES:
@@ -137,7 +137,7 @@ class ServerRound:
             self._receive_unmasking(self._positions[device], message)
 
     def close(self) -> None:
-        """End the current phase with those who answered; too few of them end the attempt with `AttemptFailed`."""
+        """End the current phase with those who reported; too few of them end the attempt with `AttemptFailed`."""
         if self.phase not in EXPECTED:
             raise LocalProtocolError(f"an attempt that is {self.phase.value} has no phase to close.")
         try:
@@ -148,10 +148,10 @@ class ServerRound:
         self.phase = EXPECTED[self.phase][1]
 
     def _close(self) -> None:
-        rules, answers = self.terms.rules, len(self.answered)
+        rules, reports = self.terms.rules, len(self.reported)
         needed = {Phase.CONSENT: rules.quorum(len(self._roster)), Phase.UNMASK: rules.threshold}
-        if answers < needed.get(self.phase, rules.smallest):
-            raise AttemptFailed(f"too few devices answered in phase {self.phase.value}: {answers}.")
+        if reports < needed.get(self.phase, rules.smallest):
+            raise AttemptFailed(f"too few devices reported in phase {self.phase.value}: {reports}.")
         if self.phase is Phase.KEYS:
             self._roster = make_roster(self.announcement.digest, list(self._keys.values()))
             self._positions = {entry.device: position for position, entry in enumerate(self._roster.entries)}
@@ -206,7 +206,7 @@ class ServerRound:
         }.get(self.phase, ())
 
     def _received(self) -> Collection[int]:
-        """Return the positions of those who have answered, from the second phase on."""
+        """Return the positions of those who have reported, from the second phase on."""
         return {
             Phase.SHARES: self._drawn.keys(),
             Phase.TABLE: self._arrived.keys(),

@@ -1,7 +1,7 @@
 """What a device accepts once, when it joins a masked run: the priced plan, and the rules of secure aggregation.
 
 The digest of the terms is in every announcement, so that a later change to a block, a clip, the noise, the smallest
-cohort or the number of neighbours is seen by every device before it answers.
+cohort or the number of neighbours is seen by every device before it reports.
 """
 
 import struct

@@ -3,7 +3,7 @@
 One attempt of one round of a cohort, without any I/O. a is the hash of the signed announcement::
 
     device  draw_secrets, make_keys       KEYS       two X25519 key pairs (mask s, channel c) and a seed b, fresh
-    server  make_roster                   ROSTER     who answered; R = SHA-256(a ‖ all keys)
+    server  make_roster                   ROSTER     who reported; R = SHA-256(a ‖ all keys)
     device  accept_roster,                           each device draws k neighbours itself
             draw_neighbours, seal_shares  SHARES     Shamir shares of s and b, sealed to those k only
     server                                PARTNERS   who sent shares, P, and what was sealed for each device

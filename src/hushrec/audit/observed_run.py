@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.levels import Levels
 from hushrec.audit.observation import Observation, Upload
+from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.statistics import BoolArray
 from hushrec.engines import run_round
 from hushrec.engines.cpu.engine import CpuEngine
@@ -52,7 +52,7 @@ def record(
         tuple(tuple(row[index] for row in reports) for index in range(len(victims))),
         tuple(tuple(row[index] for row in late) for index in range(len(crowd))),
         popularity,
-        levels=Levels.of(problem.values),
+        levels=RatingLevels.of(problem.values),
     )
     return observation, truth_of(problem, victims, engine), engine
 

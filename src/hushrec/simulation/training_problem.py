@@ -16,7 +16,7 @@ TermsT = TypeVar("TermsT", bound=RunTerms)
 
 
 @dataclass(frozen=True, eq=False)
-class Problem(Generic[ModelT, ProtocolT, TermsT]):
+class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
     """Training ratings by user, on the scale 1 to 5, and all that a run needs besides.
 
     User i rated `items[starts[i]:starts[i + 1]]`, rising. `protocols` has one entry for all users, or one each.
@@ -58,7 +58,7 @@ class Problem(Generic[ModelT, ProtocolT, TermsT]):
         return self.protocols[0].statement(self.spending(rounds, losses))
 
 
-AnyProblem: TypeAlias = Problem[Any, Any, Any]
+AnyProblem: TypeAlias = TrainingProblem[Any, Any, Any]
 
 
 def make_problem(
@@ -72,13 +72,13 @@ def make_problem(
     protocols: Sequence[ProtocolT],
     seed: int = 0,
     **options: Any,
-) -> Problem[ModelT, ProtocolT, Any]:
+) -> TrainingProblem[ModelT, ProtocolT, Any]:
     """Groups the training ratings by user and lets the protocol settle the terms; `options` are the protocol's."""
     if len(users) == 0:
         raise ParameterError("there must be at least one training rating.")
     order = np.lexsort((items, users))
     counts = np.bincount(users, minlength=n_users)
-    return Problem(
+    return TrainingProblem(
         n_users=n_users,
         n_items=n_items,
         starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),

@@ -20,7 +20,7 @@ FINE = 21  # levels that stand for a continuous scale
 
 
 @dataclass(frozen=True, eq=False)
-class Levels:
+class RatingLevels:
     """Ratings on the scale 1 to 5, rising, and how often people give each."""
 
     values: FloatArray = field(repr=False)
@@ -28,7 +28,7 @@ class Levels:
     continuous: bool = False
 
     @staticmethod
-    def of(ratings: FloatArray) -> "Levels":
+    def of(ratings: FloatArray) -> "RatingLevels":
         """Return the levels that these ratings show; a single one shows nothing, and stars are assumed."""
         values = np.unique(ratings)
         if len(values) < 2:
@@ -36,7 +36,7 @@ class Levels:
         continuous = len(values) > MOST_LEVELS
         values = np.linspace(LOWEST, HIGHEST, FINE) if continuous else values
         shares = np.interp(values, STARS, SHARES)
-        return Levels(values, shares / shares.sum(), continuous)
+        return RatingLevels(values, shares / shares.sum(), continuous)
 
     def __len__(self) -> int:
         return len(self.values)
@@ -88,4 +88,4 @@ class Levels:
         return float(steps[0]) if np.allclose(steps, steps[0]) else None
 
 
-WHOLE_STARS = Levels(STARS, SHARES)
+WHOLE_STARS = RatingLevels(STARS, SHARES)

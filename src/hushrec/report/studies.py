@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from hushrec.errors import RunError
+from hushrec.experiment_records import find_experiments, read_records
 from hushrec.protocols import find_protocol
-from hushrec.records import find_experiments, read_records
 from hushrec.report.labels import command_of, shape_of, told_apart
 from hushrec.simulation.results import read_record
 
