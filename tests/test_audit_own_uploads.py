@@ -10,6 +10,7 @@ from hushrec.arrays import FloatArray
 from hushrec.audit.own_uploads import STACKED, read_uploads
 from hushrec.audit.rank_one import stacked_direction
 from hushrec.audit.rating_grid import SHARE_REAL
+from hushrec.audit.rating_levels import STARS
 from hushrec.messages import GradientReport
 from hushrec.protocols.gradient.protocols import Sdcf
 
@@ -26,7 +27,7 @@ def test_one_persons_uploads_are_read_as_the_audit_reads_them() -> None:
     assert isinstance(seen.protocol, Sdcf)
     made = [(told, upload) for told, upload in zip(seen.announcements, seen.uploads[0], strict=True) if upload]
     uploads = [_Upload(upload, told.item_vectors[upload.items]) for told, upload in made]
-    reading = read_uploads(seen.terms, seen.protocol, uploads)
+    reading = read_uploads(seen.terms, seen.protocol, uploads, STARS)
     whole = seen.recovered[0]
     assert np.allclose(reading.direction, stacked_direction(seen.traces[0].parts[-STACKED:]))
     assert np.array_equal(reading.items, np.flatnonzero(seen.selection_counts[0]))

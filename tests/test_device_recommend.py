@@ -10,7 +10,9 @@ from command import run
 from offline_kit import N_ITEMS, OfflineServer, make_small_offer
 from service_kit import new_device
 
+import hushrec
 from hushrec import Device
+from hushrec.data.synthetic import synthetic
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.protocols.gradient import fit
 from hushrec.protocols.gradient.fit import fit_user_vector
@@ -87,6 +89,32 @@ def test_without_item_vectors_there_is_nothing_to_recommend(tmp_path: Path) -> N
         OfflineServer().run(device._session.join())
         with pytest.raises(LocalProtocolError, match="item vectors"):
             device.recommend()
+
+
+def test_the_first_list_is_what_most_people_like(tmp_path: Path) -> None:
+    """Without a text, search begins with items that more people rated, and rated higher, than in catalogue order."""
+    data = synthetic(n_users=300, n_items=120, n_ratings=9_000, seed=1)
+    run = hushrec.train(data, protocol="sdcf", model="mf", factors=4, rounds=30, epsilon_i=4, epsilon_g=4)
+    server = OfflineServer(make_small_offer(data.n_items, factors=4), is_over=True)
+    server.item_vectors = run.predictor.arrays()["item_vectors"]
+    count = np.bincount(data.items, minlength=data.n_items)
+    mean = np.bincount(data.items, data.values, minlength=data.n_items) / np.maximum(count, 1)
+    with Device.create(tmp_path / "device") as device:  # without any rating
+        server.run(device._session.join())
+        found = device.search()
+        first = [int(item.split("-")[1]) for item, _ in found.items]
+        assert (found.count, len(first)) == (data.n_items, 12)
+        assert count[first].mean() > 1.25 * count[:12].mean()
+        assert mean[first].mean() > mean[:12].mean() + 0.25
+        following = [item for item, _ in device.search(first=12).items]
+        assert not set(following) & {item for item, _ in found.items}
+
+
+def test_before_anything_is_public_the_first_list_is_the_catalogue(tmp_path: Path) -> None:
+    """A device that joined and saw no round yet lists the items as the server does."""
+    with new_device(tmp_path / "device") as device:
+        OfflineServer().run(device._session.join())
+        assert [item for item, _ in device.search(count=3).items] == ["item-0", "item-1", "item-2"]
 
 
 def test_a_fit_by_hand() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 from fastapi import FastAPI
+from offline_kit import OfflineServer, make_small_offer
 from pace import slowness
 from service_kit import (
     OPEN_SOCKETS,
@@ -31,6 +33,7 @@ from hushrec.device.inference import compare
 from hushrec.device.ui import Page, Rating, make_ui
 from hushrec.errors import ParameterError
 from hushrec.protocols.gradient.fleet_size import fleet_sentence
+from hushrec.scale import form_values
 
 ROOT = Path(__file__).parents[1]
 HOST, TOKEN = "127.0.0.1:8471", "secret"
@@ -275,16 +278,53 @@ def test_attacks_are_held_against_the_truth() -> None:
 
     vectors = np.column_stack([np.arange(30.0), np.arange(30.0)[::-1]])  # along one axis the best are the other's worst
     first, last = [n for n in range(12) if n not in (1, 8)], range(20, 30)
-    found = compare(Said(), np.array([0.0, 2.0]), vectors, {1: 4.0, 8: 3.0}, first)
+    found = compare(Said(), np.array([0.0, 2.0]), vectors, {1: 4.0, 8: 3.0}, first, 0.5)
     assert (found.cosine, found.same_top) == (1.0, 10)
     assert (found.n_seen, found.n_believed, found.n_right, found.n_exact) == (4, 2, 1, 1)
-    away = compare(Said(), np.array([2.0, 0.0]), vectors, {1: 5.0, 8: 3.0}, last)
+    away = compare(Said(), np.array([2.0, 0.0]), vectors, {1: 5.0, 8: 3.0}, last, 0.5)
     assert (away.cosine, away.same_top, away.n_exact) == (0.0, 0, 0)
     taste = np.random.default_rng(1).normal((3.0, 0.0), size=(200, 2))
     liked = np.argsort(-taste[:, 0])[:10].tolist()
     assert (
-        compare(Said(), np.array([1.0, 0.0]), taste, {}, liked).public_top > 5
+        compare(Said(), np.array([1.0, 0.0]), taste, {}, liked, 0.5).public_top > 5
     )  # V w is nearly constant along the mean
+
+
+@pytest.mark.parametrize(
+    ("scale", "step"), [((0.5, 5.0), 0.5), ((1.0, 5.0), 1.0), ((1.0, 5.0), 0.5), ((0.0, 100.0), 25)]
+)
+def test_the_attack_on_ones_own_reports_knows_the_scale(
+    tmp_path: Path, rng: np.random.Generator, scale: tuple[float, float], step: float
+) -> None:
+    """With budgets that give everything away every rating is read exactly, on stars, half stars and any other scale."""
+    server = OfflineServer(make_small_offer(60, factors=4, rounds=20, reports_per_client=50.0))
+    server.offer = replace(server.offer, terms=replace(server.offer.terms, data_weight=1e9))  # leaves no noise
+    with Device.create(tmp_path / "device", epsilon_i=1500, epsilon_p=3000, scale=scale) as device:
+        low, steps = scale[0], int((scale[1] - scale[0]) / step)
+        device.add_ratings({f"item-{n}": low + step * rng.integers(0, steps + 1) for n in range(30)})
+        server.run(device._session.join())
+        for _ in range(20):
+            server.run(device._session.step())
+        last = Page(device, read_uploads).sent()["last"]
+    assert last["n_right"] >= 28  # wrong beliefs are as rare as coincidences on few values
+    assert last["n_exact"] >= last["n_right"] - 1
+    known = [row for row in last["rows"] if row["rating"] is not None and row["guess"] is not None]
+    assert sum(row["guess"] == pytest.approx(row["rating"]) for row in known) >= len(known) - 1
+
+
+@pytest.mark.parametrize(
+    ("scale", "offered"),
+    [
+        ((1.0, 5.0), [1, 2, 3, 4, 5]),
+        ((0.5, 2.0), [0.5, 1, 1.5, 2]),
+        ((0.0, 9.0), list(range(10))),
+        ((0.0, 10.0), [0, 2.5, 5, 7.5, 10]),
+        ((-1.0, 1.3), [-1, -0.425, 0.15, 0.725, 1.3]),
+    ],
+)
+def test_a_form_offers_ten_ratings_at_most(scale: tuple[float, float], offered: list[float]) -> None:
+    """Whole steps, else halves, else five values from end to end."""
+    assert form_values(*scale).tolist() == pytest.approx(offered)
 
 
 def test_what_to_expect_is_said_for_as_many_devices_as_the_server_expects(tmp_path: Path) -> None:

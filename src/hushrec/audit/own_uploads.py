@@ -13,7 +13,7 @@ from scipy.special import expit, logit
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import stacked_direction, trace
 from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
-from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
+from hushrec.audit.rating_levels import RatingLevels
 from hushrec.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
@@ -40,10 +40,11 @@ class Reading:
     ratings: FloatArray = field(repr=False)  # likeliest rating of each, if it is rated
 
 
-def read_uploads(
-    terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], levels: RatingLevels = WHOLE_STARS
-) -> Reading:
-    """Direction by the rank-one attack on the last ten, ratings by the attack `consistent ratings` on all."""
+def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], given: FloatArray) -> Reading:
+    """Direction by the rank-one attack on the last ten, ratings by the attack `consistent ratings` on all.
+
+    `given` are the ratings that people can give, on the scale 1 to 5.
+    """
     items = np.unique(np.concatenate([upload.report.items for upload in uploads]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)
     announcements, reports = [], []
@@ -54,7 +55,7 @@ def read_uploads(
         announcements.append(ItemVectors(terms, upload.report.round_number, table))
         reports.append(GradientReport(upload.report.round_number, places, upload.report.gradients))
     found = trace(announcements, reports)
-    recovered = recover_ratings(found, protocol, terms, levels=levels)
+    recovered = recover_ratings(found, protocol, terms, levels=RatingLevels.of(given))
     return Reading(
         direction=stacked_direction(found.parts[-STACKED:]),
         items=items,

@@ -6,13 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy.typing as npt
+
 from hushrec.arrays import FloatArray
 from hushrec.budget.events import PermanentDraw, as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import BudgetExceeded, ParameterError
 from hushrec.offers import personal_options
 from hushrec.protocols import find_protocol
-from hushrec.scale import from_unit, to_unit
+from hushrec.scale import form_values, from_unit, to_unit
 
 PROTOCOL, MODEL = "sdcf", "mf"  # what runs over the network
 
@@ -71,9 +73,13 @@ class Budgets:
         """Return the same with another selection budget, and its usual epsilon_p."""
         return replace(self, epsilon_i=epsilon_i, epsilon_p=None)  # type: ignore[arg-type]
 
-    def to_unit(self, value: float) -> float:
-        """Return a rating of this person as models see it."""
-        return float(to_unit(value, *self.scale))
+    def form_values(self) -> FloatArray:
+        """Return the ratings that a form offers on this person's scale."""
+        return form_values(*self.scale)
+
+    def to_unit(self, values: npt.ArrayLike) -> FloatArray:
+        """Return ratings of this person as models see them."""
+        return to_unit(values, *self.scale)
 
     def from_unit(self, values: FloatArray) -> FloatArray:
         """Return predictions on this person's scale."""

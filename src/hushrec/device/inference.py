@@ -34,7 +34,8 @@ class Reading(Protocol):
     def ratings(self) -> FloatArray: ...  # likeliest rating of each, from 1 to 5
 
 
-Attack = Callable[[Terms, Any, Sequence[Upload]], Reading]  # the second: a protocol with this person's budgets
+# Of the terms, the protocol with this person's budgets, the uploads, and the ratings that can be given, from 1 to 5.
+Attack = Callable[[Terms, Any, Sequence[Upload], FloatArray], Reading]
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +48,7 @@ class Comparison:
     n_seen: int  # items reported in these rounds
     n_believed: int  # of them, those that the server would call rated
     n_right: int  # of those, the ones that are
-    n_exact: int  # of those, the ones whose rating it knows
+    n_exact: int  # of those, the ones whose rating it knows: no other of the form is nearer
 
 
 def compare(
@@ -56,10 +57,12 @@ def compare(
     item_vectors: FloatArray,
     rated: dict[int, float],
     best: Collection[int],
+    reach: float,
 ) -> Comparison:
     """Hold what the attacks say against what only this device knows.
 
-    `user_vector` is that of the last report, `rated` is on the scale 1 to 5, `best` are the items that are recommended.
+    `user_vector` is that of the last report, `rated` is on the scale 1 to 5, `best` are the items that are recommended,
+    `reach` is half the distance between two ratings of the form.
     """
     norm = float(np.linalg.norm(user_vector))
     directions = (reading.direction, _public_direction(item_vectors))
@@ -74,7 +77,7 @@ def compare(
         n_seen=len(reading.items),
         n_believed=len(believed),
         n_right=len(right),
-        n_exact=sum(abs(guessed[item] - rated[item]) < 0.5 for item in right),
+        n_exact=sum(abs(guessed[item] - rated[item]) < reach for item in right),
     )
 
 

@@ -428,9 +428,8 @@ class Session:
             protocol = self._make_protocol(offer)
             client = Client(terms, model, protocol, randomness=SystemRandomness(), ledger=self.ledger())
         rated = self.store.rated_positions(terms.n_items)
-        values = np.array([budgets.to_unit(value) for value in rated.values()])
         if rated:
-            client.add_ratings(np.array(list(rated)), values)
+            client.add_ratings(np.array(list(rated)), budgets.to_unit(list(rated.values())))
         return client
 
     def protocol(self) -> ConfiguredProtocol:

@@ -8,6 +8,7 @@ import hmac
 import threading
 from typing import Annotated, Any
 
+import numpy as np
 from fastapi import FastAPI, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
@@ -98,7 +99,7 @@ class Page:
             "n_items": status.n_items,
             "n_ratings": status.n_ratings,
             "n_known": status.n_known,
-            "scale": device.budgets.scale,
+            "form": device.budgets.form_values().tolist(),
             "ledger": statement,
             "epsilon_p": device.budgets.epsilon_p,
             "level": device.budgets.epsilon_i,
@@ -152,8 +153,9 @@ class Page:
         with self._attacking:
             if self._read is None or self._read[0] != last:
                 own = budgets.options_for(offer.protocol, offer.model)
+                given = budgets.to_unit(np.union1d(budgets.form_values(), list(sent.rated.values())))
                 protocol = make_run_protocol(offer.protocol, offer.model, offer.options, own)
-                self._read = last, self._attack(offer.terms, protocol, sent.uploads)
+                self._read = last, self._attack(offer.terms, protocol, sent.uploads, given)
             reading = self._read[1]
         return {"last": view.sent(self.device, sent, reading)}
 

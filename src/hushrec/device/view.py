@@ -49,11 +49,12 @@ def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
 def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
     """Return the very items and numbers of the last report, beside what a server can read off it and those before."""
     budgets, catalogue, report = device.budgets, device.catalogue, sent.uploads[-1].report
-    in_unit = {position: budgets.to_unit(value) for position, value in sent.rated.items()}
+    in_unit = {position: float(budgets.to_unit(value)) for position, value in sent.rated.items()}
     best = [catalogue.position_of(suggestion.item) for suggestion in device.recommend(SHOWN)]
     vectors = device.item_vectors()
     assert vectors is not None  # reports of other protocols are not kept
-    compared = compare(reading, sent.user_vector, vectors, in_unit, best)
+    first, second, *_ = budgets.to_unit(budgets.form_values())
+    compared = compare(reading, sent.user_vector, vectors, in_unit, best, float(second - first) / 2)
     places = np.searchsorted(reading.items, report.items)
     guessed = budgets.from_unit(reading.ratings[places])
     rows = [

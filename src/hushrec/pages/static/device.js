@@ -204,16 +204,10 @@ for (const [n, next] of [[1, look], [2, () => go(3)], [3, join]]) {
 
 // Ratings -------------------------------------------------------------------------------------------------------------
 
-function scaleValues() {
-  const [low, high] = state.scale;
-  const step = [1, 0.5].find((size) => Number.isInteger((high - low) / size) && (high - low) / size <= 9) ?? (high - low) / 4;
-  return Array.from({ length: Math.round((high - low) / step) + 1 }, (_, n) => low + n * step);
-}
-
 function stars(item, place) {
   const name = `${place}-${item.item}`;
   const set = make("fieldset", { className: "stars" }, make("legend", { className: "hidden" }, "Your rating of ", title(item.title)));
-  const values = scaleValues();
+  const values = state.form;
   const near = (value) => Math.abs(value - item.rating);
   const nearest = item.rating === null ? null : values.reduce((best, value) => (near(value) < near(best) ? value : best));
   for (const value of values) {
