@@ -1,6 +1,6 @@
 """Other libraries' personal models on the splits of an experiment; written beside its records as `peers.json`.
 
-    python experiments/peers.py experiments/task1-ml-100k.toml --splits 3 [--only "Surprise SVD"] [--data-dir DIR]
+    python experiments/peers.py experiments/task1-ml-100k.toml --splits 3 [--only "Surprise SVD"] [--jobs 2]
 
 What the file holds already is kept, and results are added one by one, so that slow ones can be left for another time.
 Needs the extra `bench`: Surprise (SVD, SVD++), myFM, implicit (BPR, ALS). None of them is private: all see all ratings
@@ -9,10 +9,13 @@ their settings are the best of a few on a validation part, and stand in the file
 """
 
 import argparse
+import functools
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +28,8 @@ from hushrec.experiments.config import make_plans, read_experiment
 from hushrec.simulation.tasks import Metrics, RankingTask, RatingTask
 
 
-def surprise_model(name: str, task: RatingTask) -> np.ndarray:
-    """Predictions of Surprise's SVD or SVD++ on the test part, not clipped."""
+def surprise_metrics(name: str, task: RatingTask) -> Metrics:
+    """Error of Surprise's SVD or SVD++ on the test part, not clipped; for SVD also the quality of its lists."""
     import surprise
 
     options = {"cache_ratings": True} if name == "SVDpp" else {}  # the same numbers, several times sooner
@@ -35,7 +38,31 @@ def surprise_model(name: str, task: RatingTask) -> np.ndarray:
     rows = [(ratings.users[row], ratings.items[row], task.values[row], None) for row in train]
     trainset = surprise.Dataset(reader).construct_trainset(rows)
     model = getattr(surprise, name)(random_state=0, **options).fit(trainset)
-    return np.array([model.predict(ratings.users[row], ratings.items[row], clip=False).est for row in test])
+    predicted = [model.predict(ratings.users[row], ratings.items[row], clip=False).est for row in test]
+    metrics = rating_metrics(np.array(predicted), task.values[test])
+    return metrics if name == "SVDpp" else metrics | task.measure_lists(surprise_scores(model, trainset, task))
+
+
+def surprise_scores(model: Any, trainset: Any, task: RatingTask) -> Callable[[np.ndarray], np.ndarray]:
+    """Predictions of SVD for all items, by user: μ + b_u + b_i + p_u · q_i, without what the training part lacks."""
+    users, items = (
+        np.array([known(index) if index in seen else -1 for index in range(count)])
+        for known, seen, count in (
+            (trainset.to_inner_uid, trainset._raw2inner_id_users, task.ratings.n_users),
+            (trainset.to_inner_iid, trainset._raw2inner_id_items, task.ratings.n_items),
+        )
+    )
+    knows_item = items >= 0
+    item_part = np.where(knows_item, model.bi[items], 0.0)
+    item_vectors = np.where(knows_item[:, None], model.qi[items], 0.0)
+
+    def scores(who: np.ndarray) -> np.ndarray:
+        knows = users[who] >= 0
+        own = np.where(knows, model.bu[users[who]], 0.0)
+        vectors = np.where(knows[:, None], model.pu[users[who]], 0.0)
+        return np.asarray(trainset.global_mean + own[:, None] + item_part + vectors @ item_vectors.T)
+
+    return scores
 
 
 def bayesian_fm(task: RatingTask) -> np.ndarray:
@@ -59,11 +86,11 @@ def bayesian_fm(task: RatingTask) -> np.ndarray:
 
 
 def rating_peers(task: RatingTask) -> dict[str, Callable[[], Metrics]]:
-    """Error of each on the test part."""
+    """Error of each on the test part, and the lists of Surprise's SVD."""
     actual = task.values[task.split.test]
     return {
-        "Surprise SVD": lambda: rating_metrics(surprise_model("SVD", task), actual),
-        "Surprise SVDpp": lambda: rating_metrics(surprise_model("SVDpp", task), actual),
+        "Surprise SVD": lambda: surprise_metrics("SVD", task),
+        "Surprise SVDpp": lambda: surprise_metrics("SVDpp", task),
         "myFM": lambda: rating_metrics(bayesian_fm(task), actual),
     }
 
@@ -128,36 +155,53 @@ def ease_scores(task: RankingTask, regularization: float) -> np.ndarray:
     return np.asarray(met @ weights)
 
 
+def peers_of(task: RatingTask | RankingTask) -> dict[str, Callable[[], Any]]:
+    """The peers of a task by name."""
+    return rating_peers(task) if isinstance(task, RatingTask) else ranking_peers(task)
+
+
+def run_peer(file: Path, data_dir: str | None, seed: int, name: str) -> tuple[int, str, dict[str, Any], float]:
+    """Run one peer on one split; return both, what was measured and the seconds it took."""
+    task = read_tasks(file, data_dir)[seed]()
+    started = time.perf_counter()
+    return seed, name, dict(peers_of(task)[name]()), time.perf_counter() - started
+
+
+def read_tasks(file: Path, data_dir: str | None) -> dict[int, Callable[[], Any]]:
+    """How to make the task of each split of an experiment, by seed."""
+    experiment = read_experiment(file)
+    ratings = load(experiment.data.set, data_dir=data_dir)
+    plans = {plan.settings.split_seed: plan.settings for plan in make_plans(experiment)}
+    return {seed: functools.partial(settings.make_task, ratings) for seed, settings in plans.items()}
+
+
 def main() -> None:
-    """Runs the peers split by split; the file grows as they finish."""
+    """Runs the peers split by split, some at once if asked to; the file grows as they finish."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--splits", type=int, default=3)
     parser.add_argument("--only", action="append", help="a peer's name; may repeat")
     parser.add_argument("--data-dir")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "records")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     chosen = parser.parse_args()
-    experiment = read_experiment(chosen.file)
-    ratings = load(experiment.data.set, data_dir=chosen.data_dir)
-    plans = {plan.settings.split_seed: plan for plan in make_plans(experiment, n_splits=chosen.splits)}
-    path = chosen.out / experiment.name / "peers.json"
+    path = chosen.out / read_experiment(chosen.file).name / "peers.json"
     content = json.loads(path.read_text()) if path.is_file() else {"splits": {}}
     content["versions"] = {name: version(name) for name in ("scikit-surprise", "implicit", "myfm")}
-    for seed, plan in plans.items():
-        task = plan.settings.make_task(ratings)
-        found = content["splits"].setdefault(str(seed), {})
-        for name, run in (rating_peers(task) if isinstance(task, RatingTask) else ranking_peers(task)).items():
-            if name in found or (chosen.only and name not in chosen.only):
-                continue
-            started = time.perf_counter()
-            found[name] = dict(run())
-            chosen_settings = found[name].pop("chosen", None)
-            if chosen_settings is not None:
-                content.setdefault("chosen", {}).setdefault(str(seed), {})[name] = chosen_settings
-            seconds = time.perf_counter() - started
-            content.setdefault("seconds", {}).setdefault(str(seed), {})[name] = round(seconds, 1)
+    tasks = read_tasks(chosen.file, chosen.data_dir)
+    names = chosen.only or list(peers_of(next(iter(tasks.values()))()))
+    asked = [(seed, name) for name in names for seed in list(tasks)[: chosen.splits]]
+    missing = [(seed, name) for seed, name in asked if name not in content["splits"].get(str(seed), {})]
+    with ProcessPoolExecutor(chosen.jobs, get_context("spawn")) as pool:
+        running = [pool.submit(run_peer, chosen.file, chosen.data_dir, *one) for one in missing]
+        for done in as_completed(running):
+            seed, name, found, seconds = done.result()
+            parts = {"splits": found, "seconds": round(seconds, 1), "chosen": found.pop("chosen", None)}
+            for part, value in parts.items():
+                if value is not None:
+                    content.setdefault(part, {}).setdefault(str(seed), {})[name] = value
             path.write_text(json.dumps(content, indent=1) + "\n")
-            print(f"split {seed}, {name}: {found[name]} in {seconds:.1f} s", flush=True)
+            print(f"split {seed}, {name}: {found} in {seconds:.1f} s", flush=True)
 
 
 if __name__ == "__main__":
