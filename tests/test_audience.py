@@ -2,12 +2,15 @@
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 from hushrec.models import audience
 from hushrec.models.audience import Description, Ranking
 
 N_ITEMS, WIDTH = 9, 4
-OFFSET, USUAL, LIMIT, WEIGHT, PRIOR = 5.0, 1.2, 2.0, 0.4, 5.0
+OFFSET, USUAL, LIMIT, PRIOR = 5.0, 1.2, 2.0, 5.0
+AUDIENCE, DENSITY, PREFERENCE = 0.3, 0.6, 0.5
+SHAPE = np.array([AUDIENCE, DENSITY, PREFERENCE, PRIOR])
 NO_KERNEL = np.empty((0, 0))
 
 
@@ -30,7 +33,11 @@ def ranking(rng: np.random.Generator) -> Ranking:
     """Public numbers that items are scored by."""
     places, counts = rng.standard_normal((3, N_ITEMS)), rng.uniform(1, 50, N_ITEMS)
     crowd = audience.crowd_density(counts, places)
-    return Ranking(np.log(counts), rng.standard_normal((N_ITEMS, WIDTH)), places, crowd, np.array([WEIGHT, PRIOR]))
+    features = rng.standard_normal((5, N_ITEMS))
+    features -= np.average(features, axis=1, weights=counts)[:, None]
+    variances = audience.feature_variances(np.log(counts), features)
+    audiences = rng.standard_normal((N_ITEMS, WIDTH))
+    return Ranking(np.log(counts), audiences, places, crowd, features, variances, SHAPE)
 
 
 def kernel_of(places: np.ndarray) -> np.ndarray:
@@ -83,15 +90,16 @@ def test_the_crowd_is_the_density_of_everybody(ranking: Ranking) -> None:
 
 
 @pytest.mark.parametrize("items", [[6], [1, 2, 7]])
-def test_a_score_is_popularity_audience_and_density(
+def test_a_score_is_popularity_audience_density_and_preference(
     description: Description, ranking: Ranking, items: list[int]
 ) -> None:
     """The formula of the module's head, with and without a kept kernel."""
     met = np.array(items)
     person, kernel = audience.describe_person(met, description), kernel_of(ranking.places)
     fit = ranking.audiences @ person - 0.5 * (ranking.audiences**2).sum(axis=1)
-    density = kernel[met].sum(axis=0) + PRIOR * ranking.crowd
-    expected = ranking.log_counts + WEIGHT * fit + np.log(density / ((len(met) + PRIOR) * ranking.crowd))
+    density = np.log((kernel[met].sum(axis=0) + PRIOR * ranking.crowd) / ((len(met) + PRIOR) * ranking.crowd))
+    expected = ranking.log_counts + AUDIENCE * fit + DENSITY * density
+    expected += PREFERENCE * audience.preferred(met, ranking)
     for kept in (NO_KERNEL, kernel):
         np.testing.assert_allclose(audience.score_items(met, description, ranking, kept), expected, rtol=1e-11)
 
@@ -107,9 +115,31 @@ def test_somebody_who_met_nothing_gets_what_is_popular(description: Description,
 def test_a_person_whose_items_lie_as_the_crowds_do_gains_nothing_from_density(rng: np.random.Generator) -> None:
     """Everybody met everything once: own density is h times the crowd's, and its logarithm is 0."""
     places, counts = rng.standard_normal((2, 6)), np.ones(6)
-    ranking = Ranking(
-        np.zeros(6), np.zeros((6, 0)), places, audience.crowd_density(counts, places), np.array([WEIGHT, PRIOR])
-    )
+    crowd, none = audience.crowd_density(counts, places), np.zeros((0, 6))
+    ranking = Ranking(np.zeros(6), none.T, places, crowd, none, np.zeros(0), SHAPE)
     description = Description(np.zeros((6, 0)), np.zeros(0), np.zeros(0), np.array([OFFSET, USUAL, LIMIT]))
     found = audience.score_items(np.arange(6), description, ranking, NO_KERNEL)
     np.testing.assert_allclose(found, 0, atol=1e-12)
+
+
+def test_a_preference_follows_the_items_that_a_person_met(ranking: Ranking) -> None:
+    """A few steps reach nine tenths of the way up the log posterior; the items met get likelier."""
+    met = np.array([1, 2, 7])
+
+    def posterior(u: np.ndarray) -> float:
+        fit = u @ ranking.features
+        weights = ranking.log_counts + fit
+        return float(fit[met].sum() - len(met) * np.log(np.exp(weights).sum()) - u @ u / 2)
+
+    found = audience.preferred(met, ranking)
+    assert found[met].mean() > np.average(found, weights=np.exp(ranking.log_counts))
+    before, after = np.zeros(5), np.linalg.lstsq(ranking.features.T, found, rcond=None)[0]
+    best = optimize.minimize(lambda u: -posterior(u), before).x
+    assert posterior(before) < posterior(after) <= posterior(best) + 1e-9
+    assert posterior(best) - posterior(after) < 0.1 * (posterior(best) - posterior(before))
+
+
+def test_a_profile_like_the_crowds_has_no_preference(ranking: Ranking) -> None:
+    """Everybody met everything once: the sum of features is what the crowd's choice makes of it."""
+    everything = ranking._replace(log_counts=np.zeros(N_ITEMS))
+    np.testing.assert_allclose(audience.preferred(np.arange(N_ITEMS), everything), 0, atol=1e-12)

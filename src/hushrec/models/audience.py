@@ -7,11 +7,18 @@ Every item j has a public row p_j. A person who met h items has the *description
 K numbers that have about mean 0 and variance 1 over people; o, the offset, shrinks small profiles toward nothing. Item
 j has an *audience*: a_j, the mean description of the people who met it. A person's score of an item is
 
-    log n_j + β (a_jᵀz − ½ ‖a_j‖²) + log((Σ k(i, j) + c g_j) / ((h + c) g_j)),     k(i, j) = exp(−½ ‖x_i − x_j‖²),
+    log n_j + β (a_jᵀz − ½ ‖a_j‖²) + γ log((Σ k(i, j) + c g_j) / ((h + c) g_j)) + θ y_jᵀu,
 
 i over the items that the person met: how popular j is, how much likelier its audience has this description than the
-crowd has, and how much denser the person's own items lie around j than the crowd's. g_j is the density of everybody's
-items at j, and c the number of items of the crowd that a profile starts with.
+crowd has, how much denser the person's own items lie around j than the crowd's, and the person's *preference*.
+k(i, j) = exp(−½ ‖x_i − x_j‖²), g_j is the density of everybody's items at j, and c the number of items of the crowd
+that a profile starts with.
+
+Features y_j have mean 0 and covariance diag(λ) over everybody's items. The preference u ~ N(0, I) says how a person's
+choice p(j | u) ∝ n_j exp(y_jᵀu) differs from the crowd's: a logistic regression of all items on one profile. Its
+posterior mode is approached in a few Newton steps with the curvature of the crowd, which is diagonal,
+
+    u ← u + (Σ y_i − h E[y | u] − u) / (1 + κ h λ).
 
 Every function is compiled and runs one person in a fixed order of operations, without fast-math: every engine and
 every number of threads gets the same bits.
@@ -24,6 +31,9 @@ import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray
+
+NEWTON_STEPS = 3  # of a preference: more of them fit the profile closer, and rank no better
+DAMPING = 1.5  # κ: a person's choice may vary more than the crowd's
 
 
 class Description(NamedTuple):
@@ -93,7 +103,9 @@ class Ranking(NamedTuple):
     audiences: FloatArray  # a_j, (n_items, K)
     places: FloatArray  # x_j as columns, (L, n_items): loops over items run along memory
     crowd: FloatArray  # g_j, (n_items,)
-    shape: FloatArray  # β, c, (2,)
+    features: FloatArray  # y_j as columns, (R, n_items)
+    variances: FloatArray  # λ, (R,)
+    shape: FloatArray  # β, γ, θ, c, (4,)
 
 
 @njit(cache=True, nogil=True)
@@ -136,18 +148,59 @@ def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def choice_of(log_weights):  # type: ignore[no-untyped-def]
+    """Return exp(log_weights), scaled to sum 1, `(n_items,)`."""
+    chances = np.exp(log_weights - log_weights.max())
+    return chances / chances.sum()
+
+
+@njit(cache=True, nogil=True)
+def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
+    """Return λ, the mean of y² over everybody's items, `(R,)`."""
+    chances = choice_of(log_counts)
+    found = np.zeros(len(features))
+    for k in range(len(features)):
+        for j in range(len(chances)):
+            found[k] += chances[j] * features[k, j] ** 2
+    return found
+
+
+@njit(cache=True, nogil=True)
+def preferred(items, ranking):  # type: ignore[no-untyped-def]
+    """Return y_jᵀu of every item j, `(n_items,)`, u the preference of a person who met these items."""
+    features, variances = ranking.features, ranking.variances
+    fit, preference = np.zeros(len(ranking.log_counts)), np.zeros(len(features))
+    for _ in range(NEWTON_STEPS):
+        chances = choice_of(ranking.log_counts + fit)
+        for k in range(len(features)):
+            met, expected = 0.0, 0.0
+            for item in items:
+                met += features[k, item]
+            for j in range(len(chances)):
+                expected += chances[j] * features[k, j]
+            gradient = met - len(items) * expected - preference[k]
+            step = gradient / (1.0 + DAMPING * len(items) * variances[k])
+            preference[k] += step
+            for j in range(len(fit)):
+                fit[j] += step * features[k, j]
+    return fit
+
+
+@njit(cache=True, nogil=True)
 def score_items(items, description, ranking, kernel):  # type: ignore[no-untyped-def]
     """Return a person's score of every item, `(n_items,)`; of one who met none, log n_j."""
     scores = ranking.log_counts.copy()
     if len(items) == 0:
         return scores
-    weight, prior = ranking.shape
+    audience_weight, density_weight, preference_weight, prior = ranking.shape
     person = describe_person(items, description)
     density = own_density(items, ranking.places, kernel)
+    preference = preferred(items, ranking)
     for j in range(len(scores)):
         fit = 0.0
         for k in range(len(person)):
             fit += ranking.audiences[j, k] * (person[k] - 0.5 * ranking.audiences[j, k])
         crowd = ranking.crowd[j]
-        scores[j] += weight * fit + math.log((density[j] + prior * crowd) / ((len(items) + prior) * crowd))
+        closer = math.log((density[j] + prior * crowd) / ((len(items) + prior) * crowd))
+        scores[j] += audience_weight * fit + density_weight * closer + preference_weight * preference[j]
     return scores

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.models.audience import Description, Ranking, fill_kernel, score_items
+from hushrec.models.audience import Description, Ranking, feature_variances, fill_kernel, score_items
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays
@@ -56,7 +56,8 @@ class ItemTable(NamedTuple):
     description_shape: FloatArray  # (3,)
     places: FloatArray  # x_j as columns, (L, n_items)
     crowd: FloatArray  # g_j, (n_items,)
-    ranking_shape: FloatArray  # (2,)
+    features: FloatArray  # y_j as columns, (R, n_items)
+    ranking_shape: FloatArray  # (4,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,10 +115,19 @@ class AudiencePredictor:
             table.description_rows, table.description_base, table.description_slope, table.description_shape
         )
 
-    @property
+    @cached_property
     def _ranking(self) -> Ranking:
         table = self.table
-        return Ranking(table.log_counts, table.audiences, table.places, table.crowd, table.ranking_shape)
+        variances = feature_variances(table.log_counts, table.features)
+        return Ranking(
+            table.log_counts,
+            table.audiences,
+            table.places,
+            table.crowd,
+            table.features,
+            variances,
+            table.ranking_shape,
+        )
 
     @cached_property
     def _kernel(self) -> FloatArray:

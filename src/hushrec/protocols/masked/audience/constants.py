@@ -14,7 +14,9 @@ FEWEST_COLUMNS = 8  # of the first pass: where taste columns are fewer, random s
 WEIGHT_OFFSET, WEIGHT_POWER = 20.0, 0.4  # an item with n people weighs (n + 20)^(−0.4)
 
 # Scores
-AUDIENCE_WEIGHT = 0.4  # β
+AUDIENCE_WEIGHT, DENSITY_WEIGHT, PREFERENCE_WEIGHT = 0.15, 0.6, 0.5  # β, γ, θ
 CROWD_ITEMS = 5.0  # c, items of the crowd that every profile starts with
 KERNEL_LENGTH = 0.5  # of the three parts of an item's place
 AUDIENCE_PLACE, TASTE_PLACE, POPULARITY_PLACE = 1.2, 1.0, 0.3  # their spreads; taste columns have total variance 1
+AUDIENCE_FEATURE, TASTE_FEATURE, DETAIL_FEATURE, POPULARITY_FEATURE = 1.9, 0.8, 0.4, 0.3  # spreads in a preference
+MOST_FEATURES = 32  # of a preference, those of largest variance: the others change no AUC by 0.0005

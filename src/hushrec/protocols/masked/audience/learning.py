@@ -9,7 +9,7 @@ from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.audience.device import round_entries
 from hushrec.protocols.masked.audience.plan import choose_plan
 from hushrec.protocols.masked.audience.server import AudienceLearner
-from hushrec.protocols.masked.audience.table import AudienceTable
+from hushrec.protocols.masked.audience.table import RANKING_SHAPE, AudienceTable
 from hushrec.protocols.masked.device import Entries
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan
@@ -30,7 +30,7 @@ class AudienceLearning(Learning):
         return round_entries(blocks, table, items, values)
 
     def predictor(self, table: AudienceTable, ratings: Ratings, *, final: bool) -> AudiencePredictor:
-        description, ranking = table.description, table.ranking
+        description = table.description
         return AudiencePredictor(
             ItemTable(
                 log_counts=table.log_counts,
@@ -42,7 +42,8 @@ class AudienceLearning(Learning):
                 description_shape=description.shape,
                 places=table.places,
                 crowd=table.crowd,
-                ranking_shape=ranking.shape,
+                features=table.features,
+                ranking_shape=RANKING_SHAPE,
             ),
             ratings,
         )

@@ -54,6 +54,7 @@ class Learned:
     audiences: FloatArray = field(repr=False)
     places: FloatArray = field(repr=False)
     crowd: FloatArray = field(repr=False)
+    features: FloatArray = field(repr=False)
 
 
 class AudienceLearner(Learner[Learned]):
@@ -75,6 +76,7 @@ class AudienceLearner(Learner[Learned]):
             **dict.fromkeys(("asked_base", "asked_slope", "base", "slope"), nothing),
             places=np.zeros((0, n_items)),
             crowd=np.ones(n_items),
+            features=np.zeros((0, n_items)),
         )
 
     def table(self) -> AudienceTable:
@@ -147,20 +149,39 @@ class AudienceLearner(Learner[Learned]):
         return self._place(learned)
 
     def _place(self, learned: Learned) -> Learned:
-        """Where items lie, and how dense everybody's items lie there: audiences, taste columns, popularity."""
+        """Where items lie, how dense everybody's items lie there, and the features of preferences."""
         from hushrec.models.audience import crowd_density
 
-        taste, counts = self.item_columns.taste, learned.counts
-        spread = np.sqrt(max(float(np.trace(weighted_covariance(taste, counts))), TINY))
+        counts = learned.counts
         parts = [
             constants.AUDIENCE_PLACE * learned.audiences,
-            constants.TASTE_PLACE * taste / spread,
+            constants.TASTE_PLACE * _unit(self.item_columns.taste, counts),
             constants.POPULARITY_PLACE * self._popularity(learned),
         ]
         places = np.ascontiguousarray(np.concatenate(parts, axis=1).T / constants.KERNEL_LENGTH)
-        return replace(learned, places=places, crowd=crowd_density(counts, places))
+        crowd = crowd_density(counts, places)
+        return replace(learned, places=places, crowd=crowd, features=self._features(learned))
+
+    def _features(self, learned: Learned) -> FloatArray:
+        """What preferences are about: the principal components of audiences, public columns and popularity."""
+        counts = learned.counts
+        parts = [
+            constants.AUDIENCE_FEATURE * learned.audiences,
+            constants.TASTE_FEATURE * _unit(self.item_columns.taste, counts),
+            constants.DETAIL_FEATURE * _unit(self.item_columns.details, counts),
+            constants.POPULARITY_FEATURE * self._popularity(learned),
+        ]
+        columns = np.concatenate(parts, axis=1)
+        columns = columns - np.average(columns, axis=0, weights=counts)
+        _, vectors = np.linalg.eigh(weighted_covariance(columns, counts))
+        return np.ascontiguousarray((columns @ vectors[:, ::-1][:, : constants.MOST_FEATURES]).T)
 
     @staticmethod
     def _popularity(learned: Learned) -> FloatArray:
         """E log n_j with mean 0 over everybody's items, `(n_items, 1)`."""
         return np.asarray(learned.log_counts - np.average(learned.log_counts, weights=learned.counts))[:, None]
+
+
+def _unit(columns: FloatArray, counts: FloatArray) -> FloatArray:
+    """Return the columns, scaled so that their total variance over everybody's items is 1."""
+    return np.asarray(columns / np.sqrt(max(float(np.trace(weighted_covariance(columns, counts))), TINY)))

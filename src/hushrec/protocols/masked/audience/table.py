@@ -6,7 +6,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.errors import RemoteProtocolError
-from hushrec.models.audience import Description, Ranking
+from hushrec.models.audience import Description
 from hushrec.protocols.masked.audience import constants
 from hushrec.protocols.masked.table import check_shapes, freeze_entries
 
@@ -32,6 +32,7 @@ class AudienceTable:
     log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,)
     places: FloatArray = field(repr=False)  # x_j as columns, (L, n_items)
     crowd: FloatArray = field(repr=False)  # g_j, (n_items,)
+    features: FloatArray = field(repr=False)  # y_j as columns, (R, n_items)
 
     def __post_init__(self) -> None:
         freeze_entries(self)
@@ -40,6 +41,7 @@ class AudienceTable:
         n_items, asked, width = len(self.weights), len(self.asked_base), len(self.base)
         expected: dict[str, tuple[int, ...]] = dict.fromkeys(("weights", "counts", "log_counts", "crowd"), (n_items,))
         expected |= {"columns": (n_items, self.columns.shape[-1]), "places": (len(self.places), n_items)}
+        expected |= {"features": (len(self.features), n_items)}
         expected |= {"asked_rows": (n_items, asked), "asked_slope": (asked,)}
         expected |= {"rows": (n_items, width), "audiences": (n_items, width), "slope": (width,)}
         check_shapes(self, expected)
@@ -59,12 +61,10 @@ class AudienceTable:
         """The description that scores are made of."""
         return Description(self.rows, self.base, self.slope, _SHAPE)
 
-    @property
-    def ranking(self) -> Ranking:
-        """What scores need besides."""
-        weights = np.array([constants.AUDIENCE_WEIGHT, constants.CROWD_ITEMS])
-        return Ranking(self.log_counts, self.audiences, self.places, self.crowd, weights)
-
 
 _SHAPE = np.array([constants.PROFILE_OFFSET, constants.USUAL_LOG_PROFILE, constants.DESCRIPTION_LIMIT])
 _SHAPE.flags.writeable = False
+RANKING_SHAPE = np.array(
+    [constants.AUDIENCE_WEIGHT, constants.DENSITY_WEIGHT, constants.PREFERENCE_WEIGHT, constants.CROWD_ITEMS]
+)
+RANKING_SHAPE.flags.writeable = False
