@@ -32,6 +32,7 @@ class OfflineServer:
         rng, shape = np.random.default_rng(0), (self.offer.terms.n_items, self.offer.terms.n_factors)
         self.item_vectors = 1 + rng.random(shape) / math.sqrt(shape[1])
         self.asked: list[str] = []
+        self.max_report_norm: float | None = None
 
     def run(self, job: Job) -> Any:
         """Drive a job to its end and return what it returns."""
@@ -71,5 +72,5 @@ class OfflineServer:
         return Catalogue(first, ids, [name.title() for name in ids])
 
     def _announcement(self, round_number: int) -> bytes:
-        vectors = ItemVectors(self.offer.terms, round_number, self.item_vectors)
+        vectors = ItemVectors(self.offer.terms, round_number, self.item_vectors, self.max_report_norm)
         return wire.encode(Envelope(self.offer.run_id, round_number, 1, REPORT, vectors))

@@ -183,6 +183,33 @@ def test_a_server_that_goes_away_shows_and_is_found_again(browser: Any, tmp_path
         assert page.complaints == []
 
 
+def test_a_person_agrees_to_further_rounds_on_the_page(browser: Any, tmp_path: Path) -> None:
+    """After the last round the page asks the server when told to, and takes part only after a yes."""
+    settings = small_settings(terms={"rounds": 1}, rounds={"min_devices": 1})
+    with (
+        live_server(tmp_path, settings) as live,
+        new_device(tmp_path / "mine") as device,
+        shown(device) as address,
+    ):
+        device.join(live.url)
+        play([device])
+        page = open_page(browser, address)
+        page.wait_for_selector("#extend:not([hidden])")
+        page.click("#extend")
+        page.click("#confirm-yes")
+        page.wait_for_selector("#extend-said:not(:empty)")
+        assert device.status().rounds == 1  # there are none
+        live.admin("POST", "/v1/admin/extend/2")
+        page.click("#extend")
+        page.click("#confirm-no")
+        assert device.status().rounds == 1
+        page.click("#extend")
+        page.click("#confirm-yes")
+        wait_for(lambda: device.budget()["rounds"] == 3)
+        page.wait_for_selector("#extend:not([hidden])")  # over again
+        assert device.budget()["permanent_draws"] == 1
+
+
 def test_what_is_read_or_has_the_focus_stays(browser: Any, tmp_path: Path) -> None:
     """Rounds go on underneath: open numbers stay open, and removing a rating keeps the focus. Titles are text."""
     settings = small_settings(

@@ -9,7 +9,7 @@ from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 from hushrec import Device
 from hushrec.cli import device as command
-from hushrec.errors import BudgetExceeded, ConnectionFailed, ParameterError, RemoteProtocolError
+from hushrec.errors import BudgetExceeded, ConnectionFailed, ConsentNeeded, ParameterError, RemoteProtocolError
 
 pytestmark = OPEN_SOCKETS
 ONE = {"min_devices": 1}
@@ -33,6 +33,30 @@ def test_a_device_follows_a_server_that_moved(tmp_path: Path) -> None:
         with Device(tmp_path / "device") as device:
             assert (device.server, device.budget()["permanent_draws"], device.budget()["rounds"]) == (live.url, 1, 2)
         assert run("device", "join", "--rounds", 1, *store).code == 0  # it stays there
+
+
+def test_a_server_that_moved_and_was_extended_is_followed_without_consent_to_more_rounds(tmp_path: Path) -> None:
+    """The new address is taken, and so is an enrolment anew; the further rounds wait until the person agrees."""
+    settings = small_settings(terms={"rounds": 1}, rounds=ONE)
+    with new_device(tmp_path / "device") as device:
+        with live_server(tmp_path, settings) as live:
+            device.join(live.url)
+            assert device.step(wait=30) == "reported"
+            assert device.step(wait=30) == "run over"
+            assert live.admin("POST", "/v1/admin/extend/2").status_code == 200
+            old, token = live.url, live.admin_token
+        with live_server(tmp_path, settings, admin_token=token) as live:
+            assert live.url != old
+            device.join(live.url)
+            assert (device.server, device.status().rounds) == (live.url, 1)
+            with pytest.raises(ConsentNeeded, match="--extend"):
+                device.step(wait=30)
+            device.raise_budget(100)
+            device.join(again=True)
+            assert device.status().rounds == 1
+            assert device.recommend(3)
+            device.extend()
+            assert device.status().rounds == 3
 
 
 def test_a_move_that_fails_changes_nothing(tmp_path: Path) -> None:

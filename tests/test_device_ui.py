@@ -312,6 +312,22 @@ def test_the_attack_on_ones_own_reports_knows_the_scale(
     assert sum(row["guess"] == pytest.approx(row["rating"]) for row in known) >= len(known) - 1
 
 
+def test_scaling_a_report_down_hides_no_rating_from_the_attack(tmp_path: Path, rng: np.random.Generator) -> None:
+    """What the announced norm takes from a report, noise included, an attacker puts back: most ratings are read."""
+    server = OfflineServer(make_small_offer(400, factors=20, rounds=20, expected_devices=200, reports_per_client=80.0))
+    server.item_vectors, server.max_report_norm = rng.normal(0.22, 0.1, (400, 20)), 0.5
+    with Device.create(tmp_path / "device", epsilon_i=8) as device:
+        device.add_ratings({f"item-{n}": 1 + int(n % 5) for n in rng.permutation(400)[:120]})
+        server.run(device._session.join())
+        for _ in range(20):
+            server.run(device._session.step())
+        norms = [float(np.linalg.norm(upload.report.gradients)) for upload in device.sent().uploads]
+        last = Page(device, read_uploads).sent()["last"]
+    assert norms == pytest.approx([0.5] * 20, rel=1e-5)
+    assert last["n_right"] > 60
+    assert last["n_exact"] > 0.7 * last["n_right"]  # 0.89 and more in 24 runs; 0.3 where nothing is put back
+
+
 @pytest.mark.parametrize(
     ("scale", "offered"),
     [

@@ -21,7 +21,7 @@ from service_kit import (
 from test_service_faults import Clock
 
 from hushrec import wire
-from hushrec.errors import RemoteProtocolError
+from hushrec.errors import ConsentNeeded, RemoteProtocolError
 from hushrec.messages import Enrolment
 from hushrec.service.monitor import Monitor
 from hushrec.service.registry import Device
@@ -244,8 +244,9 @@ def test_a_run_that_is_over_can_be_extended_with_consent(tmp_path: Path) -> None
         assert play([device]) == [1]
         assert live.admin("POST", "/v1/admin/extend/2").json()["over"] is False
         assert live.admin("POST", "/v1/admin/extend/2").status_code == 409
-        with pytest.raises(RemoteProtocolError, match="accepted"):
+        with pytest.raises(ConsentNeeded, match=r"2 further rounds.*--extend") as consent:
             device.step(wait=ROUND_WAIT)
+        assert consent.value.code == "extended"
         device.extend()
         assert play([device]) == [2]
         assert device.budget()["rounds"] == 3

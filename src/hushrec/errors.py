@@ -13,6 +13,7 @@
     ├── RunError                    a run folder or checkpoint is missing, damaged or of another version
     ├── StorageError                a database or a device's store is full, locked, damaged or of another version
     ├── CopiedStore                 a device's key was used by another copy of its store
+    ├── ConsentNeeded               a server offers further rounds, which the person has not agreed to
     ├── ConnectionFailed            the server could not be reached, or not be trusted
     └── ProtocolError
         ├── AttemptFailed           a masked sum cannot be unmasked: too few answered; the next attempt may do
@@ -119,6 +120,12 @@ class CopiedStore(HushrecError):
     """The device's key was used by another copy of its store, or the store is an old one."""
 
     code = "copied-store"
+
+
+class ConsentNeeded(HushrecError):
+    """The server offers further rounds of a run, which the person has not agreed to."""
+
+    code = "extended"
 
 
 class ConnectionFailed(HushrecError):

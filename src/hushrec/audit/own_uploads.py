@@ -18,6 +18,8 @@ from hushrec.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
 STACKED = 10  # uploads that together give the direction
+SURE = 4.0  # standard errors below 1 from which a report counts as scaled down
+REFINED = 20  # times that a scaling is estimated anew
 
 
 class Upload(Protocol):
@@ -53,7 +55,8 @@ def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upl
         table = np.zeros((len(items), upload.item_vectors.shape[1]))
         table[places] = upload.item_vectors
         announcements.append(ItemVectors(terms, upload.report.round_number, table))
-        reports.append(GradientReport(upload.report.round_number, places, upload.report.gradients))
+        gradients = upload.report.gradients / scaling(terms, upload)
+        reports.append(GradientReport(upload.report.round_number, places, gradients))
     found = trace(announcements, reports)
     recovered = recover_ratings(found, protocol, terms, levels=RatingLevels.of(given))
     return Reading(
@@ -62,3 +65,27 @@ def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upl
         beliefs=expit(recovered.log_odds + logit(SHARE_REAL)),
         ratings=recovered.ratings,
     )
+
+
+def scaling(terms: Terms, upload: Upload) -> float:
+    """Return the factor s that the device scaled its report with, to keep within the announced norm; 1 if with none.
+
+    The noise of a report of n gradients of K numbers has variance η_t s². The report is
+
+        G = s (η_t N e uᵀ − η_t V Λ + noise),
+
+    so that what is left of G + s η_t V Λ besides its first singular value is noise of (n − 1)(K − 1) degrees of
+    freedom: ‖rest‖² = s² η_t (n − 1)(K − 1), solved for s from above.
+    """
+    gradients = upload.report.gradients.astype(np.float64)
+    step_size = terms.step_size(upload.report.round_number)
+    prior = step_size * upload.item_vectors.astype(np.float64) * terms.item_regularization
+    freedom = (len(gradients) - 1) * (gradients.shape[1] - 1)
+    if freedom == 0:
+        return 1.0
+    factor = 1.0
+    for _ in range(REFINED):
+        rest = np.linalg.svd(gradients + factor * prior, compute_uv=False)[1:]
+        factor = min(1.0, float(np.sqrt(rest @ rest / (step_size * freedom))))
+    error = 1 / np.sqrt(2 * freedom)
+    return factor if 0 < factor < 1 - SURE * error else 1.0

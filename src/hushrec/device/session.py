@@ -33,7 +33,7 @@ from hushrec.device.calls import (
 from hushrec.device.kept import Kept
 from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
-from hushrec.errors import CopiedStore, LocalProtocolError, RemoteProtocolError
+from hushrec.errors import ConsentNeeded, CopiedStore, LocalProtocolError, RemoteProtocolError
 from hushrec.messages import (
     LARGEST_TABLE,
     Catalogue,
@@ -153,6 +153,8 @@ class Session:
         """Return what the server offers, if it is the run that this device accepted, or if it accepted none yet."""
         offer = wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
         accepted = self.kept.offer() if self.store.get("private_state") is not None else None
+        if accepted is not None and offer.extends(accepted):  # further rounds need the person's consent
+            offer = replace(offer, terms=replace(offer.terms, max_rounds=accepted.terms.max_rounds))
         if accepted is not None and not offer.keeps(accepted):
             raise RemoteProtocolError(
                 "this server offers another run than the one that this device accepted. To join it, let the device "
@@ -291,7 +293,8 @@ class Session:
                     yield from self._take_public(public)
 
     def _take_public(self, public: Public) -> Job:
-        self._check_terms(public.run_id, public.terms)
+        with contextlib.suppress(ConsentNeeded):  # to read what further rounds publish needs none
+            self._check_terms(public.run_id, public.terms)
         arrays = public.by_name()
         if public.terms.n_items > self._n_items:
             yield from self._refresh_catalogue(public.terms.n_items)
@@ -341,9 +344,15 @@ class Session:
         if terms is None:
             return
         offer = replace(self.offer, terms=terms)
-        if not offer.keeps(self.offer):
+        if not (offer.keeps(self.offer) or offer.extends(self.offer)):
             raise RemoteProtocolError("the server breaks the terms that this device accepted when it joined.")
         check_size(offer)
+        if offer.extends(self.offer):
+            further = terms.max_rounds - self.offer.terms.max_rounds
+            raise ConsentNeeded(
+                f"the server offers {further} further rounds of this run. To take part in them, agree with "
+                "`hushrec device join --extend`."
+            )
 
     def _participant(self) -> Client:
         """The client as it stands now, if it has anything to take part with."""

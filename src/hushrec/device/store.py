@@ -122,8 +122,8 @@ class Store:
     def damaged(self, what: str) -> StorageError:
         """Return the sentence for a store that does not hold what it was given."""
         return StorageError(
-            f"the store in {self.folder} is damaged: {what} cannot be read. Nothing was overwritten. Restore it from a "
-            "backup, or move it away and begin anew with `hushrec device init`."
+            f"the store in {self.folder} is damaged: {what} cannot be read. Nothing was overwritten. Move it "
+            "away, make a new one with `hushrec device init`, and import the ratings that you exported."
         )
 
     @contextlib.contextmanager

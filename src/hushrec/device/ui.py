@@ -144,6 +144,11 @@ class Page:
         """Another draw of permanent bits, on top of what was allowed."""
         self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
 
+    def extend(self) -> None:
+        """Agree to the further rounds that the server offers, and take part in them."""
+        self.device.extend()
+        self.participation.start()
+
     def sent(self) -> dict[str, Any]:
         """What left, and the attacks on it: they take a moment, so the store is not held meanwhile."""
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
@@ -273,6 +278,10 @@ def _add_changing(app: FastAPI, page: Page) -> None:
     def allow_draw() -> None:
         page.participation.stop()
         page.allow_draw()
+
+    @app.post("/api/extend", status_code=204)
+    def extend() -> None:
+        page.extend()
 
     @app.post("/api/forget", status_code=204)
     def forget() -> None:

@@ -91,6 +91,7 @@ const PART = {
   "copied-store": "Stopped: this device’s key was used elsewhere. It is a copy, or an old backup. `hushrec device join --again` makes it a device of its own.",
   "not-enrolled": "Stopped: the server does not know this device any more. `hushrec device join --again` enrols it anew.",
   "not-active": "Stopped: the server’s operator has removed this device.",
+  extended: "The server offers further rounds. Your device takes part in them if you agree.",
 };
 const CALM = new Set(["off", "looking", "waiting", "reporting"]);
 const TRYING = new Set(["away", "busy"]);
@@ -110,7 +111,8 @@ function show(news) {
   say("#part-words", state.over ? "All rounds are over. Recommendations stay, and follow what you rate." : PART[code] ?? `Stopped: ${words}`);
   find(".part").classList.toggle("trouble", !calm && !state.over);
   say("#part", on ? "Stop" : "Take part");
-  find("#part").hidden = state.over;
+  find("#part").hidden = state.over || code === "extended";
+  find("#extend").hidden = !find("#part").hidden;
   find("#part").disabled = !on && state.n_known === 0;
   say("#part-note", partNote());
   showLedger();
@@ -401,6 +403,12 @@ find("#part").addEventListener("click", () => attempt("#part-words", async () =>
   await ask("part", { on: !state.part.on });
   show(await ask("state"));
 }));
+find("#extend").addEventListener("click", async () => {
+  if (await confirm("Take part in further rounds?", "If the server offers them, your device reports in them as before. No new permanent bits are drawn, unless an epoch ends; but the numbers of every further report tell more about your ratings.", "Take part")) {
+    find("#part-head").focus(); // the button goes away
+    attempt("#extend-said", async () => { await ask("extend", {}); show(await ask("state")); });
+  }
+});
 find("#search").addEventListener("input", () => search().catch((error) => say("#found", error.message)));
 find("#search-form").addEventListener("submit", (event) => event.preventDefault());
 find("#more").addEventListener("click", () => attempt("#found", showMore));
