@@ -20,11 +20,11 @@ from pathlib import Path
 
 from service_load import cpu_seconds, wait_until_served
 
-import hushrec
 from hushrec.cli.fleet import _members
 from hushrec.data import load
 from hushrec.device.budgets import Budgets
 from hushrec.device.fleet import Orders, run_fleet
+from hushrec.simulation.training import train
 
 CONFIG = """
 [terms]
@@ -117,7 +117,7 @@ def main() -> None:
         "rmse_trained": outcome.rmse_trained,
     }
     if options.devices == ratings.n_users:
-        result = hushrec.train(
+        result = train(
             options.data, engine=options.engine, rounds=options.rounds, profile_cap=options.cap, compare=False
         )
         record["engine_rmse"] = result.metrics["rmse"]

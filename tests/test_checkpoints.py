@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 from command import run as command
 
-import hushrec
 from hushrec.client import Client
 from hushrec.data.ratings import Ratings
 from hushrec.data.sources import load as load_ratings
 from hushrec.errors import ParameterError, RunError
 from hushrec.simulation.checkpoints import FORMAT, checkpoint_path, load_checkpoint
+from hushrec.simulation.results import Result
+from hushrec.simulation.results import load as load_run
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import ranking_task, rating_task
-from hushrec.simulation.training import Run, measure
+from hushrec.simulation.training import Run, measure, train
 
 DATA = "synthetic:users=40,items=60,ratings=900,seed=1"
 QUICK = {"model": "mf", "rounds": 8, "factors": 4, "checkpoint_every": 3, "compare": False}
@@ -48,7 +49,7 @@ def ratings() -> Ratings:
     return load_ratings(DATA)
 
 
-def assert_same(first: hushrec.Result, second: hushrec.Result) -> None:
+def assert_same(first: Result, second: Result) -> None:
     """Every bit but the time it took."""
     np.testing.assert_array_equal(first.predictor.user_vectors, second.predictor.user_vectors)
     np.testing.assert_array_equal(first.predictor.item_vectors, second.predictor.item_vectors)
@@ -63,26 +64,26 @@ def assert_same(first: hushrec.Result, second: hushrec.Result) -> None:
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(ratings, tmp_path, engine, model):
     """Cut after round 7 and resumed from round 6, everything but the clock is as if nothing had happened."""
     settings = {**QUICK, "engine": engine, "model": model, "epoch_rounds": 5}
-    whole = hushrec.train(ratings, **settings)
+    whole = train(ratings, **settings)
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(7), **settings)
+        train(ratings, out=tmp_path / "run", progress=cut_after(7), **settings)
     kept = load_checkpoint(checkpoint_path(tmp_path / "run", "sdcf"))
     assert kept is not None
     assert len(kept.curve) == 6
-    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings)
+    resumed = train(ratings, out=tmp_path / "run", resume=True, **settings)
 
     assert_same(whole, resumed)
-    assert_same(whole, hushrec.load(tmp_path / "run"))
+    assert_same(whole, load_run(tmp_path / "run"))
 
 
 def test_a_run_cut_in_its_comparisons_goes_on_there(ratings, tmp_path):
     """The private run is not trained again, and the non-private one goes on from its own checkpoint."""
     settings = {**QUICK, "compare": True}
-    whole = hushrec.train(ratings, **settings)
+    whole = train(ratings, **settings)
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(5, "plain"), **settings)
+        train(ratings, out=tmp_path / "run", progress=cut_after(5, "plain"), **settings)
     played: list[tuple[str, int]] = []
-    resumed = hushrec.train(
+    resumed = train(
         ratings,
         out=tmp_path / "run",
         resume=True,
@@ -96,10 +97,10 @@ def test_a_run_cut_in_its_comparisons_goes_on_there(ratings, tmp_path):
 
 def test_a_finished_run_says_that_it_is_finished(ratings, tmp_path):
     """Resuming it is no mistake about the folder: there is just nothing left to do. It stays as it is."""
-    whole = hushrec.train(ratings, out=tmp_path / "run", **QUICK)
+    whole = train(ratings, out=tmp_path / "run", **QUICK)
     with pytest.raises(RunError, match=r"the run in .*run is finished: there is nothing to resume\. Choose another"):
-        hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
-    assert_same(whole, hushrec.load(tmp_path / "run"))
+        train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert_same(whole, load_run(tmp_path / "run"))
 
 
 def test_a_killed_run_loses_at_most_as_many_rounds_as_lie_between_checkpoints(ratings, tmp_path):
@@ -129,29 +130,29 @@ def test_a_killed_run_loses_at_most_as_many_rounds_as_lie_between_checkpoints(ra
     kept = load_checkpoint(checkpoint_path(out, "sdcf"))
     assert kept is not None
     assert last - 4 < len(kept.curve) < 60
-    resumed = hushrec.train(ratings, out=out, resume=True, checkpoint_every=4, **settings)
+    resumed = train(ratings, out=out, resume=True, checkpoint_every=4, **settings)
 
-    assert_same(hushrec.train(ratings, **settings), resumed)
+    assert_same(train(ratings, **settings), resumed)
 
 
 def test_a_finished_run_leaves_no_checkpoint_and_its_folder_is_private(ratings, tmp_path):
     """Checkpoints hold user vectors: they lie in a folder of mode 0700 and go when they are not needed."""
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
+        train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
     assert stat.S_IMODE(os.stat(tmp_path / "run").st_mode) == 0o700
-    hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    train(ratings, out=tmp_path / "run", resume=True, **QUICK)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["items.parquet", "model.npz", "run.json"]
     with pytest.raises(RunError, match="is finished: there is nothing to resume"):
-        hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+        train(ratings, out=tmp_path / "run", resume=True, **QUICK)
 
 
 def test_control_c_keeps_the_last_checkpoint_to_resume_from(ratings, tmp_path):
     """The folder says that the run was interrupted, and resuming finishes it."""
     with pytest.raises(KeyboardInterrupt):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(5, error=KeyboardInterrupt), **QUICK)
-    assert hushrec.load(tmp_path / "run").record["interrupted"]
-    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
-    assert_same(hushrec.train(ratings, **QUICK), resumed)
+        train(ratings, out=tmp_path / "run", progress=cut_after(5, error=KeyboardInterrupt), **QUICK)
+    assert load_run(tmp_path / "run").record["interrupted"]
+    resumed = train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert_same(train(ratings, **QUICK), resumed)
 
 
 @pytest.mark.parametrize("engine", ["cpu", "reference"])
@@ -159,12 +160,12 @@ def test_control_c_before_the_first_checkpoint_loses_no_whole_round(ratings, tmp
     """After round 2 of a checkpoint every 3: round 2 is kept, and the run goes on from there."""
     settings = {**QUICK, "engine": engine}
     with pytest.raises(KeyboardInterrupt):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(2, error=KeyboardInterrupt), **settings)
+        train(ratings, out=tmp_path / "run", progress=cut_after(2, error=KeyboardInterrupt), **settings)
     kept = load_checkpoint(checkpoint_path(tmp_path / "run", "sdcf"))
     assert kept is not None
     assert len(kept.curve) == 2
-    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings)
-    assert_same(hushrec.train(ratings, **settings), resumed)
+    resumed = train(ratings, out=tmp_path / "run", resume=True, **settings)
+    assert_same(train(ratings, **settings), resumed)
 
 
 def test_control_c_in_the_middle_of_a_round_keeps_the_last_whole_one(ratings, tmp_path, monkeypatch):
@@ -180,12 +181,12 @@ def test_control_c_in_the_middle_of_a_round_keeps_the_last_whole_one(ratings, tm
     with monkeypatch.context() as patch:
         patch.setattr(Client, "report", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            hushrec.train(ratings, out=tmp_path / "run", **settings)
+            train(ratings, out=tmp_path / "run", **settings)
     kept = load_checkpoint(checkpoint_path(tmp_path / "run", "sdcf"))
     assert kept is not None
     assert len(kept.curve) == 3
-    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings)
-    assert_same(hushrec.train(ratings, **settings), resumed)
+    resumed = train(ratings, out=tmp_path / "run", resume=True, **settings)
+    assert_same(train(ratings, **settings), resumed)
 
 
 def test_files_of_others_are_left_alone(ratings, tmp_path):
@@ -195,7 +196,7 @@ def test_files_of_others_are_left_alone(ratings, tmp_path):
     (tmp_path / "checkpoint-old").mkdir()
     mode = os.stat(tmp_path).st_mode
     with pytest.raises(RunError, match="must be a new or empty folder"):
-        hushrec.train(ratings, out=tmp_path, resume=True, **QUICK)
+        train(ratings, out=tmp_path, resume=True, **QUICK)
     assert theirs.read_text() == "weights"
     assert os.stat(tmp_path).st_mode == mode
 
@@ -204,10 +205,10 @@ def test_a_run_is_not_resumed_as_another(ratings, tmp_path):
     """Another protocol than the folder is for is refused, be it one that was compared with; nothing is lost."""
     settings = {**QUICK, "compare": True}
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(5, "plain"), **settings)
+        train(ratings, out=tmp_path / "run", progress=cut_after(5, "plain"), **settings)
     for protocol in ("plain", "isgld"):
         with pytest.raises(RunError, match=f"run with protocol sdcf, got {protocol}"):
-            hushrec.train(ratings, out=tmp_path / "run", resume=True, protocol=protocol, **settings)
+            train(ratings, out=tmp_path / "run", resume=True, protocol=protocol, **settings)
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert names == ["checkpoint-plain.npz", "checkpoint-sdcf.npz"]
 
@@ -219,12 +220,12 @@ def test_two_runs_do_not_share_a_folder(ratings, tmp_path):
     def second(what: str, round_number: int, rounds: int, headline: float) -> None:
         if round_number in (2, 4):
             with pytest.raises(RunError, match="in use by another run") as refusal:
-                hushrec.train(ratings, out=tmp_path / "run", resume=round_number == 4, **QUICK)
+                train(ratings, out=tmp_path / "run", resume=round_number == 4, **QUICK)
             refused.append(str(refusal.value))
 
-    result = hushrec.train(ratings, out=tmp_path / "run", progress=second, **QUICK)
+    result = train(ratings, out=tmp_path / "run", progress=second, **QUICK)
     assert len(refused) == 2
-    assert_same(result, hushrec.load(tmp_path / "run"))
+    assert_same(result, load_run(tmp_path / "run"))
 
 
 def test_a_full_disk_is_one_sentence_and_loses_nothing(tmp_path):
@@ -264,19 +265,19 @@ def test_other_attributes_are_other_data(tmp_path):
     for kind in ("a", "b"):
         items = [f"{item},Film {item},{kind if item % 2 else 'c'}" for item in range(20)]
         (tmp_path / f"{kind}.csv").write_text("item,title,genre\n" + "\n".join(items[: 20 if kind == "a" else 10]))
-    first, second = (load_ratings(tmp_path / "ratings.csv", items_file=tmp_path / f"{kind}.csv") for kind in "ab")
+    first, second = (load_ratings(tmp_path / "ratings.csv", items=tmp_path / f"{kind}.csv") for kind in "ab")
     with pytest.raises(Cut):
-        hushrec.train(first, out=tmp_path / "run", progress=cut_after(3), **settings)
+        train(first, out=tmp_path / "run", progress=cut_after(3), **settings)
     with pytest.raises(RunError, match="run on other data"):
-        hushrec.train(second, out=tmp_path / "run", resume=True, **settings)
+        train(second, out=tmp_path / "run", resume=True, **settings)
 
 
 def test_resuming_where_nothing_was_kept_yet_starts_at_the_beginning(ratings, tmp_path):
     """A run killed before its first checkpoint, even while writing it, starts again."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "checkpoint-sdcf.part").write_bytes(b"half")
-    resumed = hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
-    assert_same(hushrec.train(ratings, **QUICK), resumed)
+    resumed = train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+    assert_same(train(ratings, **QUICK), resumed)
 
 
 @pytest.mark.parametrize(
@@ -291,11 +292,11 @@ def test_resuming_where_nothing_was_kept_yet_starts_at_the_beginning(ratings, tm
 def test_a_damaged_checkpoint_is_refused_by_name(ratings, tmp_path, damage, message):
     """Cut off, one bit flipped, without its head, empty: never guessed from, and never overwritten."""
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
+        train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
     path = checkpoint_path(tmp_path / "run", "sdcf")
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(RunError, match=message) as refusal:
-        hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+        train(ratings, out=tmp_path / "run", resume=True, **QUICK)
     assert "checkpoint-sdcf.npz" in str(refusal.value)
 
 
@@ -332,7 +333,7 @@ def npz(**arrays: np.ndarray) -> bytes:
 def test_a_whole_envelope_around_something_else_is_refused_by_name(ratings, tmp_path, content):
     """The checksum is right and the content is not: one sentence, and the file stays as it was."""
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
+        train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
     path = checkpoint_path(tmp_path / "run", "sdcf")
     kept = load_checkpoint(path)
     assert kept is not None
@@ -341,41 +342,41 @@ def test_a_whole_envelope_around_something_else_is_refused_by_name(ratings, tmp_
     forged = FORMAT + b" " + hashlib.sha256(inside).hexdigest().encode() + b"\n" + inside
     path.write_bytes(forged)
     with pytest.raises(RunError, match=r"checkpoint .*checkpoint-sdcf\.npz is damaged"):
-        hushrec.train(ratings, out=tmp_path / "run", resume=True, **QUICK)
+        train(ratings, out=tmp_path / "run", resume=True, **QUICK)
     assert path.read_bytes() == forged
 
 
 def test_a_checkpoint_of_other_settings_or_data_is_refused(ratings, tmp_path):
     """The message says which setting differs."""
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
+        train(ratings, out=tmp_path / "run", progress=cut_after(3), **QUICK)
     with pytest.raises(RunError, match="run with factors 4, got 5"):
-        hushrec.train(ratings, out=tmp_path / "run", resume=True, **{**QUICK, "factors": 5})
+        train(ratings, out=tmp_path / "run", resume=True, **{**QUICK, "factors": 5})
     with pytest.raises(RunError, match="run on other data"):
-        hushrec.train("synthetic:users=40,items=60,ratings=900,seed=2", out=tmp_path / "run", resume=True, **QUICK)
+        train("synthetic:users=40,items=60,ratings=900,seed=2", out=tmp_path / "run", resume=True, **QUICK)
 
 
 def test_what_makes_no_sense_is_refused(ratings, tmp_path):
     """Resuming nowhere, checkpoints every zero rounds, a patience of zero."""
     with pytest.raises(ParameterError, match="resume needs out"):
-        hushrec.train(ratings, resume=True, **QUICK)
+        train(ratings, resume=True, **QUICK)
     with pytest.raises(ParameterError, match="checkpoint_every must be at least 1 round, got 0"):
-        hushrec.train(ratings, out=tmp_path / "run", **{**QUICK, "checkpoint_every": 0})
+        train(ratings, out=tmp_path / "run", **{**QUICK, "checkpoint_every": 0})
     with pytest.raises(ParameterError, match="patience must be at least 1 round, got 0"):
-        hushrec.train(ratings, patience=0, **QUICK)
+        train(ratings, patience=0, **QUICK)
 
 
 def test_patience_stops_when_the_validation_part_no_longer_improves(ratings):
     """A step too large for the data gets worse soon; the budget counts the rounds that were played."""
     settings = {**QUICK, "rounds": 60, "protocol": "plain"}
-    result = hushrec.train(ratings, patience=3, **settings)
+    result = train(ratings, patience=3, **settings)
     record = result.record
     assert record["rounds"] < 60
     assert record["rounds"] == record["best_round"] + 3
     assert record["budget"]["rounds"] == record["rounds"] == len(record["curve"])
     assert record["data"]["train"] + record["data"]["validation"] + record["data"]["test"] == 900
     assert record["data"]["validation"] == 144
-    whole = hushrec.train(ratings, **settings).record
+    whole = train(ratings, **settings).record
     assert whole["rounds"] == 60
     assert whole["best_round"] is None
 
@@ -386,7 +387,7 @@ def test_with_patience_the_model_of_the_best_round_is_kept(ratings, tmp_path, en
     if engine == "gpu":
         pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
     settings = {**QUICK, "rounds": 60, "protocol": "plain", "engine": engine}
-    kept = hushrec.train(ratings, patience=3, out=tmp_path / "run", **settings)
+    kept = train(ratings, patience=3, out=tmp_path / "run", **settings)
     best_round = kept.record["best_round"]
     assert best_round == kept.record["rounds"] - 3
     run = Run(ratings, Settings(protocol="plain", factors=4, rounds=60, patience=3, engine=engine))
@@ -396,7 +397,7 @@ def test_with_patience_the_model_of_the_best_round_is_kept(ratings, tmp_path, en
     np.testing.assert_array_equal(kept.predictor.item_vectors, run.engine.predictor().item_vectors)
     assert kept.record["metrics"] == measure(run.task, run.engine) | run.task.list_metrics(run.engine.predictor())
     assert kept.record["metrics"]["rmse"] == kept.record["curve"][best_round - 1]["rmse"]
-    saved = hushrec.load(tmp_path / "run")
+    saved = load_run(tmp_path / "run")
     np.testing.assert_array_equal(saved.predictor.item_vectors, kept.predictor.item_vectors)
     assert (saved.metrics, saved.record["best_round"]) == (kept.metrics, best_round)
 
@@ -405,28 +406,26 @@ def test_with_patience_the_model_of_the_best_round_is_kept(ratings, tmp_path, en
 def test_patience_survives_a_resume(ratings, tmp_path, last):
     """The best round and its model are part of the checkpoint: cut before, in or after that round, nothing differs."""
     settings = {**QUICK, "rounds": 60, "patience": 3, "protocol": "plain", "checkpoint_every": 1}
-    whole = hushrec.train(ratings, **settings)
+    whole = train(ratings, **settings)
     best_round = whole.record["best_round"]
     assert best_round > 4
     cut = {"best": best_round, "after": best_round + 2}.get(last, last)
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(cut, "plain"), **settings)
-    assert_same(whole, hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings))
+        train(ratings, out=tmp_path / "run", progress=cut_after(cut, "plain"), **settings)
+    assert_same(whole, train(ratings, out=tmp_path / "run", resume=True, **settings))
 
 
 def test_an_interrupted_run_with_patience_keeps_the_best_so_far(ratings, tmp_path):
     """Ctrl-C two rounds after the best one: the folder holds that one, and resuming ends as if nothing had happened."""
     settings = {**QUICK, "rounds": 60, "patience": 3, "protocol": "plain"}
-    whole = hushrec.train(ratings, **settings)
+    whole = train(ratings, **settings)
     best_round = whole.record["best_round"]
     with pytest.raises(KeyboardInterrupt):
-        hushrec.train(
-            ratings, out=tmp_path / "run", progress=cut_after(best_round + 2, "plain", KeyboardInterrupt), **settings
-        )
-    kept = hushrec.load(tmp_path / "run")
+        train(ratings, out=tmp_path / "run", progress=cut_after(best_round + 2, "plain", KeyboardInterrupt), **settings)
+    kept = load_run(tmp_path / "run")
     assert (kept.record["rounds"], kept.record["best_round"]) == (best_round + 2, best_round)
     np.testing.assert_array_equal(kept.predictor.item_vectors, whole.predictor.item_vectors)
-    assert_same(whole, hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings))
+    assert_same(whole, train(ratings, out=tmp_path / "run", resume=True, **settings))
 
 
 @pytest.mark.parametrize(
@@ -442,7 +441,7 @@ def test_a_best_model_that_fits_no_such_run_is_refused_by_name(ratings, tmp_path
     """Whole envelope, wrong content."""
     settings = {**QUICK, "patience": 5}
     with pytest.raises(Cut):
-        hushrec.train(ratings, out=tmp_path / "run", progress=cut_after(3), **settings)
+        train(ratings, out=tmp_path / "run", progress=cut_after(3), **settings)
     path = checkpoint_path(tmp_path / "run", "sdcf")
     kept = load_checkpoint(path)
     assert kept is not None
@@ -454,7 +453,7 @@ def test_a_best_model_that_fits_no_such_run_is_refused_by_name(ratings, tmp_path
     inside = npz(about=np.array(json.dumps(about)), **arrays)
     path.write_bytes(FORMAT + b" " + hashlib.sha256(inside).hexdigest().encode() + b"\n" + inside)
     with pytest.raises(RunError, match=r"checkpoint .*checkpoint-sdcf\.npz is damaged: it fits no such run"):
-        hushrec.train(ratings, out=tmp_path / "run", resume=True, **settings)
+        train(ratings, out=tmp_path / "run", resume=True, **settings)
 
 
 @pytest.mark.parametrize(
@@ -482,12 +481,12 @@ def test_a_run_resumes_with_its_defaults_written_out(ratings, tmp_path):
     """And the other way round."""
     settings = {**QUICK, "rounds": 4, "model": "bpr"}
     del settings["factors"]
-    whole = hushrec.train(ratings, **settings)
+    whole = train(ratings, **settings)
     for first, second in (({}, {"step": 4.0, "factors": 10}), ({"epsilon_i": 4.0, "epsilon_p": 8.0}, {})):
         folder = tmp_path / str(len(first))
         with pytest.raises(Cut):
-            hushrec.train(ratings, out=folder, progress=cut_after(3), **settings, **first)
-        assert_same(whole, hushrec.train(ratings, out=folder, resume=True, **settings, **second))
+            train(ratings, out=folder, progress=cut_after(3), **settings, **first)
+        assert_same(whole, train(ratings, out=folder, resume=True, **settings, **second))
 
 
 def test_the_validation_part_comes_out_of_the_training_part(ratings):

@@ -5,12 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import hushrec
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.errors import Diverged
 from hushrec.models.cold import ColdStart, own_means
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import VectorPredictor
+from hushrec.simulation.results import load as load_run
+from hushrec.simulation.training import train
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def test_predictions_without_knowledge_by_hand():
 def test_matrix_factorization_with_many_cold_people_and_items_is_not_behind_the_global_mean(cold: Ratings) -> None:
     """It was at 3.3 where the global mean was at 1.8; `no_fallback` still predicts from random vectors."""
     settings = {"protocol": "plain", "rounds": 30, "step": 0.1, "compare": False}
-    known, random = hushrec.train(cold, **settings), hushrec.train(cold, **settings, no_fallback=True)
+    known, random = train(cold, **settings), train(cold, **settings, no_fallback=True)
     mean = known.record["baselines"]["global_mean"]["rmse"]
     assert known.metrics["rmse"] < 1.05 * mean
     assert random.metrics["rmse"] > 1.5 * mean
@@ -48,8 +49,8 @@ def test_matrix_factorization_with_many_cold_people_and_items_is_not_behind_the_
 
 def test_predictions_of_a_kept_run_know_what_is_cold(cold: Ratings, tmp_path: Path) -> None:
     """Read back from its folder, a run predicts the same."""
-    result = hushrec.train(cold, protocol="plain", rounds=2, factors=4, compare=False, out=tmp_path / "run")
-    again = hushrec.load(tmp_path / "run").predictor
+    result = train(cold, protocol="plain", rounds=2, factors=4, compare=False, out=tmp_path / "run")
+    again = load_run(tmp_path / "run").predictor
     users = np.arange(len(result.user_ids))
     np.testing.assert_array_equal(again.scores(users), result.predictor.scores(users))
 
@@ -57,7 +58,7 @@ def test_predictions_of_a_kept_run_know_what_is_cold(cold: Ratings, tmp_path: Pa
 def test_where_everything_is_known_nothing_changes() -> None:
     """Every item is reported under sdcf, and everybody has ratings: the same bits with the fallback and without."""
     settings = {"protocol": "sdcf", "rounds": 5, "factors": 4, "compare": False}
-    known, random = (hushrec.train("synthetic", **settings, no_fallback=off) for off in (False, True))
+    known, random = (train("synthetic", **settings, no_fallback=off) for off in (False, True))
     assert known.record["curve"] == random.record["curve"]
 
 
@@ -67,7 +68,7 @@ def test_where_everything_is_known_nothing_changes() -> None:
 def test_a_run_that_diverges_begins_again_at_a_smaller_step(cold: Ratings, tmp_path: Path) -> None:
     """Said while it happens and in the record; what it is compared with does so on its own."""
     heard: list[str] = []
-    result = hushrec.train(cold, protocol="isgld", rounds=12, out=tmp_path / "run", remark=heard.append)
+    result = train(cold, protocol="isgld", rounds=12, out=tmp_path / "run", remark=heard.append)
     tried = result.record["tried"]
     assert [one["step"] for one in tried] == [0.4 / 4**place for place in range(len(tried))]
     assert tried
@@ -75,15 +76,15 @@ def test_a_run_that_diverges_begins_again_at_a_smaller_step(cold: Ratings, tmp_p
     assert result.record["comparisons"]["plain"]["step"] == 0.4
     assert len(result.record["curve"]) == 12
     assert any("beginning again at step 0.1" in sentence for sentence in heard)
-    again = hushrec.train(cold, protocol="isgld", rounds=12, step=result.record["step"], compare=False)
+    again = train(cold, protocol="isgld", rounds=12, step=result.record["step"], compare=False)
     assert again.metrics == result.metrics
 
 
 def test_a_given_step_that_diverges_is_refused_with_advice_that_works(cold: Ratings) -> None:
     """Without the option that the sentence names, the same run ends."""
     with pytest.raises(Diverged, match="leave --step out"):
-        hushrec.train(cold, protocol="isgld", rounds=12, step=0.4, compare=False)
-    assert hushrec.train(cold, protocol="isgld", rounds=12, compare=False).metrics["rmse"] < 5
+        train(cold, protocol="isgld", rounds=12, step=0.4, compare=False)
+    assert train(cold, protocol="isgld", rounds=12, compare=False).metrics["rmse"] < 5
 
 
 def test_a_lowered_step_survives_an_interruption(cold: Ratings, tmp_path: Path) -> None:
@@ -95,8 +96,8 @@ def test_a_lowered_step_survives_an_interruption(cold: Ratings, tmp_path: Path) 
 
     settings = {"protocol": "isgld", "rounds": 12, "compare": False}
     with pytest.raises(KeyboardInterrupt):
-        hushrec.train(cold, out=tmp_path / "run", progress=stop, **settings)
-    resumed = hushrec.train(cold, out=tmp_path / "run", resume=True, **settings)
-    whole = hushrec.train(cold, **settings)
+        train(cold, out=tmp_path / "run", progress=stop, **settings)
+    resumed = train(cold, out=tmp_path / "run", resume=True, **settings)
+    whole = train(cold, **settings)
     assert resumed.record["tried"] == whole.record["tried"]
     assert resumed.record["curve"] == whole.record["curve"]

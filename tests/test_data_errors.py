@@ -265,7 +265,7 @@ def _load_with_items(folder, items: bytes | None, name: str = "no-items.csv"):
     path.write_text("u,x,5\n")
     if items is not None:
         (folder / name).write_bytes(items)
-    return load(path, items_file=folder / name)
+    return load(path, items=folder / name)
 
 
 HEADER = ", line 1: expected a header of different names, the item id first"

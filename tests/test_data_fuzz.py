@@ -189,7 +189,7 @@ def test_any_items_file_gives_an_answer_or_a_refusal(path, data):
     ratings = path.with_name("ratings.csv")
     ratings.write_text("u,1,5\nu,2,4\n")
     path.write_bytes(data)
-    loaded = load_or_refusal(ratings, items_file=path)
+    loaded = load_or_refusal(ratings, items=path)
     if isinstance(loaded, str):
         assert loaded.startswith(str(path))
         return

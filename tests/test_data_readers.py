@@ -184,7 +184,7 @@ def test_an_items_file_gives_titles_flags_and_numbers(read, tmp_path):
     """Categories, also `|` separated, become flags; numbers stay; an item that is not listed has its id for a title."""
     items = tmp_path / "items.csv"
     items.write_text('id,title,kind,length,note\ny,"Why, Y",drama|war,90,\nx,Ex,comedy,,\nother,Other,western,1,\n')
-    ratings = read("a,x,5\na,y,3\nb,z,4\n", items_file=items)
+    ratings = read("a,x,5\na,y,3\nb,z,4\n", items=items)
 
     assert ratings.titles == ["Ex", "Why, Y", "z"]
     assert ratings.attributes is not None
@@ -201,7 +201,7 @@ def test_an_items_file_may_be_parquet_with_lists(read, tmp_path):
     items = tmp_path / "items.parquet"
     frame = pl.DataFrame({"item": [1, 2], "Name": ["One", None], "tags": [["a", "b"], []], "new": [True, False]})
     frame.write_parquet(items)
-    ratings = read("u,1,5\nu,2,3\n", items_file=items)
+    ratings = read("u,1,5\nu,2,3\n", items=items)
 
     assert ratings.titles == ["One", "2"]
     assert ratings.attributes is not None
@@ -217,7 +217,7 @@ def test_a_text_column_of_many_categories_is_no_attribute(read, tmp_path):
     rows = range(101)
     items = tmp_path / "items.csv"
     items.write_text("id,address\n" + "".join(f"{row},a{row}\n" for row in rows))
-    ratings = read("".join(f"u,{row},3\n" for row in rows), items_file=items)
+    ratings = read("".join(f"u,{row},3\n" for row in rows), items=items)
 
     assert ratings.attributes is None
     assert ratings.titles == [str(row) for row in rows]
@@ -229,8 +229,8 @@ def test_the_publishers_items_files_are_known_by_name(read, tmp_path):
     movies.write_bytes("1::Amélie: the film (2001)::Comedy|Romance\n2::Untitled::Drama\n".encode("latin-1"))
     titles = tmp_path / "movie_titles.csv.gz"
     titles.write_bytes(gzip.compress("1,NULL,Hier, aujourd'hui, demain\n2,1999,Été\n".encode("latin-1")))
-    by_movies = read("u,1,5\nu,2,3\n", items_file=movies)
-    by_titles = read("u,1,5\nu,2,3\n", items_file=titles)
+    by_movies = read("u,1,5\nu,2,3\n", items=movies)
+    by_titles = read("u,1,5\nu,2,3\n", items=titles)
 
     assert by_movies.titles == ["Amélie: the film (2001)", "Untitled"]
     assert by_movies.attributes is not None

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from command import Outcome, run
 
-import hushrec
 from hushrec import demo
 from hushrec.errors import RunError
+from hushrec.simulation.results import load as load_run
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_folder_holds_runs_plots_one_page_and_sample_files(short: demo.Demo)
     assert names == [".hushrec-demo", "items.csv", "plots", "ratings.csv", "report.html", "runs"]
     for name in demo.SETTINGS:
         folder = short.folder / "runs" / name
-        loaded = hushrec.load(folder).record
+        loaded = load_run(folder).record
         assert loaded["rounds"] == 3 or loaded["protocol"] == "masked"  # whose plan fixes the number
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert {path.suffix for path in (short.folder / "plots").iterdir()} == {".svg", ".pdf", ".csv", ".tex"}
@@ -49,7 +49,7 @@ def test_the_sample_files_are_the_ratings_that_were_trained_on(short: demo.Demo)
     """Read back as anyone's file, they are the built-in set, titles and genres included."""
     from hushrec.data import load, synthetic
 
-    read = load(short.folder / "ratings.csv", items_file=short.folder / "items.csv")
+    read = load(short.folder / "ratings.csv", items=short.folder / "items.csv")
     made = synthetic()
     assert read.values is not None
     assert made.values is not None

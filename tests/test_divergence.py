@@ -8,7 +8,6 @@ import pytest
 from command import run
 from parties import small_problem
 
-import hushrec
 from hushrec.data.sources import load
 from hushrec.engines import make_engine, run_round
 from hushrec.errors import Diverged, RemoteProtocolError
@@ -19,7 +18,7 @@ from hushrec.protocols.gradient.protocols import Isgld, Plain, value_statement
 from hushrec.report.studies import make_study
 from hushrec.report.tables import study_rows
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import measure
+from hushrec.simulation.training import measure, train
 
 DATA = "synthetic:users=60,items=80,ratings=1500,seed=1"
 LEFT_OUT = "Lower the step; or leave --step out: training then lowers it until it holds."
@@ -195,10 +194,10 @@ def test_a_resumed_run_stands_too_when_a_comparison_diverges(tmp_path):
             raise KeyboardInterrupt
 
     settings = {"model": "mf", "factors": 4, "rounds": 12, "step": 0.7}
-    whole = hushrec.train(DATA, **settings)
+    whole = train(DATA, **settings)
     with pytest.raises(KeyboardInterrupt):
-        hushrec.train(DATA, out=tmp_path / "run", progress=cut, **settings)
-    resumed = hushrec.train(DATA, out=tmp_path / "run", resume=True, **settings)
+        train(DATA, out=tmp_path / "run", progress=cut, **settings)
+    resumed = train(DATA, out=tmp_path / "run", resume=True, **settings)
     assert resumed.metrics == whole.metrics
     assert resumed.record["comparisons"] == whole.record["comparisons"]
     assert "diverged" in resumed.record["comparisons"]["plain"]

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from command import run
 
-import hushrec
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import ParameterError
 from hushrec.models.predictor import cosine_likeness, likeness_between
+from hushrec.simulation.results import Result
+from hushrec.simulation.results import load as load_run
+from hushrec.simulation.training import train
 
 
 def test_likeness_by_hand() -> None:
@@ -20,12 +22,12 @@ def test_likeness_by_hand() -> None:
 
 
 @pytest.fixture(scope="module")
-def result() -> hushrec.Result:
+def result() -> Result:
     """A non-private run that has learned something of the known truth."""
-    return hushrec.train("synthetic", protocol="plain", rounds=400, factors=5, step=0.6)
+    return train("synthetic", protocol="plain", rounds=400, factors=5, step=0.6)
 
 
-def test_learned_likeness_goes_with_true_likeness(result: hushrec.Result) -> None:
+def test_learned_likeness_goes_with_true_likeness(result: Result) -> None:
     """Among films with 60 ratings or more, what the vectors call alike is alike in the known truth: correlation > 0.4.
 
     A fixed seed. Were the two unrelated, a correlation of 0.4 over this many pairs would be 10 deviations off.
@@ -38,7 +40,7 @@ def test_learned_likeness_goes_with_true_likeness(result: hushrec.Result) -> Non
     assert np.corrcoef(learned[above], true[above])[0, 1] > 0.4
 
 
-def test_reasons_are_the_persons_own_high_ratings(result: hushrec.Result) -> None:
+def test_reasons_are_the_persons_own_high_ratings(result: Result) -> None:
     """Each was rated by this person, not below their mean, and the strongest comes first."""
     ratings = synthetic()
     assert ratings.values is not None
@@ -53,13 +55,13 @@ def test_reasons_are_the_persons_own_high_ratings(result: hushrec.Result) -> Non
     assert all(reason.title for reason in reasons)
 
 
-def test_a_reason_does_not_show_its_rating(result: hushrec.Result) -> None:
+def test_a_reason_does_not_show_its_rating(result: Result) -> None:
     """A rating does not reach a log by way of a repr."""
     (reason, *_) = result.explain("1", result.recommend("1", 1)[0].item)
     assert str(reason.rating) not in repr(reason)
 
 
-def test_the_unknown_is_refused(result: hushrec.Result) -> None:
+def test_the_unknown_is_refused(result: Result) -> None:
     """An item, a user and a number that make no sense."""
     with pytest.raises(ParameterError, match="item nonsense is not among the 400 items of this run"):
         result.explain("1", "nonsense")
@@ -69,11 +71,11 @@ def test_the_unknown_is_refused(result: hushrec.Result) -> None:
         result.explain("1", "1", 0)
 
 
-def test_the_command_says_why(result: hushrec.Result, tmp_path: Path) -> None:
+def test_the_command_says_why(result: Result, tmp_path: Path) -> None:
     """--why names the user's own films, in a table and as JSON; a folder keeps what is needed for it."""
     result.save(tmp_path / "run")
-    first = hushrec.load(tmp_path / "run").recommend("1", 1)[0]
-    reasons = hushrec.load(tmp_path / "run").explain("1", first.item)
+    first = load_run(tmp_path / "run").recommend("1", 1)[0]
+    reasons = load_run(tmp_path / "run").explain("1", first.item)
     shown = run("recommend", tmp_path / "run", "--user", "1", "-n", 1, "--why", columns=200)
     assert f"{reasons[0].title}: {reasons[0].rating:g}" in shown.out
     assert '"reasons"' in run("recommend", tmp_path / "run", "--user", "1", "--why", "--json").out

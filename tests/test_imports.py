@@ -45,9 +45,11 @@ ALLOWED: dict[str, set[str]] = {
     "offers": _PARTS | {"protocols"},
     "service": _PARTS | {"protocols", "offers", "server", "wire", "signing", "pages", "open_files"},
     "device": _PARTS | {"protocols", "offers", "client", "wire", "signing", "pages", "open_files"},
-    "hushrec": _SIMULATION | {"device"},
+    "recommender": _SIMULATION,
+    "hushrec": _SIMULATION | {"device", "recommender"},
     "cli": _SIMULATION
-    | {"audit", "experiment_records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"},
+    | {"audit", "experiment_records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"}
+    | {"recommender"},
     "__main__": {"cli"},
 }
 
@@ -73,6 +75,7 @@ _EDGES = {
 }
 _EXCEPTIONS = {
     "randomness": {"os"},  # the entropy call
+    "recommender": {"pathlib"},  # names of folders and files, which `simulation` and `data` open
     "simulation": {"io", "os", "pathlib", "time"},  # run folders and checkpoints; times the rounds
 }
 

@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 from command import run
 
-import hushrec
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic
 from hushrec.errors import ParameterError, RunError
 from hushrec.report.studies import read_studies
 from hushrec.simulation.lists import list_scores
+from hushrec.simulation.results import Result
+from hushrec.simulation.results import load as load_run
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import rating_task
-from hushrec.simulation.training import load_final, train_final
+from hushrec.simulation.training import load_final, train, train_final
 from hushrec.simulation.verdict import verdict
 
 QUICK = {"protocol": "plain", "rounds": 15, "factors": 4, "compare": False}
@@ -28,9 +29,9 @@ def sparse() -> Ratings:
 
 
 @pytest.fixture(scope="module")
-def measured(sparse: Ratings) -> hushrec.Result:
+def measured(sparse: Ratings) -> Result:
     """A run that learned something, measured on its test part."""
-    return hushrec.train(sparse, **QUICK)
+    return train(sparse, **QUICK)
 
 
 def rated_by(ratings: Ratings, user: str) -> set[str]:
@@ -39,7 +40,7 @@ def rated_by(ratings: Ratings, user: str) -> set[str]:
     return {ratings.item_ids[item] for item in ratings.items[mine]}
 
 
-def test_a_rating_model_is_measured_by_its_lists_beside_popularity(measured: hushrec.Result) -> None:
+def test_a_rating_model_is_measured_by_its_lists_beside_popularity(measured: Result) -> None:
     """Precision, recall and NDCG at 10 of both; shrunk lists are far better than bare predictions."""
     names = {"precision_at_10", "recall_at_10", "ndcg_at_10"}
     assert names < set(measured.metrics)
@@ -67,12 +68,12 @@ def test_no_number_stands_where_nobody_likes_a_held_out_item() -> None:
     """A file of low ratings has no lists to measure, and no popularity beside them."""
     base = synthetic(n_users=30, n_items=40, n_ratings=600, seed=5)
     low = Ratings("low", base.user_ids, base.item_ids, base.users, base.items, np.full(600, 2.0), Scale(1, 5))
-    result = hushrec.train(low, **QUICK)
+    result = train(low, **QUICK)
     assert set(result.metrics) == {"rmse", "mae"}
     assert "popularity" not in result.record["baselines"]
 
 
-def test_recommended_items_have_support(measured: hushrec.Result) -> None:
+def test_recommended_items_have_support(measured: Result) -> None:
     """Without shrinking most of a list was rated once or never; with it, by more people than the usual item."""
     support = np.bincount(measured.ratings.items, minlength=1500)
     for user in ("1", "7", "30"):
@@ -102,7 +103,7 @@ def test_a_model_that_knows_its_uncertainty_sorts_by_itself() -> None:
 
 def test_nothing_that_a_person_rated_is_recommended_to_them(sparse: Ratings, tmp_path: Path) -> None:
     """Neither from the measured model, whose test part was unknown to it, nor from the final one."""
-    hushrec.train(sparse, **QUICK, out=tmp_path / "run")
+    train(sparse, **QUICK, out=tmp_path / "run")
     for options in ((), ("--as-measured",), ("--as-measured", "--no-shrink")):
         found = json.loads(run("recommend", tmp_path / "run", "--user", "7", "-n", 1500, "--json", *options).out)
         offered = {entry["item"] for entry in found["items"]}
@@ -112,13 +113,13 @@ def test_nothing_that_a_person_rated_is_recommended_to_them(sparse: Ratings, tmp
 
 def test_recommend_trains_on_every_rating_once(sparse: Ratings, tmp_path: Path) -> None:
     """The test part's too; the second call finds what the first one kept, and it is what `train --final` makes."""
-    hushrec.train(sparse, **QUICK, out=tmp_path / "run")
+    train(sparse, **QUICK, out=tmp_path / "run")
     first = run("recommend", tmp_path / "run", "--user", "7", "--json")
     second = run("recommend", tmp_path / "run", "--user", "7", "--json")
     assert "training on all 6000 ratings" in first.err
     assert "training" not in second.err
     assert first.out == second.out
-    final = hushrec.train(sparse, **QUICK, final=True, out=tmp_path / "final")
+    final = train(sparse, **QUICK, final=True, out=tmp_path / "final")
     assert final.record["data"]["train"] == 6000
     assert run("recommend", tmp_path / "final", "--user", "7", "--json").out == first.out
     (tmp_path / "run" / "final.npz").write_bytes(b"damaged")
@@ -131,15 +132,15 @@ def test_every_model_can_be_trained_again_from_its_folder(model: str, tmp_path: 
     data = synthetic(n_users=40, n_items=60, n_ratings=1200, seed=5)
     options = {"at_least": 4.0} if model == "bpr" else {"order": 3}
     settings = {**QUICK, **options, "model": model}
-    hushrec.train(data, **settings, out=tmp_path / "run")
-    again, whole = load_final(tmp_path / "run"), hushrec.train(data, **settings, final=True)
+    train(data, **settings, out=tmp_path / "run")
+    again, whole = load_final(tmp_path / "run"), train(data, **settings, final=True)
     np.testing.assert_array_equal(again.predictor.scores(np.arange(40)), whole.predictor.scores(np.arange(40)))
     assert again.explain("3", again.recommend("3", 1)[0].item) == whole.explain("3", whole.recommend("3", 1)[0].item)
 
 
 def test_a_run_with_patience_is_trained_again_for_as_many_rounds_as_were_best(sparse: Ratings) -> None:
     """There is no validation part left to stop by."""
-    result = hushrec.train(sparse, **{**QUICK, "rounds": 40}, patience=3)
+    result = train(sparse, **{**QUICK, "rounds": 40}, patience=3)
     assert train_final(result).record["rounds"] == result.record["best_round"]
     with pytest.raises(ParameterError, match=r"final .* patience"):
         Settings(final=True, patience=3)
@@ -153,7 +154,7 @@ def test_a_final_run_measures_nothing_and_reports_leave_it_out(sparse: Ratings, 
     command = ("train", path, "--protocol", "plain", "--rounds", 3, "--factors", 2)
     outcome = run(*command, "--final", "--out", tmp_path / "runs" / "final")
     assert "nothing was held out" in outcome.out
-    record = hushrec.load(tmp_path / "runs" / "final").record
+    record = load_run(tmp_path / "runs" / "final").record
     assert (record["metrics"], record["curve"], record["baselines"], record["verdict"]) == ({}, [], {}, "")
     with pytest.raises(RunError, match="--final"):
         read_studies([tmp_path / "runs"])
@@ -204,7 +205,7 @@ def test_the_non_private_comparison_of_bpr_runs_at_its_own_tuned_step() -> None:
     assert Settings(model="bpr", protocol="sdcf", step=2).compared_with("plain").options["step"] == 10
     assert Settings(model="mf", protocol="sdcf", step=0.3).compared_with("plain").options["step"] == 0.3
     data = synthetic(n_users=40, n_items=60, n_ratings=1200, seed=5)
-    result = hushrec.train(data, model="bpr", protocol="sdcf", rounds=2, factors=4)
+    result = train(data, model="bpr", protocol="sdcf", rounds=2, factors=4)
     assert (result.record["step"], result.record["comparisons"]["plain"]["step"]) == (4, 10)
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import hushrec
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.cpu.masked_kernels import Given
 from hushrec.engines.masked_reference import MaskedReferenceEngine
@@ -19,6 +18,8 @@ from hushrec.protocols.masked.audience.server import AudienceLearner
 from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS
 from hushrec.protocols.masked.protocol import Masked
+from hushrec.simulation.results import load as load_run
+from hushrec.simulation.training import train
 from hushrec.simulation.training_problem import AnyProblem, make_problem
 
 N_USERS, N_ITEMS, EMPTY = 60, 24, 7
@@ -196,10 +197,10 @@ def test_a_run_folder_recommends_with_reasons(tmp_path: Path) -> None:
     users, items = np.nonzero(rng.random((30, 12)) < 0.5)
     path = tmp_path / "met.csv"
     path.write_text("user,item\n" + "".join(f"u{user},i{item}\n" for user, item in zip(users, items, strict=True)))
-    made = hushrec.train(path, compare=False, out=tmp_path / "run")
+    made = train(path, compare=False, out=tmp_path / "run")
     assert (made.record["protocol"], made.record["model"]) == ("masked", "audience")
     assert made.record["baselines"].keys() == {"popularity", "private_popularity", "random"}
-    loaded = hushrec.load(tmp_path / "run")
+    loaded = load_run(tmp_path / "run")
     met = {f"i{item}" for item in items[users == 3]}
     listed = loaded.recommend("u3", 3)
     assert listed == made.recommend("u3", 3)

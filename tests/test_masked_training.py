@@ -12,6 +12,8 @@ from hushrec.cli.app import app
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.errors import ParameterError
 from hushrec.simulation.results import Result
+from hushrec.simulation.results import load as load_run
+from hushrec.simulation.training import train
 
 DATA = "synthetic:users=80,items=60,ratings=2400,seed=1"
 
@@ -19,7 +21,7 @@ DATA = "synthetic:users=80,items=60,ratings=2400,seed=1"
 @pytest.fixture(scope="module")
 def result() -> Result:
     """One run with every default."""
-    return hushrec.train(DATA)
+    return train(DATA)
 
 
 def test_masked_is_what_train_does_by_default(result: Result) -> None:
@@ -34,12 +36,12 @@ def test_masked_is_what_train_does_by_default(result: Result) -> None:
 
 def test_models_that_masked_does_not_speak_keep_their_protocol() -> None:
     """`--model mf` alone is `sdcf`, as before."""
-    assert hushrec.train(DATA, model="mf", rounds=1, factors=2, compare=False).record["protocol"] == "sdcf"
+    assert train(DATA, model="mf", rounds=1, factors=2, compare=False).record["protocol"] == "sdcf"
 
 
 def test_without_noise_training_is_said_to_protect_nothing_but_by_masks() -> None:
     """ε = ∞ is a number in Python, "inf" in JSON, and a caveat in words."""
-    budget = hushrec.train(DATA, epsilon=np.inf).record["budget"]
+    budget = train(DATA, epsilon=np.inf).record["budget"]
     assert budget["epsilon"] == np.inf
     assert any("exact sums" in line for line in budget["not_covered"])
 
@@ -79,13 +81,13 @@ def test_a_profile_off_the_catalogue_or_the_scale_is_refused(result: Result) -> 
     with pytest.raises(ParameterError, match="scale"):
         result.recommend_to({result.item_ids[0]: 6.5})
     with pytest.raises(ParameterError, match="gp"):
-        hushrec.train(DATA, model="mf", rounds=1, factors=2, compare=False).recommend_to({result.item_ids[0]: 4.0})
+        train(DATA, model="mf", rounds=1, factors=2, compare=False).recommend_to({result.item_ids[0]: 4.0})
 
 
 def test_a_run_folder_predicts_as_before(result: Result, tmp_path: Path) -> None:
     """Saved and loaded: the same lists."""
     result.save(tmp_path / "run")
-    assert hushrec.load(tmp_path / "run").recommend("7", 5) == result.recommend("7", 5)
+    assert load_run(tmp_path / "run").recommend("7", 5) == result.recommend("7", 5)
 
 
 def test_the_command_line_trains_and_recommends_to_a_file_of_ratings(tmp_path: Path) -> None:
@@ -96,7 +98,7 @@ def test_the_command_line_trains_and_recommends_to_a_file_of_ratings(tmp_path: P
     assert "ε = 4" in trained.output
     assert "whole profile" in trained.output
     mine = tmp_path / "mine.csv"
-    item = hushrec.load(folder).item_ids[0]
+    item = load_run(folder).item_ids[0]
     mine.write_text(f"item,rating\n{item},5\n")
     listed = runner.invoke(app, ["recommend", folder, "--as-measured", "--user-ratings", str(mine), "-n", "2", "--why"])
     assert listed.exit_code == 0, listed.output
@@ -122,7 +124,7 @@ def test_tiny_data_gives_an_answer(rows: list[tuple[int, int, int]]) -> None:
     users, items, values = (np.array(column) for column in zip(*rows, strict=True))
     names = [str(user) for user in range(users.max() + 1)], [str(item) for item in range(items.max() + 1)]
     ratings = Ratings("tiny", *names, users, items, values.astype(float), Scale(1, 5))
-    found = hushrec.train(ratings)
+    found = train(ratings)
     assert np.isfinite(found.metrics["rmse"])
     predicted = found.predictor.predict(users, items)
     assert np.all((predicted >= 1) & (predicted <= 5))
@@ -134,6 +136,6 @@ def test_other_scales_are_mapped_and_mapped_back() -> None:
     assert narrow.values is not None
     wide = Ratings("wide", narrow.user_ids, narrow.item_ids, narrow.users, narrow.items, 25 * (narrow.values - 1),
                    Scale(0, 100), narrow.titles, narrow.attributes)  # fmt: skip
-    first, second = hushrec.train(narrow), hushrec.train(wide)
+    first, second = train(narrow), train(wide)
     assert second.metrics["rmse"] == pytest.approx(25 * first.metrics["rmse"], rel=1e-6)
     assert second.recommend("7", 1)[0].deviation == pytest.approx(25 * first.recommend("7", 1)[0].deviation)

@@ -80,7 +80,7 @@ def test_a_file_in_another_encoding_is_read_with_its_name(tmp_path: Path) -> Non
     items.write_bytes("id,title\ncafé,Größe\n".encode("latin-1"))
     with pytest.raises(DataError, match="--encoding"):
         load(path)
-    ratings = load(path, encoding="latin-1", items_file=items)
+    ratings = load(path, encoding="latin-1", items=items)
     assert ratings.item_ids == ["café"]
     assert ratings.titles == ["Größe"]
     path.write_bytes("user,item,rating\nann,café,4\n".encode("utf-16"))

@@ -33,7 +33,10 @@ from hushrec.protocols.parties import DeviceSide, NextAttempt, Private, Report, 
 from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
 from hushrec.randomness import Purpose, Randomness
 from hushrec.report import write_report
-from hushrec.service.settings import Settings
+from hushrec.service.settings import Settings as ServiceSettings
+from hushrec.simulation.results import load as load_run
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import train
 
 pytestmark = OPEN_SOCKETS
 
@@ -305,7 +308,7 @@ def test_nothing_in_the_package_knows_the_toy():
 def test_it_trains_on_the_reference_engine_and_says_what_it_cost(tmp_path):
     """Item means are learned: better than one mean for all. Budget, run folder and recommendations are there."""
     ratings = load_ratings(DATA)
-    result = hushrec.train(ratings, protocol="toy", loudness=600, out=tmp_path / "run")
+    result = train(ratings, protocol="toy", loudness=600, out=tmp_path / "run")
     record = result.record
     assert record["engine"] == "reference"
     assert [point["round"] for point in record["curve"]] == [1, 2]
@@ -318,7 +321,7 @@ def test_it_trains_on_the_reference_engine_and_says_what_it_cost(tmp_path):
         "not_covered": ["who says hello"],
     }
     assert record["bytes_per_client_round"] == 4 * 2 * ratings.n_items
-    again = hushrec.load(tmp_path / "run")
+    again = load_run(tmp_path / "run")
     assert again.recommend(ratings.user_ids[0], 3) == result.recommend(ratings.user_ids[0], 3)
     page = write_report([tmp_path / "run"], tmp_path / "report.html").page.read_text("utf-8")
     for words in ("toy at 600", "one rating: loudness 600", "who says hello"):
@@ -333,10 +336,10 @@ def test_it_resumes_where_it_was_cut(tmp_path):
         raise KeyboardInterrupt
 
     settings = {"protocol": "toy", "rounds": 3, "seed": 4}
-    whole = hushrec.train(load_ratings(DATA), **settings)
+    whole = train(load_ratings(DATA), **settings)
     with pytest.raises(KeyboardInterrupt):
-        hushrec.train(load_ratings(DATA), out=tmp_path / "run", progress=cut, **settings)
-    resumed = hushrec.train(load_ratings(DATA), out=tmp_path / "run", resume=True, **settings)
+        train(load_ratings(DATA), out=tmp_path / "run", progress=cut, **settings)
+    resumed = train(load_ratings(DATA), out=tmp_path / "run", resume=True, **settings)
     assert resumed.record["curve"] == whole.record["curve"]
 
 
@@ -383,7 +386,7 @@ def test_its_message_crosses_the_boundary():
 def test_settings_hold_it_to_what_it_declares(settings, name):
     """Options of others, models that it does not speak and impossible values are refused by their names."""
     with pytest.raises(ParameterError, match=name):
-        hushrec.Settings(protocol="toy", **settings).make_protocol()
+        Settings(protocol="toy", **settings).make_protocol()
 
 
 @pytest.mark.usefixtures("registered")
@@ -415,10 +418,10 @@ def test_the_command_line_offers_it():
 # Over HTTP -------------------------------------------------------------------------------------------------------
 
 
-def network_settings(**rounds: Any) -> Settings:
+def network_settings(**rounds: Any) -> ServiceSettings:
     """A server of the toy, which waits for both devices."""
     terms = {"protocol": "toy", "rounds": 2}
-    return Settings.model_validate(
+    return ServiceSettings.model_validate(
         {"open_enrolment": True, "terms": terms, "rounds": {"min_devices": 2, "quorum": 1.0, **rounds}}
     )
 

@@ -1,4 +1,20 @@
-"""Recommendations learned from ratings that never leave the device."""
+"""Recommendations learned from ratings that never leave the device.
+
+Start with these:
+
+    import hushrec
+
+    recommender = hushrec.Recommender(epsilon=8).fit(ratings)   # a frame, an array, a file, or the name of a set
+    recommender.recommend("ann", 10)                            # a frame: item, title, predicted, deviation, ...
+    recommender.recommend_for({"Alien": 5, "Heat": 2})          # somebody who took no part in training
+
+    measured = hushrec.train(ratings, epsilon=8)                # the same, measured on held-out ratings
+    measured.metrics, measured.budget
+
+`Recommender` learns, predicts and recommends; `train` holds ratings out and measures one beside baselines. `Device` is
+a person's side on a network, for an app. `hushrec.data.load` reads ratings with every option that a file may need.
+Everything that hushrec raises on purpose is a `HushrecError`. The command `hushrec --help` does all of it from a shell.
+"""
 
 from importlib import import_module
 from importlib.metadata import version
@@ -6,30 +22,32 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     __version__: str
+    from hushrec import data
     from hushrec.device.device import Device
     from hushrec.errors import HushrecError
-    from hushrec.simulation.results import Reason, Recommendation, Result, load
-    from hushrec.simulation.settings import Settings
-    from hushrec.simulation.training import train
+    from hushrec.recommender import Recommender, train
 
-__all__ = ["Device", "HushrecError", "Reason", "Recommendation", "Result", "Settings", "load", "train"]
+__all__ = ["Device", "HushrecError", "Recommender", "__version__", "data", "train"]
 
 _HOME = {
     "Device": "device.device",
     "HushrecError": "errors",
-    "Reason": "simulation.results",
-    "Recommendation": "simulation.results",
-    "Result": "simulation.results",
-    "Settings": "simulation.settings",
-    "load": "simulation.results",
-    "train": "simulation.training",
+    "Recommender": "recommender",
+    "train": "recommender",
 }
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a public name when it is first used, so that `import hushrec` stays quick."""
+    """Import a public name when it is first used, so that `import hushrec` stays quick."""
     if name == "__version__":
         return version("hushrec")
+    if name == "data":
+        return import_module("hushrec.data")
     if name not in _HOME:
         raise AttributeError(f"module hushrec has no attribute {name!r}")
     return getattr(import_module(f"hushrec.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, so that `help` and completion find them."""
+    return sorted(__all__)

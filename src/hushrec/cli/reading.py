@@ -22,7 +22,7 @@ Data = Annotated[str, typer.Argument(help="A named data set (synthetic, ml-100k,
 
 @dataclass(frozen=True)
 class Reading:
-    """The options; the names are those of `hushrec.data.load`, except `items` for `items_file`."""
+    """The options; the names are those of `hushrec.data.load`."""
 
     columns: Annotated[
         str | None,
@@ -60,8 +60,8 @@ class Reading:
 
     def given(self) -> dict[str, Any]:
         """Return the options that were given, by their names in `hushrec.data.load`; `data_dir` is left out."""
-        names = {entry.name: entry.name for entry in fields(self) if entry.name != "data_dir"} | {"items": "items_file"}
-        return {theirs: getattr(self, ours) for ours, theirs in names.items() if getattr(self, ours)}
+        names = [entry.name for entry in fields(self) if entry.name != "data_dir"]
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
 
 
 def announce(ratings: "Ratings") -> None:

@@ -1,14 +1,13 @@
 """`hushrec recommend`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
 
-if TYPE_CHECKING:
-    from hushrec.simulation.results import Reason, Recommendation
+Row = dict[str, Any]  # of a frame that `Recommender` returns
 
 
 @app.command(epilog="Example: hushrec recommend runs/first --user 42 -n 5 --why")
@@ -42,49 +41,47 @@ def recommend(
     """
     from hushrec.data.own import read_own_ratings
     from hushrec.errors import ParameterError
-    from hushrec.simulation.results import load
-    from hushrec.simulation.training import load_final
+    from hushrec.recommender import Recommender
 
     if (user is None) == (user_ratings is None):
         raise ParameterError("recommend needs --user, or --user-ratings for somebody who took no part in training.")
-    result = load(folder) if as_measured else load_final(folder, remark=say)
+    recommender = Recommender.load(folder, refit=not as_measured, remark=say)
     if user is not None:
-        items = result.recommend(user, count, shrink=shrink)
-        reasons = [result.explain(user, item.item) if why else [] for item in items]
+        items = recommender.recommend(user, count, shrink=shrink).drop("user").to_dicts()
+        reasons = [recommender.explain(user, item["item"]).to_dicts() if why else [] for item in items]
     else:
         assert user_ratings is not None
         profile = read_own_ratings(user_ratings)
-        items = result.recommend_to(profile, count)
-        reasons = [result.explain_to(profile, item.item) if why else [] for item in items]
+        items = recommender.recommend_for(profile, count).to_dicts()
+        reasons = [recommender.explain_for(profile, item["item"]).to_dicts() if why else [] for item in items]
     if as_json:
-        shown = [
-            {**vars(item), "reasons": [vars(reason) for reason in found]} if why else vars(item)
-            for item, found in zip(items, reasons, strict=True)
-        ]
+        shown = [{**item, "reasons": found} if why else item for item, found in zip(items, reasons, strict=True)]
         print_json({"user": user, "items": shown})
         return
     _print_items(items, reasons, why=why)
 
 
-def _print_items(items: "list[Recommendation]", reasons: "list[list[Reason]]", *, why: bool) -> None:
+def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> None:
     """The list as a table; a prediction comes with its deviation where the model knows it."""
     from rich.console import Console
     from rich.table import Table
 
-    is_rating = all(item.predicted is not None for item in items)
+    is_rating = all(item["predicted"] is not None for item in items)
     table = Table("item", "title", "predicted" if is_rating else "score", "ratings", box=None)
     if why:
         table.add_column("like what you rated")
     for item, found in zip(items, reasons, strict=True):
-        named = ", ".join(f"{reason.title or reason.item}: {reason.rating:g}" for reason in found)
-        cells = [item.item, item.title or "", _number(item), str(item.support), *([named] if why else [])]
+        named = ", ".join(f"{reason['title'] or reason['item']}: {reason['rating']:g}" for reason in found)
+        cells = [item["item"], item["title"] or "", _number(item), str(item["support"]), *([named] if why else [])]
         table.add_row(*map(harmless, cells))
     Console().print(table)
     if not is_rating:
         say("scores of a ranking model: only their order means something")
 
 
-def _number(item: "Recommendation") -> str:
-    if item.predicted is None:
-        return f"{item.score:.2f}"
-    return f"{item.predicted:.2f}" if item.deviation is None else f"{item.predicted:.1f} ± {item.deviation:.1f}"
+def _number(item: Row) -> str:
+    if item["predicted"] is None:
+        return f"{item['score']:.2f}"
+    if item["deviation"] is None:
+        return f"{item['predicted']:.2f}"
+    return f"{item['predicted']:.1f} ± {item['deviation']:.1f}"

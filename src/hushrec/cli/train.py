@@ -54,8 +54,8 @@ def train(
     **options: Any,
 ) -> None:
     """Train a recommender on ratings that stay with their devices, all of them played here, and measure it."""
-    from hushrec.simulation.settings import default_model
-    from hushrec.simulation.training import train as run_training
+    from hushrec.recommender import train as run_training
+    from hushrec.simulation.settings import default_model, nested
 
     ratings = reading.load(data)
     model = model or default_model(protocol, has_values=ratings.values is not None)
@@ -69,14 +69,10 @@ def train(
             resume=resume,
             progress=progress,
             remark=say,
-            model=model,
-            protocol=protocol,
             split_seed=split_seed,
-            seed=seed,
             patience=patience,
             final=final,
-            engine=engine,
-            **options,
+            **nested({"model": model, "protocol": protocol, "seed": seed, "engine": engine, **options}),
         )
     if as_json:
         print_json(result.record)

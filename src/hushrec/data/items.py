@@ -12,8 +12,9 @@ from pathlib import Path
 import polars as pl
 
 from hushrec.data.columns import clean_ids, is_item_name
+from hushrec.data.frames import RatingTable, read_frame
 from hushrec.data.ratings import year_of
-from hushrec.data.tables import read_bytes, read_table
+from hushrec.data.tables import Table, read_bytes, read_table
 from hushrec.errors import DataError
 
 MOST_CATEGORIES = 100
@@ -41,10 +42,15 @@ def list_items(path: Path) -> tuple[list[str], list[str]]:
 
 
 def read_items(
-    path: Path, item_ids: Sequence[str], encoding: str | None = None
+    source: str | Path | RatingTable, item_ids: Sequence[str], encoding: str | None = None
 ) -> tuple[list[str], pl.DataFrame | None]:
     """Titles and attributes of `item_ids`, in that order; `encoding` is that of a file of one's own."""
-    listing = _read_listing(path, encoding)
+    if isinstance(source, str | Path):
+        path = Path(source)
+        listing = _read_listing(path, encoding)
+    else:
+        path = Path("items")
+        listing = _unrepeated(path, _list_own(path, read_frame(source, "items")))
     row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
     rows = pl.Series([row_of.get(item) for item in item_ids], dtype=pl.UInt32)
     titles = listing.titles.gather(rows)
@@ -54,7 +60,13 @@ def read_items(
 
 def _read_listing(path: Path, encoding: str | None = None) -> Listing:
     name = path.name.removesuffix(".gz")
-    listing = PUBLISHED[name](path) if name in PUBLISHED else _read_own(path, encoding)
+    own = name not in PUBLISHED
+    listing = _list_own(path, read_table(path, encoding=encoding)) if own else PUBLISHED[name](path)
+    return _unrepeated(path, listing)
+
+
+def _unrepeated(path: Path, listing: Listing) -> Listing:
+    """Refuse a listing that has an item twice."""
     repeats = len(listing.ids) - listing.ids.n_unique()
     if repeats:
         raise DataError(f"{path}, column 1: expected each item id once; {repeats} rows repeat an earlier one.")
@@ -80,9 +92,8 @@ def _flags(column: pl.Series) -> list[pl.Series]:
     return [lists.list.contains(category).alias(f"{column.name}={category}") for category in categories]
 
 
-def _read_own(path: Path, encoding: str | None) -> Listing:
+def _list_own(path: Path, table: Table) -> Listing:
     """A table with a header: the id first, a `title` (or `name`) if there is one, attributes."""
-    table = read_table(path, encoding=encoding)
     names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
     if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):

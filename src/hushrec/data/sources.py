@@ -1,4 +1,4 @@
-"""`load`: ratings from a named set, a file, or the generator."""
+"""`load`: ratings from a named set, a file, a table in memory, or the generator."""
 
 import dataclasses
 import os
@@ -9,6 +9,7 @@ import polars as pl
 
 from hushrec.data import named
 from hushrec.data.columns import choose_columns, read_values, without_missing
+from hushrec.data.frames import RatingTable, SparseMatrix, read_frame, read_sparse
 from hushrec.data.items import read_items
 from hushrec.data.ratings import FloatArray, IntArray, Ratings, Scale, index_ids
 from hushrec.data.synthetic import from_name as synthetic_from_name
@@ -36,58 +37,90 @@ class Form:
 
 
 def load(
-    source: str | Path,
+    source: str | Path | RatingTable | SparseMatrix,
     *,
     data_dir: str | Path | None = None,
     columns: str | None = None,
     scale: Scale | str | None = None,
     duplicates: str = "refuse",
-    items_file: str | Path | None = None,
+    items: str | Path | RatingTable | None = None,
     implicit: bool = False,
     encoding: str | None = None,
     skip_rows: int = 0,
     missing: str | float | None = None,
 ) -> Ratings:
-    """Ratings from `source`: the name of a set, or the path of a CSV, TSV, `::` or Parquet file.
+    """Return the ratings of `source`.
+
+    That is the name of a set, the path of a CSV, TSV, `::` or Parquet file, or a table in memory: polars, pandas,
+    Arrow, a NumPy array or rows of (user, item, rating), or a SciPy sparse matrix of users by items.
 
     `columns` says which columns are user, item and rating, by name or position from 1; `scale` the smallest and
     largest rating; `duplicates` what to do with a (user, item) pair that comes twice: refuse, or keep the first,
-    the last, or the mean; `items_file` gives titles and attributes; `implicit` leaves ratings out. `encoding` is that
-    of text files, `skip_rows` the number of lines above the ratings, `missing` what stands for no rating.
+    the last, or the mean; `items`, a file or a table, gives titles and attributes; `implicit` leaves ratings out.
+    `encoding` is that of text files, `skip_rows` the number of lines above the ratings, `missing` what stands for no
+    rating.
     """
     scale = Scale.parse(scale) if isinstance(scale, str) else scale
     form = Form(columns, scale, duplicates, implicit, encoding, skip_rows, missing)
-    items_path = Path(items_file) if items_file else None
+    if not isinstance(source, str | Path):
+        return _from_memory(source, items, form)
     if isinstance(source, str) and source.partition(":")[0] == "synthetic":
-        if items_path or form != Form(implicit=implicit, duplicates=duplicates):
+        if items is not None or form != Form(implicit=implicit, duplicates=duplicates):
             raise DataError("synthetic ratings need no reading: leave out all settings of it but implicit.")
         ratings = synthetic_from_name(source)
         return dataclasses.replace(ratings, values=None, scale=None) if implicit else ratings
     if isinstance(source, str) and source in named.SETS:
         place = named.find(source, data_dir)
         return dataclasses.replace(
-            _from_file(source, place.ratings, items_path or place.items, form), scale_is_guessed=False
+            _from_file(source, place.ratings, place.items if items is None else items, form), scale_is_guessed=False
         )
     if not os.path.exists(source):
         names = ", ".join(["synthetic", *named.SETS])
         raise DataError(f"{source}: no such file, and no set of that name. Named sets: {names}.")
     path = Path(source)
-    return _from_file(path.name, path, items_path, form)
+    return _from_file(path.name, path, items, form)
 
 
-def _from_file(name: str, path: Path, items_path: Path | None, form: Form) -> Ratings:
-    table = read_table(path, encoding=form.encoding, skip_rows=form.skip_rows)
+def _from_file(name: str, path: Path, items: str | Path | RatingTable | None, form: Form) -> Ratings:
+    return _from_table(name, read_table(path, encoding=form.encoding, skip_rows=form.skip_rows), items, form)
+
+
+def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
+    """Ratings of a table in memory; of text files alone, `encoding` and `skip_rows` are refused."""
+    if form.encoding is not None or form.skip_rows:
+        raise DataError("encoding and skip_rows are for text files; a table in memory has neither. Leave them out.")
+    if isinstance(data, SparseMatrix):
+        return _from_sparse(data, items, form)
+    return _from_table("ratings", read_frame(data), items, form)
+
+
+def _from_sparse(matrix: SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
+    """Ids are the numbers of rows and columns, from 0; rows and columns without an entry are users and items too."""
+    if form.columns is not None or form.missing is not None:
+        raise DataError("columns and missing do not apply to a sparse matrix. Leave them out.")
+    users, columns, numbers = read_sparse(matrix)
+    user_ids, item_ids = ([str(place) for place in range(size)] for size in matrix.shape)
+    titles, attributes = (None, None) if items is None else read_items(items, item_ids)
+    scale = None if form.implicit else form.scale or Scale.guess(numbers)
+    if scale is not None and not scale.holds(numbers).all():
+        raise DataError(f"the entries of a sparse matrix must lie on the scale, {scale}.")
+    values = None if scale is None else numbers
+    guessed = scale is not None and form.scale is None
+    return Ratings("ratings", user_ids, item_ids, users, columns, values, scale, titles, attributes, guessed)
+
+
+def _from_table(name: str, table: Table, items: str | Path | RatingTable | None, form: Form) -> Ratings:
     chosen = without_missing(choose_columns(table, form.columns, implicit=form.implicit), form.missing)
     values: FloatArray | None = None
     scale: Scale | None = None
     if chosen.ratings is not None:
         values, scale = read_values(chosen.table, chosen.ratings, form.scale)
     user_ids, users = index_ids(chosen.users)
-    item_ids, items = index_ids(chosen.items)
-    users, items, values = _settle_duplicates(chosen.table, users, items, values, form.duplicates)
-    titles, attributes = read_items(items_path, item_ids, form.encoding) if items_path else (None, None)
+    item_ids, columns = index_ids(chosen.items)
+    users, columns, values = _settle_duplicates(chosen.table, users, columns, values, form.duplicates)
+    titles, attributes = (None, None) if items is None else read_items(items, item_ids, form.encoding)
     guessed = scale is not None and form.scale is None
-    return Ratings(name, user_ids, item_ids, users, items, values, scale, titles, attributes, guessed)
+    return Ratings(name, user_ids, item_ids, users, columns, values, scale, titles, attributes, guessed)
 
 
 def _settle_duplicates(

@@ -6,7 +6,7 @@
     title = "…"
     [data]
     set = "ml-100k"                     # a named set, or a path
-    scale = "0,10"                      # optional, like columns, duplicates, items_file, implicit, encoding,
+    scale = "0,10"                      # optional, like columns, duplicates, items, implicit, encoding,
     missing = 0                         # skip_rows and missing: how the file is read
     [splits]
     count = 30                          # seeds 0 to 29; a run's own seed is that of its split
@@ -50,7 +50,7 @@ class DataTable(_Table):
     columns: str | None = None
     scale: str | None = None
     duplicates: str | None = None
-    items_file: str | None = None
+    items: str | None = None
     implicit: bool | None = None
     encoding: str | None = None
     skip_rows: int | None = None

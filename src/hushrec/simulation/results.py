@@ -82,7 +82,7 @@ class Result:
     def profiles(self) -> Profiles:
         """Who rated what; values are 1 where the file has none."""
         ratings = self.ratings
-        values = np.ones(ratings.n_ratings) if ratings.values is None else self._scale.to_unit(ratings.values)
+        values = np.ones(ratings.n_ratings) if ratings.values is None else self.scale.to_unit(ratings.values)
         return Profiles.of(ratings.users, ratings.items, values, ratings.n_users, ratings.n_items)
 
     @property
@@ -105,7 +105,7 @@ class Result:
         deviations = self.predictor.deviations(row)
         predicted = self.predictor.predict(np.full(len(best), row), best) if is_rating else None
         if is_rating and deviations is None:
-            scores = self._scale.from_unit(scores)
+            scores = self.scale.from_unit(scores)
         return self._recommended(best, scores, predicted, None if deviations is None else deviations[best])
 
     def recommend_to(self, profile: Mapping[str, float], n: int = 10) -> list[Recommendation]:
@@ -128,7 +128,7 @@ class Result:
         """The items at these places; predictions and deviations, on the scale 1 to 5, are of these alone."""
         released = self.predictor.released_support()
         support = self.profiles.support if released is None else released
-        scale = self._scale
+        scale = self.scale
         shown = None if predicted is None else np.clip(scale.from_unit(predicted), scale.low, scale.high)
         widths = None if deviations is None else deviations * (scale.high - scale.low) / (HIGHEST - LOWEST)
         return [
@@ -155,11 +155,23 @@ class Result:
         """Why this item for somebody with these ratings, as `explain` says it."""
         return self._reasons(item, *self._read_profile(profile, n), n)
 
-    def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int) -> list[Reason]:
+    def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:
+        """Return id, title and likeness of the n items that are most like one, the likest first."""
+        if n < 1:
+            raise ParameterError(f"n must be at least 1, got {n}.")
+        place = self._place_of(item)
+        alike = self.predictor.likeness(place)
+        best = _best(alike, np.array([place]), n)
+        return [(self.item_ids[other], self._title(int(other)), float(alike[other])) for other in best]
+
+    def _place_of(self, item: str | int) -> int:
         if str(item) not in self.item_ids:
             raise ParameterError(f"item {item} is not among the {len(self.item_ids)} items of this run.")
-        alike = self.predictor.likeness(self.item_ids.index(str(item)))
-        shown = self._scale.from_unit(values)
+        return self.item_ids.index(str(item))
+
+    def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int) -> list[Reason]:
+        alike = self.predictor.likeness(self._place_of(item))
+        shown = self.scale.from_unit(values)
         reasons = [
             Reason(
                 item=self.item_ids[other],
@@ -173,7 +185,8 @@ class Result:
         return sorted(reasons, key=lambda reason: -reason.likeness)[:n]
 
     @property
-    def _scale(self) -> Scale:
+    def scale(self) -> Scale:
+        """The scale of the ratings; 1 to 5 where they have no values."""
         return self.ratings.scale or Scale(LOWEST, HIGHEST)
 
     def _title(self, item: int) -> str | None:
@@ -194,11 +207,11 @@ class Result:
         if unknown:
             raise ParameterError(f"rated items must be among the {len(places)} of this run; {unknown} are not.")
         values = np.array([profile[item] for item in profile], dtype=np.float64)
-        if not self._scale.holds(values).all():
-            raise ParameterError(f"ratings must lie on the scale of the run, {self._scale}.")
+        if not self.scale.holds(values).all():
+            raise ParameterError(f"ratings must lie on the scale of the run, {self.scale}.")
         items = np.array([places[item] for item in profile], dtype=np.int64)
         order = np.argsort(items)
-        return items[order], self._scale.to_unit(values[order])
+        return items[order], self.scale.to_unit(values[order])
 
     def _row_of(self, user: str | int, n: int) -> int:
         if n < 1:
@@ -209,7 +222,7 @@ class Result:
             raise ParameterError(f"user {user} is not among the {len(self.user_ids)} users of this run.") from None
 
     def save(self, folder: str | Path) -> None:
-        """Keeps this result in a folder that `hushrec.load` reads."""
+        """Keeps this result in a folder that `load` reads."""
         save(self, folder)
 
 

@@ -1,7 +1,7 @@
 """`Settings`: everything that defines a run besides its data, checked against what model and protocol declare."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from hushrec.data.ratings import Ratings
 from hushrec.engines import DEFAULT_ENGINE
@@ -23,6 +23,53 @@ COMMON = (
     Option("engine", str, "How it is computed.", default_text=DEFAULT_ENGINE),
     Option("final", bool, "Train on every rating and hold none out: nothing is measured.", False),
 )
+
+
+class ModelSettings(TypedDict, total=False):
+    """What a person may choose about a recommender, for type checkers: COMMON without the split, and every option.
+
+    A test compares the names and types with what models and protocols declare. Options of plug-ins, which no type
+    checker can know, go into `options`.
+    """
+
+    model: str | None
+    protocol: str | None
+    seed: int
+    engine: str | None
+    factors: int | None
+    step: float | None
+    no_fallback: bool | None
+    at_least: float | None
+    order: int | None
+    attributes: str | None
+    rounds: int | None
+    epsilon: float | None
+    clamp: bool | None
+    epsilon_i: float | None
+    epsilon_p: float | None
+    epsilon_g: float | None
+    profile_cap: int | None
+    reports_per_client: float | None
+    epoch_rounds: int | None
+    delta: float | None
+    dropout: float | None
+    survivors: float | None
+    corrupt: float | None
+    options: Mapping[str, Any] | None
+
+
+def flat(settings: ModelSettings) -> dict[str, Any]:
+    """Return the settings by name with the options of plug-ins among them, and without what is None."""
+    named = {name: value for name, value in settings.items() if name != "options" and value is not None}
+    return named | dict(settings.get("options") or {})
+
+
+def nested(settings: Mapping[str, Any]) -> ModelSettings:
+    """Return what `flat` made as it was before: what is not in `ModelSettings` is an option of a plug-in."""
+    known = ModelSettings.__annotations__.keys()
+    named = {name: value for name, value in settings.items() if name in known}
+    others = {name: value for name, value in settings.items() if name not in known and value is not None}
+    return cast(ModelSettings, named | ({"options": others} if others else {}))
 
 
 def declared_options() -> dict[str, Option]:

@@ -1,0 +1,139 @@
+"""Tables that are already in memory as ratings: pandas, polars, Arrow, NumPy, SciPy-sparse, or a list of rows.
+
+pandas and pyarrow are not required: a pandas frame is read column by column, an Arrow table by its stream.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from hushrec.data.columns import ROLES, choose_columns
+from hushrec.data.ratings import IntArray
+from hushrec.data.tables import Table
+from hushrec.errors import DataError
+
+
+@runtime_checkable
+class ArrowStream(Protocol):
+    """Anything that exports the Arrow C stream: pyarrow, DuckDB, polars and pandas tables."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
+
+
+@runtime_checkable
+class SparseMatrix(Protocol):
+    """A SciPy sparse matrix or array: one row per user, one column per item, stored entries are ratings."""
+
+    shape: tuple[int, ...]
+
+    def tocsr(self) -> Any: ...
+
+
+RatingTable: TypeAlias = pl.DataFrame | pl.LazyFrame | ArrowStream | npt.NDArray[Any] | Sequence[Sequence[Any]]
+
+
+def read_frame(data: RatingTable, name: str = "ratings") -> Table:
+    """Return a table in memory as the readers know one; messages call it `name`."""
+    frame = as_polars(data)
+    if frame.is_empty():
+        raise DataError(f"{name} must have at least one row, got none.")
+    return Table(Path(name), frame, frame.columns)
+
+
+def as_polars(data: RatingTable) -> pl.DataFrame:
+    """Return the same columns as a polars frame. Arrays and rows have the columns user, item and rating, in order."""
+    if isinstance(data, pl.DataFrame | pl.LazyFrame):
+        return data.lazy().collect()
+    if is_pandas(data):
+        return _from_pandas(data)
+    if isinstance(data, ArrowStream):
+        return pl.DataFrame(data)
+    if isinstance(data, np.ndarray) and data.dtype.names is None:
+        return _from_array(data)
+    if isinstance(data, np.ndarray):
+        return pl.DataFrame({name: data[name] for name in data.dtype.names or ()})
+    if isinstance(data, list | tuple):
+        return _from_rows(data)
+    raise DataError(
+        "ratings must be a polars or pandas frame, an Arrow table, a NumPy array, a SciPy sparse matrix, a list of"
+        f" rows, a file or the name of a set; got {type(data).__name__}."
+    )
+
+
+def is_pandas(data: object) -> bool:
+    """Whether this is a frame or a column of pandas, without importing it."""
+    return type(data).__module__.partition(".")[0] == "pandas"
+
+
+def _from_pandas(frame: Any) -> pl.DataFrame:
+    """Column by column: numbers as arrays, everything else as text, so that pyarrow is not needed."""
+    return pl.DataFrame({str(name): _pandas_column(frame[name]) for name in frame.columns})
+
+
+def _pandas_column(column: Any) -> Any:
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufbM":
+        return column.to_numpy()
+    absent = column.isna().to_numpy()
+    return [None if gone else str(value) for value, gone in zip(column.tolist(), absent, strict=True)]
+
+
+def _from_array(array: npt.NDArray[Any]) -> pl.DataFrame:
+    if array.ndim != 2 or array.shape[1] not in (2, 3):
+        raise DataError(
+            f"an array of ratings must have the columns user, item and rating, or user and item; got {array.shape}."
+        )
+    return pl.DataFrame({role: _id_or_value(array[:, place], role) for place, role in _roles(array.shape[1])})
+
+
+def _from_rows(rows: Sequence[Sequence[Any]]) -> pl.DataFrame:
+    widths = {len(row) for row in rows}
+    if len(widths) != 1 or not widths <= {2, 3}:
+        raise DataError("rows must be (user, item, rating) or (user, item), all of one length and at least one.")
+    columns = list(zip(*rows, strict=True))
+    return pl.DataFrame({role: _id_or_value(np.asarray(columns[place]), role) for place, role in _roles(len(columns))})
+
+
+def _roles(width: int) -> list[tuple[int, str]]:
+    return list(enumerate(ROLES[:width]))
+
+
+def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
+    """Return a column; ids that are whole floats become integers, so that 4 and 4.0 are the same id."""
+    if column.dtype.kind in "OUS":
+        return [str(value) for value in column] if role != "rating" else [float(value) for value in column]
+    if role != "rating" and column.dtype.kind == "f" and np.all(column == np.floor(column)):
+        return column.astype(np.int64)
+    return column
+
+
+def with_ratings(data: RatingTable, values: Any) -> pl.DataFrame:
+    """Return the users and items of a table beside these ratings: scikit-learn's X and y."""
+    users, items = read_pairs(data)
+    given = np.asarray(values, dtype=np.float64)
+    if given.shape != (len(users),):
+        raise DataError(f"y must have one rating per row of X: {len(users)} rows, y has shape {given.shape}.")
+    return pl.DataFrame({"user": users, "item": items, "rating": given})
+
+
+def read_pairs(data: RatingTable) -> tuple[pl.Series, pl.Series]:
+    """Return the user ids and the item ids of a table as text; a column of ratings is ignored."""
+    chosen = choose_columns(read_frame(data, "pairs"), None, implicit=True)
+    return chosen.users, chosen.items
+
+
+def read_sparse(matrix: SparseMatrix) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
+    """Return rows, columns and values of the stored entries, duplicates added up."""
+    entries = matrix.tocsr().tocoo()
+    if entries.nnz == 0:
+        raise DataError("a sparse matrix of ratings must have at least one stored entry, got none.")
+    return entries.row.astype(np.int64), entries.col.astype(np.int64), entries.data.astype(np.float64)
+
+
+def positions(ids: pl.Series, known: Sequence[str]) -> IntArray:
+    """Return the position of each id among the known ones, -1 where it is not among them."""
+    places = {name: place for place, name in enumerate(known)}
+    return np.array([places.get(name, -1) for name in ids.to_list()], dtype=np.int64)

@@ -1,0 +1,322 @@
+"""`hushrec.Recommender`: what goes in, what comes out, what is kept, and what scikit-learn does with it."""
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import polars as pl
+import pytest
+import scipy.sparse
+
+import hushrec
+from hushrec.data import Ratings, load, random_split
+from hushrec.errors import DataError, LocalProtocolError, ParameterError
+from hushrec.simulation.settings import COMMON, ModelSettings, declared_options
+
+SMALL = "synthetic:users=60,items=40,ratings=1400,seed=1"
+PUBLIC = ["Device", "HushrecError", "Recommender", "__version__", "data", "train"]
+METHODS = {
+    "budget", "explain", "explain_for", "fit", "get_params", "item_ids", "load", "measure", "metrics", "predict",
+    "recommend", "recommend_for", "record", "save", "score", "set_params", "similar_items", "user_ids",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ratings() -> Ratings:
+    """Sixty users by forty items."""
+    return load(SMALL)
+
+
+@pytest.fixture(scope="module")
+def frame(ratings: Ratings) -> pl.DataFrame:
+    """The same as a table of user, item and rating."""
+    assert ratings.values is not None
+    users, items = ([ids[place] for place in places] for ids, places in _columns(ratings))
+    return pl.DataFrame({"user": users, "item": items, "rating": ratings.values})
+
+
+def _columns(ratings: Ratings) -> list[tuple[list[str], Any]]:
+    return [(ratings.user_ids, ratings.users), (ratings.item_ids, ratings.items)]
+
+
+@pytest.fixture(scope="module")
+def fitted(frame: pl.DataFrame) -> hushrec.Recommender:
+    """Everything at its default."""
+    return hushrec.Recommender(epsilon=8).fit(frame)
+
+
+class OnlyArrow:
+    """A table of which nothing is known but its Arrow stream."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
+        self._frame = frame
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return self._frame.__arrow_c_stream__(requested_schema)
+
+
+def test_the_public_names_are_these() -> None:
+    """A new public name, or one that goes, is a decision: this list and the documentation change with it."""
+    assert sorted(hushrec.__all__) == PUBLIC == dir(hushrec)
+    for name in hushrec.__all__:
+        assert getattr(hushrec, name) is not None
+    assert {name for name in dir(hushrec.Recommender) if not name.startswith("_")} == METHODS
+    assert not set(hushrec.__all__) & set(hushrec.data.__all__)
+
+
+def test_help_shows_how_to_begin() -> None:
+    """`help(hushrec)` names every public name in an example or a sentence."""
+    for name in ("Recommender", "train", "Device", "HushrecError", "data.load"):
+        assert name in str(hushrec.__doc__)
+
+
+def test_every_setting_is_typed_as_it_is_declared() -> None:
+    """The names that type checkers know are the options that models and protocols declare, of the same kinds."""
+    declared = {option.name: option.kind for option in COMMON} | {
+        name: option.kind for name, option in declared_options().items()
+    }
+    typed = {name: kind for name, kind in get_type_hints(ModelSettings).items() if name != "options"}
+    of_a_run = {"split_seed", "patience", "final"}
+    assert typed.keys() == declared.keys() - of_a_run, "add the option to ModelSettings (simulation/settings.py)"
+    for name, kind in typed.items():
+        assert declared[name] in (kind, *getattr(kind, "__args__", ())), name
+
+
+def test_a_misspelt_setting_is_found_by_mypy_and_by_python(tmp_path: Path) -> None:
+    """`rouns=3` does not type-check, and is refused by name when it runs."""
+    with pytest.raises(ParameterError, match="rouns"):
+        hushrec.Recommender(rouns=3)  # type: ignore[call-arg]
+    source = (
+        "import hushrec\nhushrec.Recommender(rounds=3)\nhushrec.Recommender(rouns=3)\nhushrec.train('x', rouns=3)\n"
+    )
+    (tmp_path / "snippet.py").write_text(source)
+    package = Path(hushrec.__file__).parent
+    read = [package / "__init__.py", package / "recommender.py", package / "simulation" / "settings.py"]
+    options = [
+        "--follow-imports=skip",
+        "--cache-dir",
+        str(tmp_path / "cache"),
+    ]  # nothing but what declares the settings
+    command = [sys.executable, "-m", "mypy", *options, "snippet.py", *map(str, read)]
+    environment = {"MYPYPATH": str(package.parent), "PATH": os.environ["PATH"]}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    found = [line.split(":")[1] for line in done.stdout.splitlines() if "rouns" in line]
+    assert found == ["3", "4"], done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", ["lazy", "arrow", "array", "text array", "rows", "ratings", "file", "sparse", "X, y"])
+def test_the_same_ratings_in_any_form_are_the_same(
+    kind: str, frame: pl.DataFrame, ratings: Ratings, tmp_path: Path
+) -> None:
+    """One set of ratings: the same ids, rows and scale, whatever they come in."""
+    frame.write_csv(tmp_path / "ratings.csv")
+    matrix = scipy.sparse.csr_array((ratings.values, (ratings.users, ratings.items)), shape=(60, 40))
+    forms: dict[str, Any] = {
+        "lazy": frame.lazy(),
+        "arrow": OnlyArrow(frame),
+        "array": frame.cast(pl.Float64).to_numpy(),
+        "text array": frame.cast(pl.String).to_numpy(),
+        "rows": frame.rows(),
+        "ratings": ratings,
+        "file": tmp_path / "ratings.csv",
+        "sparse": matrix,
+    }
+    unfitted = hushrec.Recommender()
+    if kind == "X, y":
+        read = unfitted._read(frame.select("user", "item"), frame["rating"].to_numpy())
+    else:
+        read = unfitted._read(forms[kind], None)
+    if kind == "sparse":  # whose ids are the numbers of its rows and columns, and whose entries are sorted
+        assert (read.n_users, read.n_items, read.scale) == (60, 40, ratings.scale)
+        order = np.lexsort((ratings.items, ratings.users))
+        assert ratings.values is not None
+        np.testing.assert_array_equal(read.values, ratings.values[order])
+        return
+    assert read.checksum == ratings.checksum
+
+
+def test_pandas_goes_in_and_comes_out(frame: pl.DataFrame, ratings: Ratings) -> None:
+    """Without pyarrow; text ids, categories and gaps are read."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    table = pandas.DataFrame(frame.to_dict(as_series=False))
+    table["user"] = table["user"].astype("category")
+    films = pandas.DataFrame({"id": [ratings.item_ids[0]], "title": ["The First"], "year": [None]})
+    unfitted = hushrec.Recommender(model="mf", protocol="plain", rounds=2, factors=2, engine="reference")
+    read = unfitted._read(table, None, films)
+    assert read.checksum == ratings.checksum
+    assert read.titles is not None
+    assert read.titles[:2] == ["The First", read.item_ids[1]]
+    best = unfitted.fit(table, items=films).recommend(ratings.user_ids[3], 2)
+    assert isinstance(best, pandas.DataFrame)
+    assert list(best.columns) == ["user", "item", "title", "predicted", "deviation", "score", "support"]
+    broken = table.assign(rating=[None, *table["rating"][1:]])
+    with pytest.raises(DataError, match="row 1, column rating"):
+        unfitted.fit(broken)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (np.zeros((3, 4)), "array"),
+        ([], "rows"),
+        ([(1, 2, 3), (1, 2)], "rows"),
+        (7, "int"),
+        (pl.DataFrame({"user": [], "item": [], "rating": []}), "ratings"),
+        (pl.DataFrame({"who": ["a"], "what": ["b"], "how": [3]}), "user"),
+    ],
+)
+def test_what_is_no_table_of_ratings_is_refused(data: Any, message: str) -> None:
+    """In a sentence that says what is expected."""
+    with pytest.raises(DataError, match=message):
+        hushrec.Recommender().fit(data)
+
+
+def test_lists_leave_out_what_was_rated_and_are_sorted(fitted: hushrec.Recommender, frame: pl.DataFrame) -> None:
+    """One tidy frame, also of several people."""
+    best = fitted.recommend(["7", 8], 5)
+    assert best["user"].to_list() == ["7"] * 5 + ["8"] * 5
+    assert best.filter(pl.col("user") == "7")["score"].is_sorted(descending=True)
+    rated = best.join(frame, on=["user", "item"], how="inner")
+    assert rated.is_empty()
+    assert best.filter(pl.col("user") == "8").equals(fitted.recommend("8", 5))
+
+
+def test_somebody_unseen_needs_no_training(fitted: hushrec.Recommender, frame: pl.DataFrame) -> None:
+    """A user's own profile gives that user's predictions; ids may be numbers."""
+    own = dict(frame.filter(pl.col("user") == "7").select("item", "rating").iter_rows())
+    seen = fitted.recommend("7", 40).select("item", "predicted").sort("item")
+    unseen = fitted.recommend_for({int(item): rating for item, rating in own.items()}, 40)
+    assert unseen.select("item", "predicted").sort("item").equals(seen)
+    reasons = fitted.explain_for(own, seen["item"][0])
+    assert reasons.equals(fitted.explain("7", seen["item"][0]))
+    assert set(reasons["item"]) <= set(own)
+
+
+def test_similar_items_are_others_the_likest_first(fitted: hushrec.Recommender) -> None:
+    """Never the item itself."""
+    alike = fitted.similar_items("3", 39)
+    assert sorted([*alike["item"], "3"], key=int) == fitted.item_ids
+    assert alike["likeness"].is_sorted(descending=True)
+    with pytest.raises(ParameterError, match="item"):
+        fitted.similar_items("no such")
+
+
+def test_what_is_predicted_for_the_unknown(fitted: hushrec.Recommender, frame: pl.DataFrame) -> None:
+    """A stranger like a person without ratings, an unknown item by the person's own mean, both by the overall mean."""
+    found = fitted.predict([("stranger", "3"), ("7", "novelty"), ("stranger", "novelty"), ("7", "3")])
+    own = frame.filter(pl.col("user") == "7")["rating"].mean()
+    assert found[1:3] == pytest.approx([own, frame["rating"].mean()])
+    assert found[0] == pytest.approx(fitted.recommend_for({}, 40).filter(pl.col("item") == "3")["predicted"][0])
+    assert np.isfinite(found).all()
+
+
+def test_measuring_held_out_ratings_is_what_train_measures(ratings: Ratings, frame: pl.DataFrame) -> None:
+    """Two ways, one number: `train` holds a fifth out; `measure` is handed that fifth."""
+    trained = hushrec.train(ratings, compare=False)
+    test = frame[random_split(ratings.n_ratings, 0).test]
+    found = trained.measure(test)
+    assert {name: found[name] for name in trained.metrics} == pytest.approx(trained.metrics)
+    assert 0.5 < found["auc"] < 1
+    assert trained.score(test.select("user", "item"), test["rating"]) == -found["rmse"]
+    assert trained.record["baselines"]["bias"]["rmse"] > 0
+
+
+def test_a_model_that_ranks_is_measured_by_its_lists(frame: pl.DataFrame) -> None:
+    """Any action counts; there is no rating to predict."""
+    order = np.random.default_rng(0).permutation(len(frame))
+    train, test = (frame[rows].select("user", "item") for rows in (order[:1100], order[1100:]))
+    ranking = hushrec.Recommender(model="bpr", protocol="plain", rounds=30, factors=4).fit(train)
+    found = ranking.measure(test)
+    assert found.keys() == {"auc", "precision_at_10", "recall_at_10", "ndcg_at_10"}
+    assert ranking.score(test) == found["auc"] > 0.5
+    assert np.isnan(ranking.predict([("nobody", "3")])).all()
+    assert ranking.recommend("7", 1)["predicted"].to_list() == [None]
+
+
+def test_kept_and_read_back_it_is_the_same(fitted: hushrec.Recommender, tmp_path: Path) -> None:
+    """Settings and lists; no file of it is a pickle."""
+    fitted.save(tmp_path / "run")
+    again = hushrec.Recommender.load(tmp_path / "run")
+    assert again.recommend("7", 5).equals(fitted.recommend("7", 5))
+    assert again.get_params() == fitted.get_params() | {"epsilon": 8.0, "model": "gp", "protocol": "masked"}
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["items.parquet", "model.npz", "run.json"]
+    with np.load(tmp_path / "run" / "model.npz", allow_pickle=False) as arrays:
+        assert all(arrays[name].dtype != object for name in arrays.files)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["final"]
+
+
+def test_before_it_is_fitted_it_says_what_to_do(fitted: hushrec.Recommender) -> None:
+    """Also after its settings changed."""
+    with pytest.raises(LocalProtocolError, match="fit"):
+        hushrec.Recommender().recommend("7")
+    changed = hushrec.Recommender(epsilon=1).set_params(epsilon=2, seed=3)
+    assert (changed.get_params()["epsilon"], changed.get_params()["seed"]) == (2, 3)
+    with pytest.raises(LocalProtocolError, match="fit"):
+        changed.similar_items("3")
+
+
+def test_it_shows_budget_and_metrics_and_no_rating(fitted: hushrec.Recommender, ratings: Ratings) -> None:
+    """In one line, and as HTML that escapes what came from a file."""
+    assert repr(hushrec.Recommender(epsilon=8, seed=1)) == "Recommender(epsilon=8, seed=1)"
+    assert "60 users × 40 items" in repr(fitted)
+    assert "ε 8" in repr(fitted)
+    assert "not fitted" in hushrec.Recommender()._repr_html_()
+    html = hushrec.train(ratings, compare=False)._repr_html_()
+    for part in ("RMSE", "bias", "whole profile", "ε = 8", "not covered"):
+        assert part in html
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    """Nor does looking at its help; pandas and scikit-learn are never imported unless their frames are there."""
+    code = "import sys, hushrec; dir(hushrec); print(sorted({'numpy', 'polars', 'numba'} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+class TestScikitLearn:
+    """`clone`, `cross_validate` and `GridSearchCV`, where scikit-learn is installed."""
+
+    @pytest.fixture(autouse=True)
+    def _installed(self) -> None:
+        pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+
+    def test_a_clone_has_the_settings_and_nothing_learned(self, fitted: hushrec.Recommender) -> None:
+        """As scikit-learn checks it: the same objects."""
+        from sklearn.base import clone
+
+        twin = clone(fitted)
+        assert twin.get_params() == fitted.get_params()
+        with pytest.raises(LocalProtocolError, match="fit"):
+            twin.recommend("7")
+
+    def test_it_is_cross_validated(self, frame: pl.DataFrame) -> None:
+        """With the ratings inside X, or as y with a scorer of scikit-learn's: the same error."""
+        from sklearn.model_selection import KFold, cross_validate
+
+        folds = KFold(3, shuffle=True, random_state=0)
+        whole = cross_validate(hushrec.Recommender(), frame, cv=folds)["test_score"]
+        pairs, values = frame.select("user", "item"), frame["rating"].to_numpy()
+        error = "neg_root_mean_squared_error"
+        apart = cross_validate(hushrec.Recommender(), pairs, values, cv=folds, scoring=error)["test_score"]
+        assert whole == pytest.approx(apart)
+        assert (whole > -frame["rating"].std()).all()
+
+    def test_budgets_are_searched(self, frame: pl.DataFrame) -> None:
+        """More budget is never worse by much; the best is refitted on everything."""
+        from sklearn.model_selection import GridSearchCV
+
+        search = GridSearchCV(hushrec.Recommender(), {"epsilon": [0.05, float("inf")]}, cv=3)
+        search.fit(frame)
+        assert search.best_params_ == {"epsilon": float("inf")}
+        assert search.best_estimator_.recommend("7", 1).height == 1
+        assert search.predict(frame[:2]).shape == (2,)
+
+
+def test_a_module_of_the_package_can_be_imported_alone() -> None:
+    """The lazy names resolve to where they live."""
+    assert importlib.import_module("hushrec.recommender").Recommender is hushrec.Recommender
