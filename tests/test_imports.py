@@ -46,7 +46,8 @@ ALLOWED: dict[str, set[str]] = {
     "service": _PARTS | {"protocols", "offers", "server", "wire", "signing", "pages", "open_files"},
     "device": _PARTS | {"protocols", "offers", "client", "wire", "signing", "pages", "open_files"},
     "recommender": _SIMULATION,
-    "hushrec": _SIMULATION | {"device", "recommender"},
+    "comparison": _SIMULATION | {"recommender"},
+    "hushrec": _SIMULATION | {"device", "recommender", "comparison"},
     "cli": _SIMULATION
     | {"audit", "experiment_records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"}
     | {"recommender"},
@@ -76,6 +77,7 @@ _EDGES = {
 _EXCEPTIONS = {
     "randomness": {"os"},  # the entropy call
     "recommender": {"pathlib"},  # names of folders and files, which `simulation` and `data` open
+    "comparison": {"time"},  # times the trainings
     "simulation": {"io", "os", "pathlib", "time"},  # run folders and checkpoints; times the rounds
 }
 

@@ -16,10 +16,11 @@ import scipy.sparse
 import hushrec
 from hushrec.data import Ratings, load, random_split
 from hushrec.errors import DataError, LocalProtocolError, ParameterError
+from hushrec.recommender import read_ratings
 from hushrec.simulation.settings import COMMON, ModelSettings, declared_options
 
 SMALL = "synthetic:users=60,items=40,ratings=1400,seed=1"
-PUBLIC = ["Device", "HushrecError", "Recommender", "__version__", "data", "train"]
+PUBLIC = ["Comparison", "Device", "HushrecError", "Recommender", "__version__", "compare", "data", "grid", "train"]
 METHODS = {
     "budget", "explain", "explain_for", "fit", "get_params", "item_ids", "load", "measure", "metrics", "predict",
     "recommend", "recommend_for", "record", "save", "score", "set_params", "similar_items", "user_ids",
@@ -71,7 +72,7 @@ def test_the_public_names_are_these() -> None:
 
 def test_help_shows_how_to_begin() -> None:
     """`help(hushrec)` names every public name in an example or a sentence."""
-    for name in ("Recommender", "train", "Device", "HushrecError", "data.load"):
+    for name in ("Recommender", "train", "grid", "compare", "Device", "HushrecError", "data.load"):
         assert name in str(hushrec.__doc__)
 
 
@@ -126,11 +127,10 @@ def test_the_same_ratings_in_any_form_are_the_same(
         "file": tmp_path / "ratings.csv",
         "sparse": matrix,
     }
-    unfitted = hushrec.Recommender()
     if kind == "X, y":
-        read = unfitted._read(frame.select("user", "item"), frame["rating"].to_numpy())
+        read = read_ratings(frame.select("user", "item"), frame["rating"].to_numpy())
     else:
-        read = unfitted._read(forms[kind], None)
+        read = read_ratings(forms[kind])
     if kind == "sparse":  # whose ids are the numbers of its rows and columns, and whose entries are sorted
         assert (read.n_users, read.n_items, read.scale) == (60, 40, ratings.scale)
         order = np.lexsort((ratings.items, ratings.users))
@@ -147,7 +147,7 @@ def test_pandas_goes_in_and_comes_out(frame: pl.DataFrame, ratings: Ratings) -> 
     table["user"] = table["user"].astype("category")
     films = pandas.DataFrame({"id": [ratings.item_ids[0]], "title": ["The First"], "year": [None]})
     unfitted = hushrec.Recommender(model="mf", protocol="plain", rounds=2, factors=2, engine="reference")
-    read = unfitted._read(table, None, films)
+    read = read_ratings(table, items=films)
     assert read.checksum == ratings.checksum
     assert read.titles is not None
     assert read.titles[:2] == ["The First", read.item_ids[1]]

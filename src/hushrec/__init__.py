@@ -10,10 +10,12 @@ Start with these:
 
     measured = hushrec.train(ratings, epsilon=8)                # the same, measured on held-out ratings
     measured.metrics, measured.budget
+    hushrec.grid(ratings, {"epsilon": [1, 4, 8]})               # one tidy frame, with the non-personal baselines
 
-`Recommender` learns, predicts and recommends; `train` holds ratings out and measures one beside baselines. `Device` is
-a person's side on a network, for an app. `hushrec.data.load` reads ratings with every option that a file may need.
-Everything that hushrec raises on purpose is a `HushrecError`. The command `hushrec --help` does all of it from a shell.
+`Recommender` learns, predicts and recommends; `train` holds ratings out and measures one beside baselines; `grid`
+measures many, and `compare` tests two. `Device` is a person's side on a network, for an app. `hushrec.data.load` reads
+ratings with every option that a file may need, and `hushrec.data` splits them (`k_fold`, `time_split`, …). Everything
+that hushrec raises on purpose is a `HushrecError`. The command `hushrec --help` does all of it from a shell.
 """
 
 from importlib import import_module
@@ -23,13 +25,27 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     __version__: str
     from hushrec import data
+    from hushrec.comparison import Comparison, compare, grid
     from hushrec.device.device import Device
     from hushrec.errors import HushrecError
     from hushrec.recommender import Recommender, train
 
-__all__ = ["Device", "HushrecError", "Recommender", "__version__", "data", "train"]
+__all__ = [
+    "Comparison",
+    "Device",
+    "HushrecError",
+    "Recommender",
+    "__version__",
+    "compare",
+    "data",
+    "grid",
+    "train",
+]
 
 _HOME = {
+    "Comparison": "comparison",
+    "compare": "comparison",
+    "grid": "comparison",
     "Device": "device.device",
     "HushrecError": "errors",
     "Recommender": "recommender",

@@ -48,7 +48,7 @@ def ranking_metrics(
     """
     if not len(users) == len(held_out) > 0 or k < 1:
         raise ValueError(f"there must be one held-out item per user, at least one, and k at least 1, got {k}.")
-    return metrics_of_ranks(*_held_out_ranks(score, users, held_out, starts, rated_items), k)
+    return metrics_of_ranks(*held_out_ranks(score, users, held_out, starts, rated_items), k)
 
 
 def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int = 10) -> dict[str, float]:
@@ -57,13 +57,17 @@ def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int =
     first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
     hits = (last - first) / (tied + 1)
     gains = (discounts[last] - discounts[first]) / (tied + 1)
-    auc = np.where(others > 0, (others - above - tied / 2) / np.maximum(others, 1), 0.5)
     return {
-        "auc": float(auc.mean()),
+        "auc": float(auc_of_ranks(above, tied, others).mean()),
         f"hr_at_{k}": float(hits.mean()),
         f"ndcg_at_{k}": float(gains.mean()),
         f"recall_at_{k}": float(hits.mean()),
     }
+
+
+def auc_of_ranks(above: IntArray, tied: IntArray, others: IntArray) -> FloatArray:
+    """Return the AUC of every held-out item from its g, t and c; 1/2 where nothing else is unrated."""
+    return np.where(others > 0, (others - above - tied / 2) / np.maximum(others, 1), 0.5)
 
 
 def list_metrics(
@@ -151,7 +155,7 @@ def _ranks(scores: FloatArray, who: IntArray, items: IntArray, k: int) -> tuple[
     return above, tied
 
 
-def _held_out_ranks(
+def held_out_ranks(
     score: Callable[[IntArray], FloatArray],
     users: IntArray,
     held_out: IntArray,

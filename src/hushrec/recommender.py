@@ -15,11 +15,11 @@ from hushrec.data.sources import load as load_ratings
 from hushrec.engines import Remark
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.models import find_model
-from hushrec.simulation.held_out import held_out_metrics, training_profiles
+from hushrec.simulation.held_out import held_out_metrics, row_aucs, training_profiles
 from hushrec.simulation.results import Reason, Recommendation, Result, from_json, load
 from hushrec.simulation.settings import ModelSettings, Settings, flat, nested
 from hushrec.simulation.summaries import as_html, in_one_line
-from hushrec.simulation.tasks import Profiles
+from hushrec.simulation.tasks import Profiles, without_values
 from hushrec.simulation.training import CHECKPOINT_EVERY, Progress, load_final
 from hushrec.simulation.training import train as train_run
 
@@ -75,7 +75,7 @@ class Recommender:
         an id, a title and public attributes for each item. `progress` hears of every round and `remark` of what a
         person should know, such as a wait for the compiler.
         """
-        read = self._read(ratings, y, items)
+        read = read_ratings(ratings, y, items)
         return self._now(
             train_run(read, final=True, compare=False, progress=progress, remark=remark, **flat(self._settings)),
             pandas=is_pandas(ratings),
@@ -87,17 +87,6 @@ class Recommender:
         for kept in ("_newcomer", "_training"):
             self.__dict__.pop(kept, None)
         return self
-
-    def _read(self, source: Source, y: npt.ArrayLike | None, items: str | Path | RatingTable | None = None) -> Ratings:
-        if isinstance(source, Ratings):
-            if y is not None or items is not None:
-                raise ParameterError("Ratings hold their values and items: leave out y and items.")
-            return source
-        if y is None:
-            return load_ratings(source, items=items)
-        if isinstance(source, str | Path | SparseMatrix):
-            raise ParameterError("y belongs to a table of users and items; leave it out.")
-        return load_ratings(with_ratings(source, y), items=items)
 
     def predict(self, pairs: RatingTable) -> npt.NDArray[np.float64]:
         """Return the predicted rating of each (user, item) row, on the scale of the training ratings, not clipped.
@@ -178,11 +167,31 @@ class Recommender:
         `ndcg_at_10` of the lists, where somebody likes a test item: a rating in the upper quarter of the scale; for
         models that rank, any action.
         """
-        test = self._read(ratings, y)
-        users = positions(pl.Series(test.user_ids), self.user_ids)[test.users]
-        items = positions(pl.Series(test.item_ids), self.item_ids)[test.items]
+        test = self._test_part(ratings, y)
+        users, items = self._places(test)
         predicted = self._predict(users, items) if self._predicts_ratings else None
         return held_out_metrics(self._fitted, self._training, users, items, test.values, predicted)
+
+    def _test_part(self, ratings: Source, y: npt.ArrayLike | None) -> Ratings:
+        """Read held-out ratings: with values where the model predicts them, otherwise what counts as an action."""
+        test = read_ratings(ratings, y)
+        if not self._predicts_ratings:
+            return without_values(test, self.record["at_least"])
+        if test.values is None:
+            raise ParameterError(f"model {self.record['model']} is measured on ratings with values; these have none.")
+        return test
+
+    def _places(self, test: Ratings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Positions of the users and items of other ratings among those of this recommender, -1 where unknown."""
+        users = positions(pl.Series(test.user_ids, dtype=pl.String), self.user_ids)[test.users]
+        return users, positions(pl.Series(test.item_ids, dtype=pl.String), self.item_ids)[test.items]
+
+    def _losses(self, test: Ratings) -> npt.NDArray[np.float64]:
+        """The squared error of each row, or 1 − AUC of a model that ranks; NaN where that is not known."""
+        users, items = self._places(test)
+        if test.values is None:
+            return 1 - row_aucs(self._fitted.predictor, self._training, users, items)
+        return np.asarray((self._predict(users, items) - test.values) ** 2)
 
     def score(self, ratings: Source, y: npt.ArrayLike | None = None) -> float:
         """Return one number of which larger is better: minus the RMSE, or the AUC of a model that ranks."""
@@ -277,12 +286,31 @@ class Recommender:
         return find_model(self._fitted.record["model"]).predicts == "rating"
 
     def _out(self, frame: pl.DataFrame) -> Frame:
-        """The frame as the ratings came: pandas for pandas."""
-        if not self._pandas:
-            return frame
-        import pandas  # type: ignore[import-untyped,unused-ignore]
+        return as_output(frame, pandas=self._pandas)
 
-        return pandas.DataFrame(frame.to_dict(as_series=False))
+
+def read_ratings(
+    source: Source, y: npt.ArrayLike | None = None, items: str | Path | RatingTable | None = None
+) -> Ratings:
+    """Return ratings in any form; `y`, where it is given, holds the ratings of the (user, item) rows of `source`."""
+    if isinstance(source, Ratings):
+        if y is not None or items is not None:
+            raise ParameterError("Ratings hold their values and items: leave out y and items.")
+        return source
+    if y is None:
+        return load_ratings(source, items=items)
+    if isinstance(source, str | Path | SparseMatrix):
+        raise ParameterError("y belongs to a table of users and items; leave it out.")
+    return load_ratings(with_ratings(source, y), items=items)
+
+
+def as_output(frame: pl.DataFrame, *, pandas: bool) -> Frame:
+    """Return the frame as the ratings came: pandas for pandas."""
+    if not pandas:
+        return frame
+    from pandas import DataFrame  # type: ignore[import-untyped,unused-ignore]
+
+    return DataFrame(frame.to_dict(as_series=False))
 
 
 OF_A_RUN = ("split_seed", "patience", "final")  # settings of `train` that are none of a recommender

@@ -3,7 +3,17 @@
 from hushrec.data.named import SETS, NamedSet, describe, get
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.sources import load
-from hushrec.data.splits import Split, cold_counts, leave_one_out, random_split, validation_split
+from hushrec.data.splits import (
+    Split,
+    cold_counts,
+    k_core,
+    k_fold,
+    leave_last_out,
+    leave_one_out,
+    random_split,
+    time_split,
+    validation_split,
+)
 from hushrec.data.synthetic import Truth, stream, synthetic, synthetic_truth
 
 __all__ = [
@@ -16,11 +26,15 @@ __all__ = [
     "cold_counts",
     "describe",
     "get",
+    "k_core",
+    "k_fold",
+    "leave_last_out",
     "leave_one_out",
     "load",
     "random_split",
     "stream",
     "synthetic",
     "synthetic_truth",
+    "time_split",
     "validation_split",
 ]

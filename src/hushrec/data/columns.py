@@ -16,6 +16,7 @@ _NAMES = {
     "trackid artist artistid game gameid article articleid",
     "rating": "rating ratings score stars rate value bookrating overall ratingvalue userrating",
 }
+TIMES = frozenset(["timestamp", "time", "date", "datetime", "ratedat", "unixtime", "unixreviewtime", "reviewtime"])
 KNOWN_NAMES = {role: frozenset(names.split()) for role, names in _NAMES.items()}
 
 
@@ -27,6 +28,7 @@ class Columns:
     users: pl.Series
     items: pl.Series
     ratings: pl.Series | None
+    times: pl.Series | None = None  # seconds; where there is a column of times that can be read
 
 
 def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns:
@@ -50,7 +52,30 @@ def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns
         raise DataError(f"{table.path} has a header but no ratings below it; expected one rating per line.")
     columns = [body.frame.to_series(position) for position in positions]
     users, items = (clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
-    return Columns(body, users, items, columns[2] if len(columns) == 3 else None)
+    return Columns(body, users, items, columns[2] if len(columns) == 3 else None, _times(body, table, positions))
+
+
+def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
+    """The seconds of a column that the header calls a time, or of a fourth column of numbers below no header."""
+    names = [_plain(name) for name in table.first_row()]
+    named = [place for place, name in enumerate(names) if name in TIMES and place not in taken]
+    if not named and body is table and table.names is None and table.frame.width == 4 and taken == [0, 1, 2]:
+        named = [3]
+    if len(named) != 1:
+        return None
+    column = body.frame.to_series(named[0])
+    if column.dtype.is_temporal():
+        return column.cast(pl.Datetime("us"), strict=False).dt.epoch("us").cast(pl.Float64) / 1e6
+    seconds = column.cast(pl.Float64, strict=False)
+    if seconds.is_null().any() and column.dtype == pl.String:
+        moments = column.str.to_datetime(time_unit="us", strict=False, format=None) if _dates(column) else None
+        seconds = seconds if moments is None else moments.dt.epoch("us").cast(pl.Float64) / 1e6
+    return None if not seconds.is_finite().fill_null(False).all() else seconds
+
+
+def _dates(column: pl.Series) -> bool:
+    """Whether a column of text holds dates as in 2020-01-31, with or without a time."""
+    return bool(column.str.contains(r"^\d{4}-\d\d-\d\d").fill_null(False).all())
 
 
 def _split_spec(spec: str | None, *, implicit: bool) -> list[str]:
@@ -71,8 +96,11 @@ def is_item_name(name: str) -> bool:
 
 def _role_of(name: str) -> str | None:
     """The role a column name stands for; case, `_`, `-`, spaces and a `:type` suffix do not matter."""
-    plain = "".join(letter for letter in name.partition(":")[0].lower() if letter.isalnum())
-    return next((role for role, names in KNOWN_NAMES.items() if plain in names), None)
+    return next((role for role, names in KNOWN_NAMES.items() if _plain(name) in names), None)
+
+
+def _plain(name: str) -> str:
+    return "".join(letter for letter in name.partition(":")[0].lower() if letter.isalnum())
 
 
 def _known_roles(names: list[str]) -> dict[str, list[int]]:
@@ -156,7 +184,11 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
         raise DataError(f"{columns.table.path}, column rating: every rating is what missing stands for. Leave it out.")
     kept = ~absent
     return Columns(
-        columns.table.rows(kept), columns.users.filter(kept), columns.items.filter(kept), columns.ratings.filter(kept)
+        columns.table.rows(kept),
+        columns.users.filter(kept),
+        columns.items.filter(kept),
+        columns.ratings.filter(kept),
+        None if columns.times is None else columns.times.filter(kept),
     )
 
 

@@ -1,5 +1,6 @@
 """Ratings in memory: ids, indices, values, the scale they are on, and what is public about the items."""
 
+import dataclasses
 import hashlib
 import json
 import math
@@ -101,16 +102,19 @@ class Ratings:
     titles: list[str] | None = None
     attributes: pl.DataFrame | None = None
     scale_is_guessed: bool = False  # from the values of a file; neither given nor known of the set
+    times: FloatArray | None = None  # seconds of each rating, where the file tells
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
             raise DataError("users, items and values must have the same length.")
+        if self.times is not None and len(self.times) != len(self.users):
+            raise DataError("times must have one entry per rating.")
         if (self.values is None) != (self.scale is None):
             raise DataError("a scale belongs to ratings with values: give both or neither.")
         for what, rows in (("titles", self.titles), ("attributes", self.attributes)):
             if rows is not None and len(rows) != self.n_items:
                 raise DataError(f"{what} must have one entry per item: {self.n_items} items, {len(rows)} {what}.")
-        for array in (self.users, self.items, self.values):
+        for array in (self.users, self.items, self.values, self.times):
             if array is not None:
                 array.flags.writeable = False
 
@@ -126,6 +130,16 @@ class Ratings:
     def n_ratings(self) -> int:
         return len(self.users)
 
+    def rows(self, chosen: IntArray) -> "Ratings":
+        """Return these rows alone; the lists of users and of items stay as they are."""
+        return dataclasses.replace(
+            self,
+            users=self.users[chosen],
+            items=self.items[chosen],
+            values=None if self.values is None else self.values[chosen],
+            times=None if self.times is None else self.times[chosen],
+        )
+
     def __repr__(self) -> str:
         return (
             f"Ratings({self.name!r}, {self.n_users} users, {self.n_items} items, {self.n_ratings} ratings, "
@@ -134,7 +148,7 @@ class Ratings:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of ids, rows in order, values and scale; titles, attributes and the name are not in it."""
+        """SHA-256 of ids, rows in order, values and scale; titles, attributes, times and the name are not in it."""
         digest = hashlib.sha256(b"hushrec ratings 1")
         for ids in (self.user_ids, self.item_ids):
             digest.update(json.dumps(ids).encode())

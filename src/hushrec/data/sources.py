@@ -117,25 +117,29 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
         values, scale = read_values(chosen.table, chosen.ratings, form.scale)
     user_ids, users = index_ids(chosen.users)
     item_ids, columns = index_ids(chosen.items)
-    users, columns, values = _settle_duplicates(chosen.table, users, columns, values, form.duplicates)
+    if form.duplicates == "mean" and values is not None:
+        values = _mean_by_pair(_pairs(users, columns), values)
+    kept = _settle_duplicates(chosen.table, _pairs(users, columns), form.duplicates)
+    times = None if chosen.times is None else chosen.times.to_numpy().astype(np.float64)
     titles, attributes = (None, None) if items is None else read_items(items, item_ids, form.encoding)
     guessed = scale is not None and form.scale is None
-    return Ratings(name, user_ids, item_ids, users, columns, values, scale, titles, attributes, guessed)
+    ratings = Ratings(name, user_ids, item_ids, users, columns, values, scale, titles, attributes, guessed, times)
+    return ratings if kept is None else ratings.rows(kept)
 
 
-def _settle_duplicates(
-    table: Table, users: IntArray, items: IntArray, values: FloatArray | None, mode: str
-) -> tuple[IntArray, IntArray, FloatArray | None]:
-    """Refuses pairs that come twice, or keeps one row for each pair, in the file's order."""
-    pairs = pl.Series("pair", users * (int(items.max()) + 1) + items)
+def _pairs(users: IntArray, items: IntArray) -> pl.Series:
+    """One number for each (user, item) pair."""
+    return pl.Series("pair", users * (int(items.max()) + 1) + items)
+
+
+def _settle_duplicates(table: Table, pairs: pl.Series, mode: str) -> IntArray | None:
+    """Refuse pairs that come twice, or return the one row to keep of each, in the file's order; None: keep all."""
     if pairs.n_unique() == len(pairs):
-        return users, items, values
+        return None
     if mode == "refuse":
         raise _duplicate(table, pairs)
-    if mode == "mean" and values is not None:
-        values = _mean_by_pair(pairs, values)
-    keep = (pairs.is_last_distinct() if mode == "last" else pairs.is_first_distinct()).to_numpy()
-    return users[keep], items[keep], None if values is None else values[keep]
+    keep = pairs.is_last_distinct() if mode == "last" else pairs.is_first_distinct()
+    return np.flatnonzero(keep.to_numpy())
 
 
 def _mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:

@@ -3,11 +3,11 @@
 Users and items of which training knows nothing stay in the test part; `cold_counts` counts them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hushrec.data.ratings import IntArray, Ratings
+from hushrec.data.ratings import FloatArray, IntArray, Ratings
 from hushrec.errors import ParameterError
 
 
@@ -55,6 +55,71 @@ def leave_one_out(ratings: Ratings, seed: int) -> Split:
     is_train = np.ones(ratings.n_ratings, dtype=bool)
     is_train[held_out] = False
     return Split(np.flatnonzero(is_train), held_out)
+
+
+def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
+    """Return k splits whose test parts are a seeded random partition of the rows."""
+    if not 2 <= k <= n_ratings:
+        raise ParameterError(f"k must be at least 2 and at most the number of ratings, {n_ratings}, got {k}.")
+    parts = np.array_split(np.random.default_rng(_check_seed(seed)).permutation(n_ratings), k)
+    return [Split(np.concatenate(parts[:fold] + parts[fold + 1 :]), parts[fold]) for fold in range(k)]
+
+
+def time_split(ratings: Ratings, test_share: float = 0.2) -> Split:
+    """Train on what came first, in time, and hold out the latest ratings of all; ties stay in the file's order."""
+    order = np.argsort(_times_of(ratings), kind="stable")
+    n_test = _n_held_out(ratings.n_ratings, test_share, "test_share")
+    return Split(order[: ratings.n_ratings - n_test], order[ratings.n_ratings - n_test :])
+
+
+def leave_last_out(ratings: Ratings) -> Split:
+    """Hold out the latest rating of every user who has at least two; the others only train."""
+    order = np.lexsort((_times_of(ratings), ratings.users))
+    users = ratings.users[order]
+    is_last = np.append(users[1:] != users[:-1], True)
+    counts = np.bincount(users, minlength=ratings.n_users)
+    held_out = order[is_last & (counts[users] >= 2)]
+    return Split(np.setdiff1d(np.arange(ratings.n_ratings), held_out), held_out)
+
+
+def k_core(ratings: Ratings, *, per_user: int = 5, per_item: int = 5) -> Ratings:
+    """Return the largest part in which every user has `per_user` ratings and every item `per_item`, at least.
+
+    A filter on who rated what: the counts of a data set that is published so are not private.
+    """
+    rows = np.arange(ratings.n_ratings)
+    while True:
+        users, items = ratings.users[rows], ratings.items[rows]
+        enough = (np.bincount(users, minlength=ratings.n_users)[users] >= per_user) & (
+            np.bincount(items, minlength=ratings.n_items)[items] >= per_item
+        )
+        if enough.all():
+            break
+        rows = rows[enough]
+    if len(rows) == 0:
+        raise ParameterError(f"no user keeps per_user {per_user} ratings among items with per_item {per_item}.")
+    return _without_absent(ratings.rows(rows))
+
+
+def _without_absent(ratings: Ratings) -> Ratings:
+    """The same rows; users and items without a rating are left out of the lists."""
+    users, user_rows = np.unique(ratings.users, return_inverse=True)
+    items, item_rows = np.unique(ratings.items, return_inverse=True)
+    return replace(
+        ratings,
+        user_ids=[ratings.user_ids[user] for user in users],
+        item_ids=[ratings.item_ids[item] for item in items],
+        users=user_rows.astype(np.int64),
+        items=item_rows.astype(np.int64),
+        titles=None if ratings.titles is None else [ratings.titles[item] for item in items],
+        attributes=None if ratings.attributes is None else ratings.attributes[items],
+    )
+
+
+def _times_of(ratings: Ratings) -> FloatArray:
+    if ratings.times is None:
+        raise ParameterError("this split needs the time of each rating; these ratings have no column timestamp.")
+    return ratings.times
 
 
 def cold_counts(ratings: Ratings, split: Split) -> tuple[int, int]:

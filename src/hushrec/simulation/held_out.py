@@ -3,12 +3,14 @@
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.evaluate import list_metrics, ranking_metrics, rating_metrics
+from hushrec.data.ratings import Ratings
+from hushrec.evaluate import auc_of_ranks, held_out_ranks, list_metrics, ranking_metrics, rating_metrics
+from hushrec.models.baselines import rating_baselines
 from hushrec.models.predictor import Predictor
 from hushrec.simulation.lists import LIKED, list_scores
 from hushrec.simulation.results import Result, from_json
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import Profiles, by_user
+from hushrec.simulation.tasks import Profiles, Scorer, by_user
 
 Metrics = dict[str, float]
 
@@ -32,24 +34,54 @@ def held_out_metrics(
     `predicted` has the predicted ratings of a model that predicts them, on the scale of `values`. Rows that training
     did not know count in the error, and in no list.
     """
-    if predicted is not None and values is None:
-        raise ValueError("a model that predicts ratings is measured on ratings with values.")
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
     if predicted is not None and values is not None:
         liked = result.scale.to_unit(values) >= LIKED - 1e-9
     listed = liked & (users >= 0) & (items >= 0)
-    return errors | _list_metrics(result.predictor, own, users[listed], items[listed])
+    return errors | _lists_of(_scorer(result.predictor, own), own, users[listed], items[listed])
 
 
-def _list_metrics(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> Metrics:
+def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
+    """Return the AUC of each row's item among all that its user did not rate in training, NaN where it is unknown."""
+    known = (users >= 0) & (items >= 0)
+    found = np.full(len(users), np.nan)
+    if known.any():
+        ranks = held_out_ranks(_scorer(predictor, own), users[known], items[known], own.starts, own.items)
+        found[known] = auc_of_ranks(*ranks)
+    return found
+
+
+def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[str, Metrics]:
+    """Return what the non-personal models reach on the test rows: means and biases, and the most popular items."""
+    training = Profiles.of(train.users, train.items, _unit_values(train), train.n_users, train.n_items)
+    found: dict[str, Metrics] = {}
+    liked = np.ones(test.n_ratings, dtype=np.bool_)
+    if not ranks and train.values is not None and test.values is not None and test.scale is not None:
+        fitted = rating_baselines(train.users, train.items, train.values, train.n_users, train.n_items)
+        found = {name: rating_metrics(guess(test.users, test.items), test.values) for name, guess in fitted.items()}
+        liked = test.scale.to_unit(test.values) >= LIKED - 1e-9
+
+    def popularity(people: IntArray) -> FloatArray:
+        return np.tile(training.support, (len(people), 1))
+
+    return found | {"popularity": _lists_of(popularity, training, test.users[liked], test.items[liked])}
+
+
+def _unit_values(ratings: Ratings) -> FloatArray:
+    if ratings.values is None or ratings.scale is None:
+        return np.ones(ratings.n_ratings)
+    return ratings.scale.to_unit(ratings.values)
+
+
+def _scorer(predictor: Predictor, own: Profiles) -> Scorer:
+    return lambda people: list_scores(predictor, people, own.means, own.support)
+
+
+def _lists_of(score: Scorer, own: Profiles, users: IntArray, items: IntArray) -> Metrics:
     """Return AUC of every liked test item, and precision, recall and NDCG at 10 of the lists that people get."""
     if len(users) == 0:
         return {}
     starts, rows = by_user(users, items, len(own.starts) - 1)
-
-    def score(people: IntArray) -> FloatArray:
-        return list_scores(predictor, people, own.means, own.support)
-
     auc = ranking_metrics(score, users[rows], items[rows], own.starts, own.items)["auc"]
     return {"auc": auc} | list_metrics(score, starts, items[rows], own.starts, own.items)

@@ -143,8 +143,7 @@ class RankingTask:
 
     def validation(self, seed: int) -> "RankingTask":
         """The same task inside the training part: one more item of each user is held out."""
-        rows = self.split.train
-        return ranking_task(replace(self.ratings, users=self.ratings.users[rows], items=self.ratings.items[rows]), seed)
+        return ranking_task(self.ratings.rows(self.split.train), seed)
 
     def baselines(self) -> dict[str, Metrics]:
         """Most popular: how many people met an item in training. Random: what chance is worth."""
@@ -199,4 +198,4 @@ def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
     if not ratings.scale.low <= at_least <= ratings.scale.high:
         raise ParameterError(f"at_least must be on the scale of the ratings, {ratings.scale}, got {at_least:g}.")
     rows = np.flatnonzero(ratings.values >= at_least)
-    return replace(ratings, users=ratings.users[rows], items=ratings.items[rows], values=None, scale=None)
+    return replace(ratings.rows(rows), values=None, scale=None)

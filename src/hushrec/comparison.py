@@ -1,0 +1,152 @@
+"""Settings beside each other: `grid` trains many on the same splits, `compare` tests two for a difference."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, Unpack
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.data.frames import is_pandas
+from hushrec.data.ratings import Ratings
+from hushrec.data.sources import load as load_ratings
+from hushrec.data.splits import Split, random_split
+from hushrec.errors import ParameterError
+from hushrec.protocols import find_protocol
+from hushrec.recommender import Frame, Recommender, Source, as_output
+from hushrec.simulation.held_out import non_personal_metrics
+from hushrec.simulation.settings import ModelSettings, flat, nested
+
+CELLS = 1 << 22  # random numbers in memory at once
+RESAMPLES = 10_000
+
+
+def grid(
+    data: Source,
+    settings: Mapping[str, Sequence[Any]],
+    *,
+    splits: Iterable[Split] | None = None,
+    **fixed: Unpack[ModelSettings],
+) -> Frame:
+    """Train every combination of settings on every split, and return one tidy frame of what each reaches.
+
+    `settings` has the values to try by name, `fixed` what all have in common. `splits` are those of `hushrec.data`
+    (`random_split`, `k_fold`, `time_split`, `leave_one_out`, …); the default is one seeded random fifth. One row per
+    combination and split has the settings, the label, the metrics of `Recommender.measure`, what is protected, and the
+    seconds. The non-personal models are rows too, with the settings null. Settings that are chosen by this table must
+    be measured again on ratings that the splits did not hold.
+    """
+    ratings = data if isinstance(data, Ratings) else load_ratings(data)
+    cuts = [random_split(ratings.n_ratings, 0)] if splits is None else list(splits)
+    combinations = [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
+    if not combinations or not cuts:
+        raise ParameterError("settings must name at least one value each, and splits at least one split.")
+    recommenders = [Recommender(**nested({**flat(fixed), **chosen})) for chosen in combinations]
+    rows: list[dict[str, Any]] = []
+    for number, split in enumerate(cuts):
+        train, test = ratings.rows(split.train), ratings.rows(split.test)
+        for chosen, recommender in zip(combinations, recommenders, strict=True):
+            rows.append(_row(recommender, chosen, number, train, test))
+        ranks = not any(recommender._predicts_ratings for recommender in recommenders)
+        for name, metrics in non_personal_metrics(train, test, ranks=ranks).items():
+            rows.append({"split": number, "label": name, "protects": "not personal", **metrics})
+    order = [*settings, "split", "label"]
+    frame = pl.DataFrame(rows, infer_schema_length=None)
+    return as_output(frame.select(*order, pl.exclude(*order)), pandas=is_pandas(data))
+
+
+def _row(recommender: Recommender, chosen: dict[str, Any], split: int, train: Ratings, test: Ratings) -> dict[str, Any]:
+    started = time.perf_counter()
+    fitted = recommender.fit(train)
+    seconds = time.perf_counter() - started
+    wording = find_protocol(fitted.record["protocol"]).wording
+    return {
+        **chosen,
+        "split": split,
+        "label": wording.label(fitted.budget),
+        **fitted.measure(test),
+        "protects": wording.protects(fitted.budget),
+        "seconds": seconds,
+    }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two recommenders on the same held-out ratings: the difference with its interval, and how likely by chance.
+
+    `difference` is `first` − `second` of `metric`; `low` and `high` bound it at 95 %, by resampling people. `p_value`
+    is that of a paired permutation test: if both were alike, each person's difference could have the other sign.
+    """
+
+    metric: str
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    p_value: float
+    people: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.metric} {self.first:.4f} against {self.second:.4f}: {self.difference:+.4f}"
+            f" [{self.low:+.4f}, {self.high:+.4f}] at 95 %, p = {self.p_value:.2g}, paired over {self.people} people"
+        )
+
+
+def compare(
+    first: Recommender,
+    second: Recommender,
+    ratings: Source,
+    y: npt.ArrayLike | None = None,
+    *,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> Comparison:
+    """Test on held-out ratings whether two fitted recommenders differ, pairing their errors person by person.
+
+    The metric is the RMSE, or the AUC of models that rank. Ratings of one person are not independent, so people are
+    resampled, not ratings. It says nothing of other splits or seeds: `grid` over several splits does.
+    """
+    if first._predicts_ratings != second._predicts_ratings:
+        raise ParameterError("first and second must both predict ratings, or both rank.")
+    test = first._test_part(ratings, y)
+    losses = np.stack([one._losses(test) for one in (first, second)])
+    known = np.isfinite(losses).all(axis=0)
+    people, who = np.unique(test.users[known], return_inverse=True)
+    if len(people) < 2:
+        raise ParameterError(f"ratings must hold at least 2 people that both know, got {len(people)}.")
+    sums = np.array([np.bincount(who, loss) for loss in losses[:, known]], dtype=np.float64)  # (2, n_people)
+    counts = np.bincount(who).astype(np.float64)
+    return _tested(sums, counts, first._predicts_ratings, resamples, np.random.default_rng(seed))
+
+
+def _tested(
+    sums: FloatArray, counts: FloatArray, is_error: bool, resamples: int, rng: np.random.Generator
+) -> Comparison:
+    def metric(total: FloatArray, number: FloatArray | float) -> FloatArray:
+        return np.sqrt(total / number) if is_error else 1 - total / number
+
+    gaps = sums[0] - sums[1]
+    as_extreme, spread = 0, []
+    block = max(1, CELLS // len(counts))
+    for begin in range(0, resamples, block):
+        size = min(block, resamples - begin)
+        signs = rng.integers(0, 2, (size, len(counts))) * 2 - 1
+        as_extreme += int(np.count_nonzero(np.abs(signs @ gaps) >= abs(gaps.sum()) * (1 - 1e-12)))
+        drawn = _multiplicities(rng, size, len(counts))
+        spread.append(metric(drawn @ sums[0], drawn @ counts) - metric(drawn @ sums[1], drawn @ counts))
+    low, high = np.quantile(np.concatenate(spread), [0.025, 0.975])
+    one, two = (float(metric(total, counts.sum())) for total in sums.sum(axis=1))
+    p_value = (1 + as_extreme) / (1 + resamples)
+    return Comparison("rmse" if is_error else "auc", one, two, one - two, float(low), float(high), p_value, len(counts))
+
+
+def _multiplicities(rng: np.random.Generator, size: int, people: int) -> IntArray:
+    """How often each person is drawn in each resample with replacement, `(size, people)`."""
+    drawn = rng.integers(0, people, (size, people)) + people * np.arange(size)[:, None]
+    return np.bincount(drawn.ravel(), minlength=size * people).reshape(size, people).astype(np.int64)
