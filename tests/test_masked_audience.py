@@ -141,7 +141,15 @@ def test_an_empty_profile_sends_exact_zeros_and_a_profile_is_a_set_of_items() ->
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("rows", np.nan), ("places", np.inf), ("crowd", 0.0), ("weights", -1.0), ("asked_rows", 1e9)]
+    ("name", "value"),
+    [
+        ("rows", np.nan),
+        ("places", np.inf),
+        ("crowd", 0.0),
+        ("weights", -1.0),
+        ("count_weights", -1.0),
+        ("asked_rows", 1e9),
+    ],
 )
 def test_a_device_refuses_a_table_that_formulas_could_fail_on(name: str, value: float) -> None:
     """Entries must be finite and bounded, densities positive, weights not negative."""
@@ -166,6 +174,18 @@ def test_the_plan_follows_public_numbers_alone() -> None:
     assert widths[0][0] < widths[1][0]
     assert [block.name for block in strong.rounds[0].blocks] == [COUNTS, MOMENTS]
     assert [block.name for block in strong.rounds[2].blocks] == [MOMENTS]
+
+
+def test_the_second_count_asks_more_of_rare_items() -> None:
+    """Every count gets more precise, that of the rarest item most; the table keeps what only the server needs."""
+    engine = CpuMaskedEngine(small_problem())
+    engine.run_round()
+    first = engine.learner.learned
+    engine.run_round()
+    gain = first.count_variances / engine.learner.learned.count_variances
+    assert np.all(gain > 1)
+    assert gain[first.counts.argmin()] == gain.max()
+    assert not hasattr(engine.learner.table(), "count_sums")
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0, np.inf])

@@ -22,7 +22,7 @@ def columns(rng: np.random.Generator) -> np.ndarray:
 def test_counts_without_noise_to_speak_of_are_what_was_counted(rng: np.random.Generator) -> None:
     """The grid is finer than a tenth."""
     counts = np.exp(rng.normal(3, 1, 300))
-    found = posteriors.count_posterior(counts, 0.05, np.zeros((300, 0)))
+    found = posteriors.count_posterior(counts, np.full(300, 0.05), np.zeros((300, 0)))
     np.testing.assert_allclose(found.mean, counts, rtol=0.1)
     np.testing.assert_allclose(found.log_mean, np.maximum(np.log(counts), 0), atol=0.1)
 
@@ -32,8 +32,8 @@ def test_counts_under_noise_borrow_from_columns(rng: np.random.Generator) -> Non
     column = rng.standard_normal((1000, 1))
     log_counts = 3 + column[:, 0] + rng.normal(0, 0.3, 1000)
     noisy = np.exp(log_counts) + rng.normal(0, 30, 1000)
-    with_column = posteriors.count_posterior(noisy, 30, column)
-    without = posteriors.count_posterior(noisy, 30, column[:, :0])
+    with_column = posteriors.count_posterior(noisy, np.full(len(noisy), 30.0), column)
+    without = posteriors.count_posterior(noisy, np.full(len(noisy), 30.0), column[:, :0])
     error = np.mean((with_column.log_mean - log_counts) ** 2)
     assert error < 0.5 * np.mean((without.log_mean - log_counts) ** 2)
     assert np.mean((with_column.mean - np.exp(log_counts)) ** 2) < 0.5 * 30**2

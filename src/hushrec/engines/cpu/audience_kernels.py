@@ -16,6 +16,7 @@ class Table(NamedTuple):
     """What uploads need of the public table."""
 
     columns: FloatArray
+    count_weights: FloatArray
     weights: FloatArray
     asked: Description
 
@@ -30,7 +31,7 @@ def add_people(first, stop, people, codes, table, stream, given, sums):  # type:
         items = people.items[begin:end]
         state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
         if codes.wanted[COUNTS]:
-            add_block(COUNTS, np.ones(len(items)), items, 1, person, codes, stream, given, state, sums)
+            add_block(COUNTS, table.count_weights[items], items, 1, person, codes, stream, given, state, sums)
         if codes.wanted[MOMENTS]:
             description = blocks.describe(items, table.columns, 1.0, PROFILE_OFFSET, USUAL_LOG_PROFILE)
             entries = blocks.moment_entries(description)

@@ -99,8 +99,8 @@ class CpuMaskedEngine(MaskedRun):
     def _kernel(self, table: Any) -> tuple[Callable[..., None], Any]:
         """The compiled loop over people for this kind of table, and the table as the loop takes it."""
         if isinstance(table, AudienceTable):
-            asked = table.asked
-            return audience_kernels.add_people, audience_kernels.Table(table.columns, table.weights, asked)
+            public = audience_kernels.Table(table.columns, table.count_weights, table.weights, table.asked)
+            return audience_kernels.add_people, public
         return kernels.add_people, self._kernel_table(table)
 
     def _kernel_table(self, table: PublicTable) -> kernels.Table:

@@ -40,8 +40,8 @@ class Effects(NamedTuple):
     variance: FloatArray  # (n_items,)
 
 
-def count_posterior(sums: FloatArray, deviation: float, columns: FloatArray) -> Counts:
-    """Return E n_j and E log n_j from noisy counts s_j = n_j + N(0, σ²), where log n_j ~ N(F_j a, τ²).
+def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArray) -> Counts:
+    """Return E n_j and E log n_j from noisy counts s_j = n_j + N(0, σ_j²), where log n_j ~ N(F_j a, τ²).
 
     Expectation maximization on a grid of log n: posterior weights of the grid, then a by ridge regression and τ² from
     their moments.
@@ -53,7 +53,7 @@ def count_posterior(sums: FloatArray, deviation: float, columns: FloatArray) -> 
     factorize(precision)
     centre, spread = np.full(len(sums), np.log(max(sums.mean(), 1.0)) - 1), 2.0
     for _ in range(COUNT_ROUNDS):
-        mean, log_mean, variance = _grid_moments(sums, deviation, grid, centre, spread)
+        mean, log_mean, variance = _grid_moments(sums, deviations, grid, centre, spread)
         moments = multiply(np.ascontiguousarray(design.T), log_mean[:, None])[:, 0]
         centre = multiply(design, solve_factor(precision, moments)[:, None])[:, 0]
         spread = max(float(np.mean((log_mean - centre) ** 2 + variance)), SMALLEST_LOG_SPREAD)
@@ -61,14 +61,14 @@ def count_posterior(sums: FloatArray, deviation: float, columns: FloatArray) -> 
 
 
 @njit(cache=True)
-def _grid_moments(sums, deviation, grid, centre, spread):  # type: ignore[no-untyped-def]
-    """Return E n, E log n and Var log n of each item under weights exp(−(s − n)²/2σ² − (log n − centre)²/2τ²)."""
+def _grid_moments(sums, deviations, grid, centre, spread):  # type: ignore[no-untyped-def]
+    """Return E n, E log n and Var log n of each item under weights exp(−(s − n)²/2σ_j² − (log n − centre)²/2τ²)."""
     counts, weights = np.exp(grid), np.empty(len(grid))
     mean, log_mean, variance = np.empty(len(sums)), np.empty(len(sums)), np.empty(len(sums))
     for j in range(len(sums)):
         largest = -np.inf
         for g in range(len(grid)):
-            off = (sums[j] - counts[g]) / deviation
+            off = (sums[j] - counts[g]) / deviations[j]
             weights[g] = -0.5 * (off * off + (grid[g] - centre[j]) ** 2 / spread)
             largest = max(largest, weights[g])
         total, first, log_first, log_second = 0.0, 0.0, 0.0, 0.0

@@ -33,6 +33,7 @@ from hushrec.protocols.masked.sums import (
     TINY,
     ItemSum,
     audience_means,
+    count_sum,
     deviation_of,
     item_sum,
     moments_of,
@@ -148,7 +149,8 @@ class GpLearner(Learner[Learned]):
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
         """Popularity, a column of its own, and with its square a column of every item prior."""
-        found = popularity_of(noisy, share, self.item_columns)
+        everywhere = np.ones(self.item_columns.n_items)
+        found = popularity_of(count_sum(noisy, share, everywhere), self.item_columns)
         columns = learned.columns.copy()
         columns[:, -2] = self.constants.column_spread * (found.log_counts - found.log_counts.mean())
         return replace(learned, columns=columns, **found._asdict())

@@ -25,13 +25,26 @@ class Popularity(NamedTuple):
     prior_columns: FloatArray  # F_j of every item prior, (n_items, n_columns), an intercept first
 
 
-def popularity_of(noisy: DecodedSum, share: float, public: ItemColumns) -> Popularity:
-    """Return the posterior of counts, of which `share` of the devices sent theirs.
+class CountSum(NamedTuple):
+    """Noisy counts of all devices."""
+
+    sums: FloatArray  # (n_items,)
+    variances: FloatArray  # of the noise in them, (n_items,)
+
+
+def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> CountSum:
+    """Return counts, item weights taken out, of which `share` of the devices sent theirs."""
+    deviations = np.maximum(deviation_of(noisy) / (share * weights), SMALLEST_DEVIATION)
+    return CountSum(noisy.values / (share * weights), deviations**2)
+
+
+def popularity_of(counts: CountSum, public: ItemColumns) -> Popularity:
+    """Return the posterior of counts.
 
     Its logarithm and that squared become columns of every item prior, beside the public ones.
     """
-    deviation = max(deviation_of(noisy) / share, SMALLEST_DEVIATION)
-    found = count_posterior(noisy.values / share, deviation, np.concatenate([public.taste, public.details], axis=1))
+    columns = np.concatenate([public.taste, public.details], axis=1)
+    found = count_posterior(counts.sums, np.sqrt(counts.variances), columns)
     popularity = (found.log_mean - found.log_mean.mean())[:, None]
     squared = popularity**2 - np.mean(popularity**2)
     parts = [np.ones_like(popularity), public.taste, popularity, squared, public.details]

@@ -12,6 +12,7 @@ FEWEST_COLUMNS = 8  # of the first pass: where taste columns are fewer, random s
 
 # Uploads
 WEIGHT_OFFSET, WEIGHT_POWER = 20.0, 0.4  # an item with n people weighs (n + 20)^(−0.4)
+COUNT_WEIGHT_POWER = 0.7  # in counts: where a first count says that many met an item, the second asks less of it
 
 # Scores
 AUDIENCE_WEIGHT, DENSITY_WEIGHT, PREFERENCE_WEIGHT = 0.15, 0.6, 0.5  # β, γ, θ

@@ -25,7 +25,7 @@ def round_entries(blocks: Sequence[Block], table: AudienceTable, items: IntArray
     clips = {block.name: block.clip for block in blocks}
     found: dict[str, Entries] = {}
     if COUNTS in clips:
-        found[COUNTS] = Entries(np.ones(len(items)), items)
+        found[COUNTS] = Entries(table.count_weights[items], items)
     if MOMENTS in clips:
         description = block_maths.describe(items, table.columns, 1.0, PROFILE_OFFSET, USUAL_LOG_PROFILE)
         found[MOMENTS] = Entries(block_maths.moment_entries(description), None)

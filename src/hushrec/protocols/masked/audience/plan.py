@@ -1,4 +1,4 @@
-"""The plan of model `audience`: counts and moments, then audiences, in one pass or in two."""
+"""The plan of model `audience`: counts and moments, then counts again and audiences, in one pass or in two."""
 
 from hushrec.protocols.masked.audience.constants import FEWEST_COLUMNS
 from hushrec.protocols.masked.plan import (
@@ -14,7 +14,7 @@ from hushrec.protocols.masked.plan import (
 )
 
 FEW_COLUMNS, MORE_COLUMNS, TWO_PASSES = 0.0, 3.0, 40.0  # from which fleet strength on each plan is used
-WIDTHS = {FEW_COLUMNS: (4,), MORE_COLUMNS: (6,), TWO_PASSES: (8, 12)}  # columns of the audience block of each pass
+WIDTHS = {FEW_COLUMNS: (4,), MORE_COLUMNS: (6,), TWO_PASSES: (16, 12)}  # columns of the audience block of each pass
 COUNTS_CLIP, MOMENTS_CLIP, AUDIENCE_CLIP = 3.0, 6.0, 5.0
 CURVATURE_CLIP = 12.0  # times that of the audience block: a person with h items adds about C √(h/K)
 
@@ -31,12 +31,21 @@ def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """
     strength = fleet_strength(devices, n_items, mu)
     widths = WIDTHS[max(start for start in WIDTHS if start <= strength)]
-    counts = Block(COUNTS, (n_items,), COUNTS_CLIP, 0.6 if len(widths) == 1 else 0.5)
-    rounds = [[counts, _moments(first_columns(n_taste))], _audience(n_items, widths[0], 0.4)]
-    if len(widths) == 2:
-        later = widths[0] + n_taste + 1
-        rounds += [[_moments(later)], _audience(n_items, min(widths[1], later + 1), 0.4)]
+    passes, columns = len(widths), first_columns(n_taste)
+    first = min(widths[0], columns + 1)
+    again = _counts(n_items, 0.4 if passes == 1 else 0.2)
+    rounds = [
+        [_counts(n_items, 0.2), _moments(columns)],
+        [again, *_audience(n_items, first, 0.4 if passes == 1 else 0.2)],
+    ]
+    if passes == 2:
+        later = first + n_taste + 1
+        rounds += [[_moments(later)], _audience(n_items, min(widths[1], later + 1), 0.6)]
     return make_plan(rounds)
+
+
+def _counts(n_items: int, share: float) -> Block:
+    return Block(COUNTS, (n_items,), COUNTS_CLIP, share)
 
 
 def _moments(width: int) -> Block:

@@ -1,7 +1,7 @@
 """The server of model `audience`: from noisy sums to who meets which item.
 
-1. Counts give every item's popularity; moments of people's descriptions give the directions in which people differ
-   most, K of them, and scale each to variance 1.
+1. Counts give every item's popularity; a second count, in which rare items weigh more, makes it more precise. Moments
+   of people's descriptions give the directions in which people differ most, K of them, and scale each to variance 1.
 2. Audience sums give a_j, the mean description of the people who met item j, shrunk toward what public columns and
    popularity say of it.
 3. A strong fleet does both again: people are then described by the audiences of the items that they met.
@@ -22,11 +22,13 @@ from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.learner import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, curvature_of
-from hushrec.protocols.masked.posteriors import weighted_covariance
+from hushrec.protocols.masked.posteriors import pool, weighted_covariance
 from hushrec.protocols.masked.sums import (
     TINY,
+    CountSum,
     ItemSum,
     audience_means,
+    count_sum,
     item_sum,
     moments_of,
     popularity_of,
@@ -34,7 +36,7 @@ from hushrec.protocols.masked.sums import (
 )
 from hushrec.randomness import Purpose, SeededRandomness
 
-MOST_OFF = 2.5  # times the expected mean weight: what noise may make of it
+MOST_OFF = 2.5  # times what is expected of a mean weight: what noise may make of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,8 @@ class Learned:
 
     counts: FloatArray = field(repr=False)
     log_counts: FloatArray = field(repr=False)
+    count_sums: FloatArray = field(repr=False)  # all noisy counts so far, pooled, (n_items,)
+    count_variances: FloatArray = field(repr=False)  # of the noise in them, (n_items,)
     prior_columns: FloatArray = field(repr=False)  # F_j, (n_items, n_columns), an intercept first
     columns: FloatArray = field(repr=False)
     asked_rows: FloatArray = field(repr=False)
@@ -70,6 +74,7 @@ class AudienceLearner(Learner[Learned]):
         return Learned(
             counts=np.ones(n_items),
             log_counts=np.zeros(n_items),
+            **dict.fromkeys(("count_sums", "count_variances"), np.zeros(n_items)),
             prior_columns=np.ones((n_items, 1)),
             columns=np.concatenate([constants.TASTE_SPREAD * taste, signs], axis=1),
             **dict.fromkeys(("asked_rows", "rows", "audiences"), none),
@@ -80,21 +85,36 @@ class AudienceLearner(Learner[Learned]):
         )
 
     def table(self) -> AudienceTable:
-        learned = self.learned
-        weights = (learned.counts + constants.WEIGHT_OFFSET) ** -constants.WEIGHT_POWER
-        arrays = {name: values for name, values in vars(learned).items() if name != "prior_columns"}
-        return AudienceTable(weights=unit_weights(weights, learned.counts), **arrays)
+        counts, of_server = self.learned.counts, ("count_sums", "count_variances", "prior_columns")
+        audience, count = (
+            unit_weights((counts + constants.WEIGHT_OFFSET) ** -power, counts)
+            for power in (constants.WEIGHT_POWER, constants.COUNT_WEIGHT_POWER)
+        )
+        arrays = {name: values for name, values in vars(self.learned).items() if name not in of_server}
+        return AudienceTable(weights=audience, count_weights=count, **arrays)
 
     def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> Learned:
         share, learned = survivors / self.devices, self.learned
         if COUNTS in sums:
-            learned = replace(learned, **popularity_of(sums[COUNTS], share, self.item_columns)._asdict())
-            learned = self._place(learned)
+            learned = self._learn_counts(learned, count_sum(sums[COUNTS], share, self.table().count_weights))
         if MOMENTS in sums:
             learned = self._learn_moments(learned, sums[MOMENTS], survivors)
         if AUDIENCE in sums:
-            learned = self._learn_audience(learned, self._audience_sum(sums, share))
+            learned = self._learn_audience(learned, self._audience_sum(learned, sums, share))
         return learned
+
+    def _learn_counts(self, learned: Learned, noisy: CountSum) -> Learned:
+        """Popularity, from these counts and those before: the noise of rare items is smaller in later ones.
+
+        A person's weight depends on the item weights, which moves all counts by about the same factor, near 1.
+        """
+        if learned.count_variances.any():
+            before, now = learned.count_sums.sum(), noisy.sums.sum()
+            factor = np.clip(before / now, 1 / MOST_OFF, MOST_OFF) if min(before, now) > 0 else 1.0
+            estimates = [learned.count_sums, factor * noisy.sums]
+            noisy = CountSum(*pool(estimates, [learned.count_variances, factor**2 * noisy.variances]))
+        learned = replace(learned, count_sums=noisy.sums, count_variances=noisy.variances)
+        return self._place(replace(learned, **popularity_of(noisy, self.item_columns)._asdict()))
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
         """The directions of largest variance of descriptions, each scaled to variance 1."""
@@ -115,16 +135,14 @@ class AudienceLearner(Learner[Learned]):
         rounds = self.plan.rounds[self.round_number :]
         return next(block.shape[1] for one in rounds for block in one.blocks if block.name == AUDIENCE)
 
-    def _audience_sum(self, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
+    def _audience_sum(self, learned: Learned, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
         """The sum of an audience block, with a mean weight that is possible.
 
         A device with h items weighs each by C₁/√h in the counts and by about C₂/√(hK) here, so that the weights of
         the two sums have about the ratio C₂/(C₁√K), whatever the profiles. Noise may move it far away from that.
         """
         curvature = sums[curvature_of(AUDIENCE)]
-        found = item_sum(
-            self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, self.learned.counts, share
-        )
+        found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)
         expected = AUDIENCE_CLIP / (COUNTS_CLIP * np.sqrt(found.sums.shape[1]))
         weight = np.clip(found.mean_weight, expected / MOST_OFF, expected * MOST_OFF)
         squared = np.clip(found.squared_weight, weight**2 / 10, weight**2 * 10)

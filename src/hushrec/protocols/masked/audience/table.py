@@ -20,6 +20,7 @@ class AudienceTable:
     """
 
     columns: FloatArray = field(repr=False)  # whose moments are asked for, (n_items, W)
+    count_weights: FloatArray = field(repr=False)  # ω_j of count blocks, (n_items,)
     weights: FloatArray = field(repr=False)  # ω_j of audience blocks, (n_items,)
     asked_rows: FloatArray = field(repr=False)  # p_j of the description that is asked for, (n_items, K)
     asked_base: FloatArray = field(repr=False)  # (K,)
@@ -36,10 +37,14 @@ class AudienceTable:
 
     def __post_init__(self) -> None:
         freeze_entries(self)
-        if not (np.all(self.crowd > 0) and np.all(self.weights >= 0)):
-            raise RemoteProtocolError("crowd of a public table must be positive, and weights must not be negative.")
+        if not np.all(self.crowd > 0):
+            raise RemoteProtocolError("crowd of a public table must be positive.")
+        for name in ("count_weights", "weights"):
+            if not np.all(getattr(self, name) >= 0):
+                raise RemoteProtocolError(f"{name} of a public table must not be negative.")
         n_items, asked, width = len(self.weights), len(self.asked_base), len(self.base)
-        expected: dict[str, tuple[int, ...]] = dict.fromkeys(("weights", "counts", "log_counts", "crowd"), (n_items,))
+        per_item = ("count_weights", "weights", "counts", "log_counts", "crowd")
+        expected: dict[str, tuple[int, ...]] = dict.fromkeys(per_item, (n_items,))
         expected |= {"columns": (n_items, self.columns.shape[-1]), "places": (len(self.places), n_items)}
         expected |= {"features": (len(self.features), n_items)}
         expected |= {"asked_rows": (n_items, asked), "asked_slope": (asked,)}
