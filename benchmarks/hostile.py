@@ -17,7 +17,7 @@ from measure import load_data, write_record
 from network_run import Attack, People, draw_people, play
 
 from hushrec.arrays import IntArray
-from hushrec.messages import GradientReport, ItemVectors
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT
 
 

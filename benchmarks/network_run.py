@@ -14,10 +14,11 @@ from hushrec.client import Client
 from hushrec.data import Ratings, random_split
 from hushrec.errors import RemoteProtocolError
 from hushrec.evaluate import rmse
-from hushrec.messages import GradientReport, ItemVectors, Offer
+from hushrec.messages import Offer
 from hushrec.models import make_model
 from hushrec.models.baselines import rating_baselines
 from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 from hushrec.protocols.gradient.plausible import LEAST_REPORTS, report_bound
 from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.protocols.gradient.server import GradientServer

@@ -27,7 +27,8 @@ import httpx
 import numpy as np
 
 from hushrec import wire
-from hushrec.messages import REPORT, Enrolment, Envelope, GradientReport, Offer
+from hushrec.messages import Enrolment, Envelope, Offer
+from hushrec.protocols.gradient.messages import REPORT, GradientReport
 from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
 N_ITEMS, WIDTH, N_SELECTED = 1682, 50, 98

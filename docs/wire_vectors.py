@@ -16,21 +16,9 @@ import numpy as np
 from hushrec import wire
 from hushrec.budget.calibrate import calibrate_selection, fake_error_bound
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import (
-    KINDS,
-    PROTOCOL_VERSION,
-    REPORT,
-    Catalogue,
-    Enrolment,
-    Envelope,
-    GradientReport,
-    ItemVectors,
-    Offer,
-    Public,
-    Receipt,
-    Terms,
-)
+from hushrec.messages import KINDS, PROTOCOL_VERSION, Catalogue, Enrolment, Envelope, Offer, Public, Receipt
 from hushrec.models.mf import MatrixFactorization
+from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.masked.messages import (
     Announcement,
     Consent,

@@ -24,7 +24,8 @@ from service_kit import PATIENCE, held_port, wait_for
 
 from hushrec import wire
 from hushrec.arrays import unpack_arrays
-from hushrec.messages import REPORT, Enrolment, Envelope, GradientReport, Offer
+from hushrec.messages import Enrolment, Envelope, Offer
+from hushrec.protocols.gradient.messages import REPORT, GradientReport
 from hushrec.service import schema
 from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from hushrec import wire
 from hushrec.device.calls import Call, Job, Reply
-from hushrec.messages import REPORT, Catalogue, Envelope, ItemVectors, Offer, Public, Receipt
+from hushrec.messages import Catalogue, Envelope, Offer, Public, Receipt
+from hushrec.protocols.gradient.messages import REPORT, ItemVectors
 from hushrec.service.settings import TermsSettings
 from hushrec.service.setup import Items, make_run
 

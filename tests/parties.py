@@ -6,9 +6,10 @@ import numpy as np
 
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
-from hushrec.messages import REPORT, Address, GradientReport, ItemVectors, Terms
+from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.device import Draws, permanent_from
+from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol, Sdcf
 from hushrec.protocols.gradient.selection import PermanentChoice
 from hushrec.protocols.gradient.server import GradientServer

@@ -19,7 +19,8 @@ import pytest
 
 from hushrec import wire
 from hushrec.device.device import Device
-from hushrec.messages import REPORT, Enrolment, Envelope, GradientReport
+from hushrec.messages import Enrolment, Envelope
+from hushrec.protocols.gradient.messages import REPORT, GradientReport
 from hushrec.service import certificates, serving
 from hushrec.service.app import make_app
 from hushrec.service.monitor import Monitor

@@ -41,7 +41,7 @@ from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import Diverged, ParameterError, RunError
-from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 from hushrec.protocols.gradient.selection import Selection
 from hushrec.report import audits

@@ -38,7 +38,8 @@ from hushrec.audit.statistics import auc
 from hushrec.audit.value_scores import ValueScore
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.synthetic import synthetic, synthetic_truth
-from hushrec.messages import REPORT, Address, GradientReport, ItemVectors, Terms
+from hushrec.messages import Address
+from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Plain
 
 FEW = 5  # items of which nothing is sent, where an attack is to find just those

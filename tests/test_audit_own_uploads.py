@@ -13,7 +13,7 @@ from hushrec.audit.own_uploads import STACKED, SURE, read_uploads, scaling
 from hushrec.audit.rank_one import stacked_direction
 from hushrec.audit.rating_grid import SHARE_REAL
 from hushrec.audit.rating_levels import STARS
-from hushrec.messages import GradientReport
+from hushrec.protocols.gradient.messages import GradientReport
 from hushrec.protocols.gradient.protocols import Sdcf
 
 

@@ -9,8 +9,8 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError
-from hushrec.messages import GradientReport, ItemVectors
 from hushrec.models.bpr import PairwiseRanking
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 from hushrec.protocols.gradient.protocols import GradientProtocol, Plain, Sdcf
 from hushrec.randomness import SeededRandomness
 from hushrec.simulation.training_problem import make_problem

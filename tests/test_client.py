@@ -23,9 +23,10 @@ from parties import (
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client, Stage
 from hushrec.errors import BudgetExceeded, ImpossibleBudget, LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import Address, GradientReport, ItemVectors
+from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.device import Draws
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM
 from hushrec.protocols.gradient.protocols import Isgld, Plain, Sdcf
 from hushrec.protocols.parties import DeviceSide, Report

@@ -23,7 +23,7 @@ from service_kit import (
 
 from hushrec.data import load
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import GradientReport, Terms
+from hushrec.protocols.gradient.messages import GradientReport, Terms
 from hushrec.protocols.gradient.plausible import LEAST_REPORTS, report_bound
 from hushrec.protocols.gradient.selection import PermanentChoice
 from hushrec.protocols.gradient.server import GradientServer

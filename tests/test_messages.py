@@ -5,7 +5,7 @@ import pytest
 from parties import make_terms, make_vectors
 
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import GradientReport, ItemVectors
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 
 ROWS = np.ones((2, 3))
 

@@ -7,7 +7,8 @@ import pytest
 from parties import MODEL, N_ITEMS, make_server, make_terms, make_vectors
 
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import REPORT, Address, GradientReport
+from hushrec.messages import Address
+from hushrec.protocols.gradient.messages import REPORT, GradientReport
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.protocols.parties import NextAttempt, RoundOver, ServerSide
 from hushrec.randomness import Purpose, SeededRandomness
@@ -271,7 +272,7 @@ def test_reports_are_forgotten_when_the_round_closes():
     server = server_in(Stage.OPEN)
     server.close_phase()
     assert not server.reported
-    assert repr(server) == "Server(idle, round 1, 0 answers)"
+    assert "0 reports" in repr(server)
 
 
 def test_rounds_end_with_the_terms():

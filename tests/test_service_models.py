@@ -10,8 +10,9 @@ from service_kit import OPEN_SOCKETS, RUN_ID, get, live_server, play, small_sett
 from hushrec import Device, wire
 from hushrec.device.calls import Reply
 from hushrec.errors import ParameterError, RemoteProtocolError
-from hushrec.messages import REPORT, Address, Catalogue, Offer
+from hushrec.messages import Address, Catalogue, Offer
 from hushrec.offers import make_run_model
+from hushrec.protocols.gradient.messages import REPORT
 from hushrec.protocols.gradient.plausible import LEAST_REPORTS
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.service.settings import TermsSettings

@@ -30,7 +30,8 @@ from hushrec import Device, wire
 from hushrec.device.calls import Reply
 from hushrec.device.session import Session
 from hushrec.errors import BudgetExceeded, CopiedStore, ParameterError, RemoteProtocolError
-from hushrec.messages import REPORT, Enrolment, Envelope, ItemVectors, Receipt
+from hushrec.messages import Enrolment, Envelope, Receipt
+from hushrec.protocols.gradient.messages import REPORT, ItemVectors
 from hushrec.service.monitor import JsonLines
 from hushrec.service.storage import Storage
 from hushrec.signing import DeviceKey, Request, header_of, parse_header

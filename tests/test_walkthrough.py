@@ -12,9 +12,10 @@ import pytest
 from hushrec.budget.calibrate import calibrate_selection
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
-from hushrec.messages import REPORT, Address, ItemVectors, Terms
+from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
 from hushrec.protocols.gradient.device import Draws
+from hushrec.protocols.gradient.messages import REPORT, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import Sdcf
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.randomness import SeededRandomness

@@ -16,22 +16,8 @@ from service_kit import keep_record
 from hushrec import wire
 from hushrec.arrays import FloatArray
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
-from hushrec.messages import (
-    KINDS,
-    REPORT,
-    Catalogue,
-    Enrolment,
-    Envelope,
-    GradientReport,
-    ItemVectors,
-    Offer,
-    Public,
-    Receipt,
-    Row,
-    Table,
-    Terms,
-    crosses,
-)
+from hushrec.messages import KINDS, Catalogue, Enrolment, Envelope, Offer, Public, Receipt, Row, Table, crosses
+from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 
 N_ITEMS, WIDTH, RUN_ID = 30, 3, "ab" * 16
 

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,13 +15,14 @@ import pytest
 import sqlalchemy as sa
 from service_kit import OPEN_SOCKETS, PATIENCE, RawDevice, live_server, make_body, wait_for
 
-import hushrec.protocols.masked.messages  # noqa: F401  declares its messages
 from hushrec import wire
 from hushrec.errors import CODES, RemoteProtocolError
-from hushrec.messages import KINDS, PROTOCOL_VERSION, Envelope
+from hushrec.messages import KINDS, OF_PROTOCOLS, PROTOCOL_VERSION, Envelope
 from hushrec.service import schema
 
 pytestmark = OPEN_SOCKETS
+for place in OF_PROTOCOLS.values():
+    importlib.import_module(place)
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "wire.md").read_text("utf-8")
@@ -51,6 +53,17 @@ def section(title: str) -> str:
     found = re.search(rf"^#+ {re.escape(title)}\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL)
     assert found is not None, title
     return found[1]
+
+
+def test_every_protocol_declares_its_messages_where_the_decoder_looks() -> None:
+    """In a fresh process a tag alone is enough: the module that declares it is found."""
+    code = (
+        "from hushrec.messages import KINDS, OF_PROTOCOLS, find_kind\n"
+        "assert not any(tag.partition('.')[0] in OF_PROTOCOLS for tag in KINDS)\n"
+        "print(find_kind('gradient.report').tag, find_kind('masked.table').tag, find_kind('gradient.nothing'))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "gradient.report masked.table None\n"
 
 
 @pytest.mark.parametrize("tag", [tag for tag in KINDS if not tag.startswith("toy.")])

@@ -2,10 +2,11 @@
 
     {"type": TAG, "version": 2, …one entry per field of the message…}
 
-The form of a message follows from its class in `messages.py`: numbers, text, bytes and lists as MessagePack has them;
-an array of numbers as a buffer of float32 or uint32, a table as [width, buffer]; another message as a map. Decoding
-checks version, tag, length and form here, and everything else where the message is built: what comes in over the
-network is a valid message or a `RemoteProtocolError` with a code, and nothing else. `docs/wire.md` has every field.
+The form of a message follows from its class, in `messages.py` or a protocol's folder: numbers, text, bytes and lists as
+MessagePack has them; an array of numbers as a buffer of float32 or uint32, a table as [width, buffer]; another message
+as a map. Decoding checks version, tag, length and form here, and everything else where the message is built: what comes
+in over the network is a valid message or a `RemoteProtocolError` with a code, and nothing else. `docs/wire.md` has
+every field.
 """
 
 import dataclasses
@@ -21,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
-from hushrec.messages import KINDS, PROTOCOL_VERSION, Kind, Row, Table
+from hushrec.messages import KINDS, PROTOCOL_VERSION, Kind, Row, Table, find_kind
 
 MEDIA_TYPE = "application/msgpack"
 MOST_COLUMNS = 1_000_000
@@ -118,7 +119,7 @@ def _kind_of(message: type) -> Kind:
 def _kind_in(body: bytes | msgspec.Raw) -> Kind:
     """Return the kind that the tag of these bytes names, if it may have so many."""
     tag = _decoded(body, _Tag, "message").type
-    kind = KINDS.get(tag)
+    kind = find_kind(tag)
     if kind is None:
         raise RemoteProtocolError(
             "the message has a type that is not known here. docs/wire.md lists all of them.",

@@ -14,7 +14,7 @@ from scipy.special import expit
 
 from hushrec.arrays import FloatArray
 from hushrec.audit.rank_one import Trace, trace
-from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
 TYPICAL_SIZES = 6.0  # a real error is rarely smaller than this many typical fakes, a fake rarely larger

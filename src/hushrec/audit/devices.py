@@ -10,7 +10,8 @@ from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.observed_run import narrow
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientProblem
-from hushrec.messages import REPORT, Address, ItemVectors, Terms
+from hushrec.messages import Address
+from hushrec.protocols.gradient.messages import REPORT, ItemVectors, Terms
 from hushrec.randomness import SeededRandomness
 
 Clock = Callable[[], float]

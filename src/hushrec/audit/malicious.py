@@ -21,7 +21,7 @@ from hushrec.audit.statistics import auc, mean_interval, rate_at
 from hushrec.audit.value_scores import ValueScore
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import ItemVectors, Terms
+from hushrec.protocols.gradient.messages import ItemVectors, Terms
 from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
 from hushrec.protocols.gradient.protocols import GradientProtocol
 

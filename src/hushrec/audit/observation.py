@@ -17,7 +17,7 @@ from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
-from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
 

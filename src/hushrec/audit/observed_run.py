@@ -12,7 +12,7 @@ from hushrec.audit.statistics import BoolArray
 from hushrec.engines import run_round
 from hushrec.engines.cpu.engine import CpuEngine
 from hushrec.engines.gradient import GradientEngine, GradientProblem
-from hushrec.messages import GradientReport, ItemVectors
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 
 
 @dataclass(frozen=True, eq=False)

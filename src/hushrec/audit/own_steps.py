@@ -18,7 +18,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.audit.rating_grid import RecoveredRatings
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
-from hushrec.messages import ItemVectors
+from hushrec.protocols.gradient.messages import ItemVectors
 
 EARLY_ROUNDS = 4
 SURE = 4.0  # log odds of a rating that counts as known

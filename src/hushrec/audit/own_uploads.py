@@ -14,7 +14,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import stacked_direction, trace
 from hushrec.audit.rating_grid import SHARE_REAL, recover_ratings
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.messages import GradientReport, ItemVectors, Terms
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
 STACKED = 10  # uploads that together give the direction

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.audit.statistics import BoolArray
-from hushrec.messages import ItemVectors
+from hushrec.protocols.gradient.messages import ItemVectors
 
 SURE = 3.0  # nats for "rated" of an item that counts as known
 OUTLIERS = 0.05  # density of a score that no item explains

@@ -12,7 +12,8 @@ from hushrec.audit.statistics import share_interval
 from hushrec.client import Client
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import Address, GradientReport, ItemVectors
+from hushrec.messages import Address
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, LARGEST_ITEM_NORM
 from hushrec.protocols.gradient.server import GradientServer
 from hushrec.server import Server

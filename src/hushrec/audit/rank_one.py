@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.messages import GradientReport, ItemVectors
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 
 RECENT = 5
 ALIKE = 0.85  # mean squared cosine of people's vectors with the public direction

@@ -20,7 +20,7 @@ from hushrec.arrays import FloatArray
 from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
-from hushrec.messages import Terms
+from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
 SHARE_REAL = 0.05  # about h / m

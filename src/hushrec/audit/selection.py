@@ -12,7 +12,7 @@ from scipy.stats import binom
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
 from hushrec.errors import ParameterError
-from hushrec.messages import Terms
+from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.selection import Selection
 
 

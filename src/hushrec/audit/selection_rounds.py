@@ -14,7 +14,7 @@ from hushrec.audit.selection import log_ratio, probabilities_for
 from hushrec.audit.statistics import BoolArray, auc, ceiling_auc, mean_interval
 from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.mechanisms.randomized_response import permanent_bits
-from hushrec.messages import Terms
+from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.selection import Selection
 
 REDRAWS = 5  # fresh permanent bits for the same people, so that the mean is sharp

@@ -12,7 +12,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.device.kept import Upload
-from hushrec.messages import Terms
+from hushrec.protocols.gradient.messages import Terms
 
 SHOWN = 10
 BELIEVED = 0.5  # above it, a server that has to decide says "rated"

@@ -11,8 +11,9 @@ from hushrec.budget.ledger import Ledger
 from hushrec.device.budgets import Budgets
 from hushrec.device.store import Store
 from hushrec.errors import LocalProtocolError
-from hushrec.messages import Envelope, GradientReport, Offer
+from hushrec.messages import Envelope, Offer
 from hushrec.models.predictor import Arrays
+from hushrec.protocols.gradient.messages import GradientReport
 from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM
 from hushrec.protocols.parties import State
 from hushrec.signing import DeviceKey

@@ -34,22 +34,13 @@ from hushrec.device.kept import Kept
 from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
 from hushrec.errors import ConsentNeeded, CopiedStore, LocalProtocolError, RemoteProtocolError
-from hushrec.messages import (
-    LARGEST_TABLE,
-    Catalogue,
-    Credentials,
-    Enrolment,
-    Envelope,
-    ItemVectors,
-    Offer,
-    Public,
-    Receipt,
-)
+from hushrec.messages import LARGEST_TABLE, Catalogue, Credentials, Enrolment, Envelope, Offer, Public, Receipt
 from hushrec.models import find_model
 from hushrec.models.predictor import Arrays
 from hushrec.offers import check_offer, make_run_model, make_run_protocol, offered
 from hushrec.protocols import find_protocol
 from hushrec.protocols.configured import ConfiguredProtocol
+from hushrec.protocols.gradient.messages import ItemVectors
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import DeviceKey, Request, device_id_of
 

@@ -7,9 +7,9 @@ import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.errors import Diverged
-from hushrec.messages import Terms
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor
+from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.prediction import Predictions
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.simulation.training_problem import TrainingProblem

@@ -14,7 +14,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.observation import Upload
 from hushrec.audit.rank_one import Trace, take_apart
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.messages import ItemVectors, Terms
+from hushrec.protocols.gradient.messages import ItemVectors, Terms
 
 QUIET = 0.0101  # norm of the rows that are not to move anything, just long enough for a device
 LOUD = 2.0  # times the step, of the rows that mark

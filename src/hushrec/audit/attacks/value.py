@@ -11,7 +11,7 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, stacked_direction
 from hushrec.audit.rating_grid import ratings_of_upload, recover_ratings
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.messages import Terms
+from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
 

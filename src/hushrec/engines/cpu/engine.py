@@ -37,9 +37,9 @@ from hushrec.engines.cpu.randomized_response import fill_permanent
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.mechanisms.langevin import langevin_noise
-from hushrec.messages import GradientReport
 from hushrec.models.fm import FactorizationMachine
 from hushrec.protocols.gradient.device import Draws
+from hushrec.protocols.gradient.messages import GradientReport
 from hushrec.protocols.gradient.plausible import check_finite, check_gradients, check_item_vectors
 from hushrec.protocols.gradient.prediction import initial_item_vectors, initial_user_vectors
 from hushrec.randomness import Purpose, SeededRandomness

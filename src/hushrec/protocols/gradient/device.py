@@ -16,11 +16,12 @@ from hushrec.budget.calibrate import SelectionProbabilities
 from hushrec.budget.events import Event, GradientsSent, PermanentDraw, SelectionSent, gradient_rho
 from hushrec.errors import RemoteProtocolError
 from hushrec.mechanisms.langevin import langevin_noise
-from hushrec.messages import Address, GradientReport, ItemVectors, Terms
+from hushrec.messages import Address
 from hushrec.models.bpr import PairwiseRanking
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.fit import fit_user_vector
+from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.plausible import (
     LARGEST_ITEM_NORM,
     SMALL_SHARE,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hushrec.errors import RemoteProtocolError
-from hushrec.messages import Terms
+from hushrec.protocols.gradient.messages import Terms
 
 LARGEST_ITEM_NORM = 100.0
 SMALLEST_ITEM_NORM = 0.01

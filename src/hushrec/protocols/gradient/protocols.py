@@ -21,13 +21,13 @@ from hushrec.budget.ledger import Ledger
 from hushrec.errors import Diverged, ParameterError
 from hushrec.mechanisms.fake_errors import fake_errors
 from hushrec.mechanisms.laplace import perturb_ratings
-from hushrec.messages import REPORT, Terms
 from hushrec.models import make_model
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.gradient import wording
 from hushrec.protocols.gradient.device import GradientDevice
+from hushrec.protocols.gradient.messages import REPORT, Terms
 from hushrec.protocols.gradient.plausible import LEAST_REPORTS, SMALL_SHARE, SMALLEST_ITEM_NORM, too_short
 from hushrec.protocols.gradient.prediction import Predictions, initial_user_vectors
 from hushrec.protocols.gradient.selection import Selection, calibrate_devices

@@ -15,7 +15,7 @@ from hushrec.budget.calibrate import SelectionProbabilities, calibrate_selection
 from hushrec.budget.events import Event, PermanentDraw
 from hushrec.errors import ParameterError
 from hushrec.mechanisms.randomized_response import instantaneous_items, permanent_bits
-from hushrec.messages import Terms
+from hushrec.protocols.gradient.messages import Terms
 from hushrec.randomness import RandomStream
 
 EPSILON_P_FACTOR = 2  # ε_P = 2 ε_I unless given: the smallest that works for every profile

@@ -7,10 +7,11 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError, RemoteProtocolError
-from hushrec.messages import REPORT, Address, GradientReport, ItemVectors, Terms
+from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.fleet_size import fleet_sentence
+from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, implausible_length, report_bound
 from hushrec.protocols.parties import Inbox, Name, RoundOver, ServerSide
 from hushrec.randomness import RandomStream

@@ -1,0 +1,157 @@
+"""The messages of protocols that send gradients: `plain`, `isgld` and `sdcf`.
+
+server → device     Terms, in the Offer; ItemVectors
+device → server     GradientReport
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Self
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.errors import RemoteProtocolError
+from hushrec.messages import LARGEST_TABLE, Row, Table, check_whole, crosses, freeze
+
+REPORT = "report"  # the one phase of a round
+LARGEST_REGULARIZATION = 1e6
+
+# Fields of the terms that may never change during a run.
+_FIXED = (
+    "model",
+    "n_factors",
+    "n_side_rows",
+    "reports_per_client",
+    "data_weight",
+    "step",
+    "decay",
+    "max_rounds",
+    "epoch_rounds",
+)
+
+
+@crosses("gradient.terms", largest=200_000)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Terms:
+    """What a server asks of every device for a whole run; a device accepts it once and holds the server to it.
+
+    `data_weight` is N: it stands for the number of ratings, which the server must not know, and is
+    n_clients · reports_per_client in `sdcf`. `step` is η₀ N.
+    """
+
+    model: str
+    n_factors: int
+    n_items: int
+    n_side_rows: int = 0  # of the item vectors, after those of the items: attributes and w₀ of model `fm`
+    reports_per_client: float | None  # z; None where devices send just their rated items
+    data_weight: float  # N
+    step: float  # η₀ N
+    decay: float  # γ of η_t = η₀ / t^γ
+    max_rounds: int
+    epoch_rounds: int | None  # every so many rounds the permanent bits are drawn anew; None: never
+    user_regularization: Annotated[FloatArray, Row] = field(repr=False)  # diagonal of Λ_u
+    item_regularization: Annotated[FloatArray, Row] = field(repr=False)  # diagonal of Λ_v
+
+    def __post_init__(self) -> None:
+        check_whole(self, "n_items", "n_factors", "n_side_rows", "max_rounds", "epoch_rounds")
+        if not 1 <= self.n_items <= 10**8 or not 1 <= self.n_factors <= 10**4 or self.max_rounds < 1:
+            raise RemoteProtocolError("terms must name at least one item, one factor and one round, within reason.")
+        if not 0 <= self.n_side_rows <= 10**6:
+            raise RemoteProtocolError(f"n_side_rows must be in 0 to 1000000, got {self.n_side_rows}.")
+        if self.reports_per_client is not None and not 0 < self.reports_per_client < self.n_items:
+            raise RemoteProtocolError(
+                f"reports_per_client must be above 0 and below the number of items, {self.n_items},"
+                f" got {self.reports_per_client}."
+            )
+        if not (0 < self.step < math.inf and 0 < self.data_weight < math.inf and 0 <= self.decay <= 10):
+            raise RemoteProtocolError("step and data_weight must be positive and finite, decay between 0 and 10.")
+        if self.epoch_rounds is not None and self.epoch_rounds < 1:
+            raise RemoteProtocolError(f"epoch_rounds must be at least 1, got {self.epoch_rounds}.")
+        for name in ("user_regularization", "item_regularization"):
+            freeze(self, name, np.floating)
+            diagonal = getattr(self, name)
+            if diagonal.ndim != 1 or not np.all((diagonal >= 0) & (diagonal <= LARGEST_REGULARIZATION)):
+                raise RemoteProtocolError(
+                    f"a regularization must be a row of numbers from 0 to {LARGEST_REGULARIZATION:g}."
+                )
+
+    def step_size(self, round_number: int) -> float:
+        """η_t = η₀ / t^γ, t = 1, 2, …  ([SDCF], section 2.3)."""
+        return self.step / self.data_weight * math.pow(round_number, -self.decay)
+
+    @property
+    def most_items(self) -> int:
+        """How many items a report may name: z + 6 √z + 12, or all of them where devices send what they rated.
+
+        A selection names at most z items on average, each decided on its own: by Bernstein's inequality it exceeds
+        this number with probability below exp(−18).
+        """
+        z = self.reports_per_client
+        return self.n_items if z is None else min(self.n_items, math.ceil(z + 6 * math.sqrt(z) + 12))
+
+    def epoch(self, round_number: int) -> int:
+        """The permanent epoch of a round: 0 until the first announced redraw."""
+        return 0 if self.epoch_rounds is None else (round_number - 1) // self.epoch_rounds
+
+    def agrees_with(self, accepted: "Terms") -> bool:
+        """Whether these terms keep what was accepted; only the list of items may grow."""
+        return (
+            all(getattr(self, name) == getattr(accepted, name) for name in _FIXED)
+            and self.n_items >= accepted.n_items
+            and np.array_equal(self.user_regularization, accepted.user_regularization)
+            and np.array_equal(self.item_regularization, accepted.item_regularization)
+        )
+
+    def with_items(self, n_items: int) -> Self:
+        """The same terms for a catalogue of another length."""
+        return replace(self, n_items=n_items)
+
+
+@crosses("gradient.item-vectors", largest=LARGEST_TABLE + 200_000)
+@dataclass(frozen=True, eq=False)
+class ItemVectors:
+    """Opens a round on a device: the terms again, the round, and all that the server knows of the items."""
+
+    terms: Terms
+    round_number: int
+    item_vectors: Annotated[FloatArray, Table] = field(repr=False)  # (n_items + n_side_rows, item_width)
+    max_report_norm: float | None = None  # of all gradients of a report together; devices scale theirs down to it
+
+    def __post_init__(self) -> None:
+        check_whole(self, "round_number")
+        if not 1 <= self.round_number <= self.terms.max_rounds:
+            raise RemoteProtocolError(
+                f"round must be in 1 to {self.terms.max_rounds}, the last round of the terms, got {self.round_number}."
+            )
+        freeze(self, "item_vectors", np.floating)
+        n_rows = self.terms.n_items + self.terms.n_side_rows
+        if self.item_vectors.ndim != 2 or len(self.item_vectors) != n_rows:
+            raise RemoteProtocolError(
+                f"item vectors must be a table of {n_rows} rows, got shape {self.item_vectors.shape}."
+            )
+        if not np.all(np.isfinite(self.item_vectors)):
+            raise RemoteProtocolError("item vectors must be finite numbers.")
+        if self.max_report_norm is not None and not 0 < self.max_report_norm < math.inf:
+            raise RemoteProtocolError(f"max_report_norm must be positive and finite, got {self.max_report_norm:g}.")
+
+
+@crosses("gradient.report", largest=LARGEST_TABLE)
+@dataclass(frozen=True, eq=False)
+class GradientReport:
+    """What one device says of the items it selected in one round, possibly none. Its repr shows none of it."""
+
+    round_number: int
+    items: Annotated[IntArray, Row] = field(repr=False)  # (n_selected,), rising
+    gradients: Annotated[FloatArray, Table] = field(repr=False)  # (n_selected, item_width)
+
+    def __post_init__(self) -> None:
+        check_whole(self, "round_number")
+        freeze(self, "items", np.integer)
+        freeze(self, "gradients", np.floating)
+        if self.items.ndim != 1 or self.gradients.ndim != 2 or len(self.items) != len(self.gradients):
+            raise RemoteProtocolError("a report must hold one gradient per item.")
+        if np.any(np.diff(self.items) <= 0) or np.any(self.items[:1] < 0):
+            raise RemoteProtocolError("items of a report must be rising and not negative, each named once.")
+        if not np.all(np.isfinite(self.gradients)):
+            raise RemoteProtocolError("gradients must be finite numbers.")
