@@ -70,7 +70,7 @@ def bayesian_fm(task: RatingTask) -> np.ndarray:
     import myfm
 
     ratings = task.ratings
-    width = ratings.n_users + ratings.n_items
+    width = ratings.n_users + ratings.n_candidates
 
     def one_hot(rows: np.ndarray) -> sparse.csr_matrix:
         columns = np.stack([ratings.users[rows], ratings.n_users + ratings.items[rows]], axis=1).ravel()
@@ -79,7 +79,7 @@ def bayesian_fm(task: RatingTask) -> np.ndarray:
         )
 
     train, test = task.split.train, task.split.test
-    groups = [ratings.n_users, ratings.n_items]
+    groups = [ratings.n_users, ratings.n_candidates]
     model = myfm.MyFMRegressor(rank=10, random_seed=0)
     model.fit(one_hot(train), task.values[train], n_iter=200, n_kept_samples=180, group_shapes=groups)
     return model.predict(one_hot(test))
@@ -122,17 +122,17 @@ def tuned(task: RankingTask, scores: Callable[..., np.ndarray], choices: list[di
 
 
 def measured(task: RankingTask, scores: np.ndarray) -> Metrics:
-    """Ranking metrics of `(n_users, n_items)` scores on the held-out items."""
+    """Ranking metrics of `(n_users, n_candidates)` scores on the held-out items."""
     held_out = task.ratings.users[task.split.test], task.ratings.items[task.split.test]
     return ranking_metrics(lambda who: scores[who], *held_out, task.starts, task.items)
 
 
 def actions(task: RankingTask) -> sparse.csr_matrix:
-    """Who met what in the training part, `(n_users, n_items)`."""
+    """Who met what in the training part, `(n_users, n_candidates)`."""
     ratings, rows = task.ratings, task.split.train
     return sparse.csr_matrix(
         (np.ones(len(rows), np.float32), (ratings.users[rows], ratings.items[rows])),
-        shape=(ratings.n_users, ratings.n_items),
+        shape=(ratings.n_users, ratings.n_candidates),
     )
 
 

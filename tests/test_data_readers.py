@@ -11,6 +11,7 @@ import pytest
 from pace import slowness
 
 from hushrec.data import Ratings, Scale, load
+from hushrec.data.ratings import Catalogue
 from hushrec.errors import DataError
 
 ROWS = [("7", "x", 5.0), ("10", "y", 3.0), ("7", "y", 1.0), ("9", "é", 4.0)]
@@ -196,6 +197,24 @@ def test_an_items_file_gives_titles_flags_and_numbers(read, tmp_path):
     }
 
 
+def test_an_items_file_is_the_catalogue_whatever_was_rated(read, tmp_path):
+    """Unrated items come after the rated ones; the ratings keep their numbers and their checksum."""
+    items = tmp_path / "items.csv"
+    items.write_text("id,title,kind\ny,Y,drama\nother,Other,western\nx,X,comedy\n")
+    ratings = read("a,x,5\na,y,3\nb,z,4\n", items=items)
+    whole = ratings.with_catalogue()
+
+    assert whole.item_ids == ["x", "y", "z", "other"]
+    assert whole.titles == ["X", "Y", "z", "Other"]
+    assert whole.attributes["kind=western"].to_list() == [False, False, False, True]
+    assert (ratings.n_items, whole.n_items, whole.n_candidates, whole.n_unlisted) == (3, 4, 3, 1)
+    assert whole.checksum == ratings.checksum
+    assert whole.with_catalogue() is whole
+    bare = read("a,x,5\na,y,3\n")
+    assert bare.with_catalogue() is bare
+    assert bare.n_unlisted == 2
+
+
 def test_an_items_file_may_be_parquet_with_lists(read, tmp_path):
     """A list of categories is read like `a|b`; `name` serves as title; Boolean is a number."""
     items = tmp_path / "items.parquet"
@@ -257,6 +276,8 @@ def test_ratings_that_do_not_fit_together_are_refused():
         Ratings("bad", ["a"], ["x"], one, two, value, Scale(1, 5))
     with pytest.raises(DataError, match="a scale belongs to ratings with values: give both or neither"):
         Ratings("bad", ["a"], ["x"], one, one, value, None)
+    with pytest.raises(DataError, match="catalogue"):
+        Ratings("bad", ["a"], ["x"], one, one, value, Scale(1, 5), catalogue=Catalogue(["x"] * 3, None, None, 2, 0))
     with pytest.raises(DataError, match="titles must have one entry per item: 1 items, 2 titles"):
         Ratings("bad", ["a"], ["x"], one, one, value, Scale(1, 5), ["x", "y"])
 

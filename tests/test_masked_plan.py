@@ -3,7 +3,7 @@
 import pytest
 
 from hushrec.errors import ParameterError
-from hushrec.protocols.masked.plan import Block, Plan, Round, make_plan
+from hushrec.protocols.masked.plan import Block, Plan, Round, choose_plan, make_plan
 
 COUNTS = Block("counts", (3,), 8.0, 0.25)
 BIAS = Block("bias", (3, 1), 5.0, 0.75)
@@ -51,3 +51,12 @@ def test_a_plan_prints_as_a_table() -> None:
         ["1", "counts", "3", "8", "25.0%"],
         ["2", "bias", "3", "×", "1", "5", "75.0%"],
     ]
+
+
+def test_the_length_of_the_catalogue_chooses_no_plan() -> None:
+    """Items that nobody rates cost nothing, so that more of them are no reason to learn less."""
+    for mu in (0.24, 0.84, 1.53):
+        short, long = (choose_plan(10_000, items, 2, mu) for items in (1_766, 17_770))
+        assert [[block.name for block in one.blocks] for one in short.rounds] == [
+            [block.name for block in one.blocks] for one in long.rounds
+        ]

@@ -75,6 +75,19 @@ def test_columns_are_shrunk_as_much_as_their_noise_asks_for(rng: np.random.Gener
     assert np.mean((found - truth) ** 2) < 0.9 * np.mean((alone - truth) ** 2)
 
 
+def test_rows_of_which_nothing_is_known_change_nothing(rng: np.random.Generator) -> None:
+    """Ten times as many items that nobody rated: the posterior of the others stays where it was."""
+    truth, blind = rng.normal(0, 1, (300, 2)), rng.normal(0, 300, (3000, 2))
+    estimates = np.concatenate([truth + rng.normal(0, 0.5, truth.shape), blind])
+    private = np.concatenate([np.full(300, 0.25), np.full(3000, 300.0**2)])
+
+    def posterior(rows: int) -> np.ndarray:
+        noise = RowNoise(private[:rows], np.eye(2), np.full(rows, 1e-6), np.eye(2))
+        return posteriors.column_posterior(estimates[:rows], noise, np.ones((rows, 1)))[:300]
+
+    np.testing.assert_allclose(posterior(3300), posterior(300), atol=0.01)
+
+
 def test_a_prior_step_without_noise_is_expectation_maximization() -> None:
     """A = I + average − mean meanᵀ, to the power of the over-relaxation."""
     mean, moments = np.array([0.1, -0.2]), np.array([[0.3, 0.1], [0.1, -0.2]])

@@ -21,7 +21,10 @@ N_USERS, N_ITEMS = 40, 25
 
 
 def small_problem(*, large: bool = False, empty: int | None = None, **options: float) -> AnyProblem:
-    """Forty people who like even or odd items, with a flag that says which is which; one of them may be empty."""
+    """Forty people who like even or odd items, with a flag that says which is which; one of them may be empty.
+
+    `large` gives them the plan of a large fleet.
+    """
     import polars as pl
 
     rng = np.random.default_rng(1)
@@ -34,9 +37,11 @@ def small_problem(*, large: bool = False, empty: int | None = None, **options: f
     titles = [f"Film {number}" for number in range(N_ITEMS)]
     model = GaussianProcess(item_columns(N_ITEMS, titles, flags))
     protocol = Masked(**{"epsilon": 20.0 if large else 8.0, **options})
-    return make_problem(
-        users, items, values, n_users=N_USERS, n_items=N_ITEMS, model=model, protocols=[protocol], seed=3
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plans, "LARGE_FLEET", 0.0 if large else plans.LARGE_FLEET)
+        return make_problem(
+            users, items, values, n_users=N_USERS, n_items=N_ITEMS, model=model, protocols=[protocol], seed=3
+        )
 
 
 @pytest.mark.parametrize("large", [False, True])

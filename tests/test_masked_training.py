@@ -109,6 +109,41 @@ def test_the_command_line_trains_and_recommends_to_a_file_of_ratings(tmp_path: P
     assert isinstance(neither.exception, ParameterError)
 
 
+def write_films(folder: Path, listed: int) -> tuple[Path, Path]:
+    """Ratings of 20 films, the last of them by one person, and an items file of so many."""
+    source = hushrec.data.load("synthetic:users=30,items=20,ratings=300,seed=2")
+    assert source.values is not None
+    rows = zip(source.users, source.items, source.values, strict=True)
+    ratings, items = folder / "ratings.csv", folder / "items.csv"
+    ratings.write_text("user,item,rating\n" + "".join(f"u{user},f{item},{value:g}\n" for user, item, value in rows))
+    items.write_text("id,title,year\n" + "".join(f"f{item},Film {item},{1980 + item}\n" for item in range(listed)))
+    return ratings, items
+
+
+def test_training_runs_over_the_whole_items_file(tmp_path: Path) -> None:
+    """An item that nobody rated has predictions, may be listed, and is no candidate of measured lists."""
+    ratings, items = write_films(tmp_path, 26)
+    found = hushrec.train(hushrec.data.load(ratings, items=items))
+    assert (found.record["data"]["items"], found.record["data"]["candidates"]) == (26, 20)
+    assert not any("rated at all" in line for line in found.record["budget"]["not_covered"])
+    assert {f"f{item}" for item in range(20, 26)} <= set(found.recommend("u7", 26)["item"])
+    found.save(tmp_path / "run")
+    again = load_run(tmp_path / "run")
+    assert again.item_ids == found.item_ids
+    assert (again.ratings.n_candidates, again.ratings.n_unlisted) == (20, 0)
+    beside = hushrec.train(hushrec.data.load(ratings, items=items), model="mf", rounds=1, factors=2, compare=False)
+    assert beside.record["data"]["items"] == 20
+
+
+@pytest.mark.parametrize(("listed", "unlisted"), [(0, "20"), (17, "3")])
+def test_a_catalogue_that_ratings_make_is_said_to_reveal_them(tmp_path: Path, listed: int, unlisted: str) -> None:
+    """Without an items file, or with one that leaves rated items out."""
+    ratings, items = write_films(tmp_path, listed)
+    found = hushrec.train(hushrec.data.load(ratings, items=items if listed else None), epsilon=1)
+    assert any(line.startswith(f"which items are rated at all: {unlisted} ") for line in
+               found.record["budget"]["not_covered"])  # fmt: skip
+
+
 @pytest.mark.parametrize(
     "rows",
     [

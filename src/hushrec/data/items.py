@@ -5,7 +5,7 @@ for. An item that the file does not list has its id for a title, no flag set and
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import polars as pl
 
 from hushrec.data.columns import clean_ids, is_item_name
 from hushrec.data.frames import RatingTable, read_frame
-from hushrec.data.ratings import year_of
+from hushrec.data.ratings import Catalogue, year_of
 from hushrec.data.tables import Table, read_bytes, read_table
 from hushrec.errors import DataError
 
@@ -43,8 +43,11 @@ def list_items(path: Path) -> tuple[list[str], list[str]]:
 
 def read_items(
     source: str | Path | RatingTable, item_ids: Sequence[str], encoding: str | None = None
-) -> tuple[list[str], pl.DataFrame | None]:
-    """Titles and attributes of `item_ids`, in that order; `encoding` is that of a file of one's own."""
+) -> tuple[list[str], pl.DataFrame | None, Catalogue]:
+    """Titles and attributes of `item_ids`, in that order, and the catalogue: these, then what else the file lists.
+
+    `encoding` is that of a file of one's own.
+    """
     if isinstance(source, str | Path):
         path = Path(source)
         listing = _read_listing(path, encoding)
@@ -52,10 +55,18 @@ def read_items(
         path = Path("items")
         listing = _unrepeated(path, _list_own(path, read_frame(source, "items")))
     row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
-    rows = pl.Series([row_of.get(item) for item in item_ids], dtype=pl.UInt32)
-    titles = listing.titles.gather(rows)
-    attributes = _encode(path, [column.gather(rows) for column in listing.attributes])
-    return [title or item for title, item in zip(titles, item_ids, strict=True)], attributes
+    rated = set(item_ids)
+    ids = [*item_ids, *(item for item in row_of if item not in rated)]
+    whole = Catalogue(ids, *_gather(path, listing, row_of, ids), len(item_ids), len(rated - row_of.keys()))
+    return *_gather(path, listing, row_of, item_ids), whole
+
+
+def _gather(
+    path: Path, listing: Listing, row_of: Mapping[str, int], ids: Sequence[str]
+) -> tuple[list[str], pl.DataFrame | None]:
+    rows = pl.Series([row_of.get(item) for item in ids], dtype=pl.UInt32)
+    titles = [title or item for title, item in zip(listing.titles.gather(rows), ids, strict=True)]
+    return titles, _encode(path, [column.gather(rows) for column in listing.attributes])
 
 
 def _read_listing(path: Path, encoding: str | None = None) -> Listing:

@@ -1,11 +1,10 @@
 """Ratings in memory: ids, indices, values, the scale they are on, and what is public about the items."""
 
-import dataclasses
 import hashlib
 import json
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
@@ -85,11 +84,23 @@ USUAL_SCALES = (
 
 
 @dataclass(frozen=True, eq=False)
+class Catalogue:
+    """Every item of a service, rated or not: those of `Ratings.item_ids` first, in their order, then the others."""
+
+    ids: list[str]
+    titles: list[str] | None
+    attributes: pl.DataFrame | None
+    n_rated: int  # how many come first
+    n_unlisted: int  # of these, how many no items file lists: they are here because somebody rated them
+
+
+@dataclass(frozen=True, eq=False)
 class Ratings:
     """One row per rating, in the file's order. Arrays are read-only.
 
     `values` is None for one-class data, where all that is known is that a user met an item.
     `attributes` has one row per item: `NAME=CATEGORY` flags (Boolean) and numbers (Float64, may be null).
+    `catalogue` is None where no items file was given: what is known of the items then comes from ratings alone.
     """
 
     name: str
@@ -103,6 +114,7 @@ class Ratings:
     attributes: pl.DataFrame | None = None
     scale_is_guessed: bool = False  # from the values of a file; neither given nor known of the set
     times: FloatArray | None = None  # seconds of each rating, where the file tells
+    catalogue: Catalogue | None = None
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
@@ -114,6 +126,8 @@ class Ratings:
         for what, rows in (("titles", self.titles), ("attributes", self.attributes)):
             if rows is not None and len(rows) != self.n_items:
                 raise DataError(f"{what} must have one entry per item: {self.n_items} items, {len(rows)} {what}.")
+        if self.catalogue is not None and self.n_items not in (self.catalogue.n_rated, len(self.catalogue.ids)):
+            raise DataError("a catalogue must begin with the items of the ratings.")
         for array in (self.users, self.items, self.values, self.times):
             if array is not None:
                 array.flags.writeable = False
@@ -132,13 +146,30 @@ class Ratings:
 
     def rows(self, chosen: IntArray) -> "Ratings":
         """Return these rows alone; the lists of users and of items stay as they are."""
-        return dataclasses.replace(
+        return replace(
             self,
             users=self.users[chosen],
             items=self.items[chosen],
             values=None if self.values is None else self.values[chosen],
             times=None if self.times is None else self.times[chosen],
         )
+
+    @property
+    def n_candidates(self) -> int:
+        """How many items lists are measured over: those that the data set rates, which come first."""
+        return self.n_items if self.catalogue is None else self.catalogue.n_rated
+
+    @property
+    def n_unlisted(self) -> int:
+        """How many items are known only because somebody rated them."""
+        return self.n_items if self.catalogue is None else self.catalogue.n_unlisted
+
+    def with_catalogue(self) -> "Ratings":
+        """The same ratings among all items of the catalogue; unchanged where there is none."""
+        whole = self.catalogue
+        if whole is None or len(whole.ids) == self.n_items:
+            return self
+        return replace(self, item_ids=whole.ids, titles=whole.titles, attributes=whole.attributes)
 
     def __repr__(self) -> str:
         return (
@@ -148,9 +179,9 @@ class Ratings:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of ids, rows in order, values and scale; titles, attributes, times and the name are not in it."""
+        """SHA-256 of rated ids, rows in order, values, scale; titles, attributes, times and the name are not in it."""
         digest = hashlib.sha256(b"hushrec ratings 1")
-        for ids in (self.user_ids, self.item_ids):
+        for ids in (self.user_ids, self.item_ids[: self.n_candidates]):
             digest.update(json.dumps(ids).encode())
         for array in (self.users, self.items):
             digest.update(array.astype("<i8").tobytes())

@@ -11,7 +11,7 @@ from hushrec.data import named
 from hushrec.data.columns import choose_columns, read_values, without_missing
 from hushrec.data.frames import RatingTable, SparseMatrix, read_frame, read_sparse
 from hushrec.data.items import read_items
-from hushrec.data.ratings import FloatArray, IntArray, Ratings, Scale, index_ids
+from hushrec.data.ratings import Catalogue, FloatArray, IntArray, Ratings, Scale, index_ids
 from hushrec.data.synthetic import from_name as synthetic_from_name
 from hushrec.data.tables import Table, read_table
 from hushrec.errors import DataError
@@ -100,13 +100,15 @@ def _from_sparse(matrix: SparseMatrix, items: str | Path | RatingTable | None, f
         raise DataError("columns and missing do not apply to a sparse matrix. Leave them out.")
     users, columns, numbers = read_sparse(matrix)
     user_ids, item_ids = ([str(place) for place in range(size)] for size in matrix.shape)
-    titles, attributes = (None, None) if items is None else read_items(items, item_ids)
+    catalogue = Catalogue(item_ids, None, None, n_rated=len(item_ids), n_unlisted=0)  # its columns are the items
+    titles, attributes, catalogue = (None, None, catalogue) if items is None else read_items(items, item_ids)
     scale = None if form.implicit else form.scale or Scale.guess(numbers)
     if scale is not None and not scale.holds(numbers).all():
         raise DataError(f"the entries of a sparse matrix must lie on the scale, {scale}.")
     values = None if scale is None else numbers
     guessed = scale is not None and form.scale is None
-    return Ratings("ratings", user_ids, item_ids, users, columns, values, scale, titles, attributes, guessed)
+    known = titles, attributes, guessed, None, catalogue
+    return Ratings("ratings", user_ids, item_ids, users, columns, values, scale, *known)
 
 
 def _from_table(name: str, table: Table, items: str | Path | RatingTable | None, form: Form) -> Ratings:
@@ -121,9 +123,11 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
         values = _mean_by_pair(_pairs(users, columns), values)
     kept = _settle_duplicates(chosen.table, _pairs(users, columns), form.duplicates)
     times = None if chosen.times is None else chosen.times.to_numpy().astype(np.float64)
-    titles, attributes = (None, None) if items is None else read_items(items, item_ids, form.encoding)
+    found = (None, None, None) if items is None else read_items(items, item_ids, form.encoding)
+    titles, attributes, catalogue = found
     guessed = scale is not None and form.scale is None
-    ratings = Ratings(name, user_ids, item_ids, users, columns, values, scale, titles, attributes, guessed, times)
+    known = titles, attributes, guessed, times, catalogue
+    ratings = Ratings(name, user_ids, item_ids, users, columns, values, scale, *known)
     return ratings if kept is None else ratings.rows(kept)
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from hushrec.data.ratings import BoolArray, FloatArray, IntArray, Ratings, Scale
+from hushrec.data.ratings import BoolArray, Catalogue, FloatArray, IntArray, Ratings, Scale
 from hushrec.errors import DataError, ParameterError
 from hushrec.randomness import Purpose, SeededRandomness
 
@@ -114,16 +114,18 @@ def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, s
         rows = slice(start, start + len(block.users))
         users[rows], items[rows], values[rows] = block.users, block.items, block.values
         start = rows.stop
+    item_ids, attributes = [str(item + 1) for item in range(n_items)], _attributes(world)
     return Ratings(
         name="synthetic",
         user_ids=[str(user + 1) for user in range(n_users)],
-        item_ids=[str(item + 1) for item in range(n_items)],
+        item_ids=item_ids,
         users=users,
         items=items,
         values=values,
         scale=Scale(1, 5),
         titles=world.titles,
-        attributes=_attributes(world),
+        attributes=attributes,
+        catalogue=Catalogue(item_ids, world.titles, attributes, n_rated=n_items, n_unlisted=0),
     )
 
 

@@ -7,7 +7,7 @@ attributes. All are public and cost no budget. A set without attributes or title
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ class ItemColumns:
     taste: FloatArray = field(repr=False)  # (n_items, n_taste)
     details: FloatArray = field(repr=False)  # (n_items, n_details)
     titles: TitleRows = field(repr=False)
+    n_unlisted: int = 0  # items that are known only because somebody rated them
 
     def __post_init__(self) -> None:
         if not (np.all(np.isfinite(self.taste)) and np.all(np.isfinite(self.details))):
@@ -48,8 +49,9 @@ class ItemColumns:
 
 
 def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What model `gp` knows of the items of a data set."""
-    return {"columns": item_columns(ratings.n_items, ratings.titles, ratings.attributes)}
+    """What models `gp` and `audience` know of the items of a data set."""
+    columns = item_columns(ratings.n_items, ratings.titles, ratings.attributes)
+    return {"columns": replace(columns, n_unlisted=ratings.n_unlisted)}
 
 
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:

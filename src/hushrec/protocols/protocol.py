@@ -59,6 +59,7 @@ class Protocol:
     wording: Wording = field(repr=False)
     engines: Mapping[str, str] = field(default_factory=lambda: {"reference": REFERENCE})  # name → place of its class
     compared_with: tuple[str, ...] = ()  # protocols that `train` runs beside it, where they speak the same model
+    whole_catalogue: bool = False  # whether it runs over every item of the catalogue, not over the rated ones alone
     knowledge: ServerKnowledge = field(default=ServerKnowledge(), repr=False)
 
     def configure(self, options: Mapping[str, Any], model: str) -> Any:

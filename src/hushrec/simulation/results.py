@@ -18,7 +18,7 @@ import numpy as np
 import polars as pl
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.data.ratings import Ratings, Scale
+from hushrec.data.ratings import Catalogue, Ratings, Scale
 from hushrec.errors import ParameterError, RunError
 from hushrec.files import check_free, replacing, stamp
 from hushrec.models import find_model
@@ -276,19 +276,24 @@ def _items_table(ratings: Ratings) -> pl.DataFrame:
 
 def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataFrame) -> Ratings:
     """The ratings of a run folder as they were loaded."""
-    titles = table["title"].to_list()
-    attributes = [column for column in table if column.name.startswith(ATTRIBUTE)]
-    scale = record["data"]["rating_scale"]
+    ids = table["item"].to_list()
+    titles = None if table["title"].is_null().all() else table["title"].to_list()
+    columns = [column for column in table if column.name.startswith(ATTRIBUTE)]
+    attributes = pl.DataFrame([one.alias(one.name.removeprefix(ATTRIBUTE)) for one in columns]) if columns else None
+    data = record["data"]
+    published = data.get("unlisted", len(ids)) < len(ids)
+    scale = data["rating_scale"]
     return Ratings(
         record["dataset"],
         [str(name) for name in model["user_ids"]],
-        table["item"].to_list(),
+        ids,
         model["rating_users"],
         model["rating_items"],
         model.get("rating_values"),
         None if scale is None else Scale(*scale),
-        None if all(title is None for title in titles) else titles,
-        pl.DataFrame([one.alias(one.name.removeprefix(ATTRIBUTE)) for one in attributes]) if attributes else None,
+        titles,
+        attributes,
+        catalogue=Catalogue(ids, titles, attributes, data["candidates"], data["unlisted"]) if published else None,
     )
 
 

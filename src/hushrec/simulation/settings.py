@@ -191,8 +191,13 @@ class Settings:
         """The model, with what is public about the items if it uses that."""
         return self.declared_model.make(self.options, ratings)
 
+    def among_items(self, ratings: Ratings) -> Ratings:
+        """The ratings among the items that the protocol runs over: the rated ones, or the whole catalogue."""
+        return ratings.with_catalogue() if self.declared.whole_catalogue else ratings
+
     def make_task(self, ratings: Ratings) -> Task:
         """What the model learns from, split into training and test part."""
+        ratings = self.among_items(ratings)
         if self.declared_model.predicts == "ranking":
             return ranking_task(ratings, self.split_seed, self.options["at_least"], final=self.final)
         return rating_task(ratings, self.split_seed, final=self.final)

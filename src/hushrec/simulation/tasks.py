@@ -95,12 +95,16 @@ class RatingTask:
         return self.measure_lists(lambda users: list_scores(predictor, users, own.means, own.support))
 
     def measure_lists(self, score: Scorer) -> Metrics:
-        """Precision, recall and NDCG at 10 of lists that are sorted by any score."""
+        """Precision, recall and NDCG at 10 of lists that are sorted by any score, among the items that anybody rated.
+
+        Items of the catalogue without ratings stay out: no peer and no earlier result knows them.
+        """
         users, items, actual = self._test()
         liked = self.scale.to_unit(actual) >= LIKED - 1e-9
         starts, rows = by_user(users[liked], items[liked], self.ratings.n_users)
         own = self.profiles
-        return list_metrics(score, starts, items[liked][rows], own.starts, own.items)
+        candidates = _among_candidates(score, self.ratings)
+        return list_metrics(candidates, starts, items[liked][rows], own.starts, own.items)
 
     @cached_property
     def profiles(self) -> Profiles:
@@ -118,7 +122,7 @@ class RatingTask:
 
 @dataclass(frozen=True, eq=False)
 class RankingTask:
-    """Rank one held-out item per user among all that the user did not rate in training."""
+    """Rank one held-out item per user among all that anybody rated and the user did not rate in training."""
 
     headline: ClassVar[str] = "auc"
     scale: ClassVar[None] = None
@@ -160,11 +164,16 @@ class RankingTask:
         return {"private_popularity": self._ranking(lambda users: np.tile(support, (len(users), 1)))}
 
     def _ranking(self, score: Scorer) -> Metrics:
-        rows = self.split.test
+        rows, score = self.split.test, _among_candidates(score, self.ratings)
         return ranking_metrics(score, self.ratings.users[rows], self.ratings.items[rows], self.starts, self.items)
 
 
 Task = RatingTask | RankingTask
+
+
+def _among_candidates(score: Scorer, ratings: Ratings) -> Scorer:
+    """The scores of the items that the data set rates; others of the catalogue are no candidates."""
+    return lambda users: score(users)[:, : ratings.n_candidates]
 
 
 def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> RatingTask:

@@ -233,7 +233,7 @@ class Run:
         remark: Remark | None = None,
         asked: Settings | None = None,
     ) -> None:
-        self.ratings = ratings
+        self.ratings = settings.among_items(ratings)
         self.settings = settings
         self.asked = settings if asked is None else asked
         self.keep = Keep() if keep is None else keep
@@ -412,6 +412,8 @@ class Run:
             "data": {
                 "users": ratings.n_users,
                 "items": ratings.n_items,
+                "candidates": ratings.n_candidates,
+                "unlisted": ratings.n_unlisted,
                 "train": len(split.train) - held_out,
                 "validation": held_out,
                 "test": len(split.test),

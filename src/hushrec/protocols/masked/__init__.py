@@ -28,5 +28,6 @@ MASKED = Protocol(
     },
     implementation="hushrec.protocols.masked.protocol:Masked",
     wording=Wording(wording.label, wording.protects, wording.numbers),
+    whole_catalogue=True,
     knowledge=ServerKnowledge(),
 )

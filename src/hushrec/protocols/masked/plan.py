@@ -94,8 +94,8 @@ def make_plan(rounds: list[list[Block]]) -> Plan:
 COUNTS, MOMENTS, AUDIENCE, BIAS, FACTORS, PRIOR = "counts", "moments", "audience", "bias", "factors", "prior"
 
 CURVATURE_CLIP = 60.0  # times the clip of its item block
-LARGE_FLEET = 60.0  # devices · μ² / √items: from here on audience and factor columns gain more than they cost
-VAST_FLEET = 1000.0  # from here on more factors do
+LARGE_FLEET = 3_000.0  # devices · μ²: from here on audience and factor columns gain more than they cost
+VAST_FLEET = 60_000.0  # from here on more factors do
 AUDIENCE_COLUMNS = 7
 FACTOR_COLUMNS, VAST_FACTOR_COLUMNS = 5, 8
 
@@ -110,18 +110,21 @@ def prior_size(length: int) -> int:
     return length + length * (length + 1) // 2
 
 
-def fleet_strength(devices: int, n_items: int, mu: float) -> float:
-    """Return devices · μ² / √items: how much a run can learn of each item."""
-    return math.inf if mu == math.inf else devices * mu**2 / math.sqrt(n_items)
+def fleet_strength(devices: int, mu: float) -> float:
+    """Return devices · μ²: how much a run can learn of an item that a given part of the people rated.
+
+    The length of the catalogue does not matter: noise is by item, and items that nobody rates cost nothing.
+    """
+    return devices * mu**2
 
 
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """Return the plan for this many devices, items and taste columns at the budget μ: public numbers only.
 
-    Few devices learn counts, biases and the prior of taste. Where devices · μ² / √items reaches `LARGE_FLEET`, two
+    Few devices learn counts, biases and the prior of taste. Where devices · μ² reaches `LARGE_FLEET`, two
     rounds of factor columns and one of audience columns come with them.
     """
-    strength = fleet_strength(devices, n_items, mu)
+    strength = fleet_strength(devices, mu)
     length = n_taste + 3  # quality, attributes, popularity, level
     if strength < LARGE_FLEET:
         return _small_plan(n_items, length)

@@ -152,9 +152,11 @@ class RowNoise(NamedTuple):
 def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray) -> FloatArray:
     """Return the posterior means of rows θ_j ~ N(F_j A, T) from y_j = θ_j + N(0, Σ_j), `(n_items, K)`.
 
-    A by `regress`, T (full K × K) by expectation maximization.
+    A by `regress`, T (full K × K) by expectation maximization, in which a row counts as much as is known of it: the
+    catalogue may hold many items that nobody rated, and an average over all of them would hardly move T.
     """
-    spread = np.diag(np.maximum(0.1 * estimates.var(axis=0), 1e-3))
+    weights = 1 / np.maximum(noise.private + noise.sampling, np.finfo(np.float64).tiny)
+    spread = np.diag(np.maximum(0.1 * np.average(estimates**2, axis=0, weights=weights), 1e-3))
     posterior = np.zeros_like(estimates)
     private, sampling = (np.trace(shape) / len(shape) for shape in (noise.private_shape, noise.sampling_shape))
     for _ in range(COLUMN_ROUNDS):
@@ -166,14 +168,16 @@ def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray
 
 @njit(cache=True)
 def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread, rounds, posterior):  # type: ignore[no-untyped-def]
-    """Return T after `rounds` steps T ← mean(E_j E_jᵀ + T − T A_j⁻¹T), A_j = T + Σ_j, E_j = T A_j⁻¹r_j.
+    """Return T after `rounds` steps T ← average of E_j E_jᵀ + T − T A_j⁻¹T, A_j = T + Σ_j, E_j = T A_j⁻¹r_j.
+
+    The weight of row j in the average is tr(T A_j⁻¹T) / tr T, what is known of it: from 0 to 1.
 
     `posterior` gets the E_j under the last T. With A = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr these are Xᵀz and XᵀX.
     """
     n_rows, width = rows.shape
     noisy, solved, known = np.empty((width, width)), np.empty((width, width + 1)), np.empty((width, width))
     for step in range(rounds + 1):
-        total = np.zeros((width, width))
+        total, total_weight, prior = np.zeros((width, width)), 0.0, np.trace(spread)
         for j in range(n_rows):
             for a in range(width):
                 for b in range(width):
@@ -189,11 +193,13 @@ def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread,
                     posterior[j, a] += solved[k, a] * solved[k, width]
                     for b in range(width):
                         known[a, b] += solved[k, a] * solved[k, b]
+            weight = np.trace(known) / prior
+            total_weight += weight
             for a in range(width):
                 for b in range(width):
-                    total[a, b] += posterior[j, a] * posterior[j, b] + spread[a, b] - known[a, b]
+                    total[a, b] += weight * (posterior[j, a] * posterior[j, b] + spread[a, b] - known[a, b])
         if step < rounds:
-            spread = total / n_rows
+            spread = total / total_weight
     return spread
 
 

@@ -23,6 +23,10 @@ NOT_COVERED = (
     "settings tuned on real data",
 )
 EXACT_SUMS = "exact sums: without noise (epsilon = inf) only masks hide one person's table"
+UNLISTED = (
+    "which items are rated at all: {} of the catalogue are in it because somebody rated them. "
+    "Give an items file that lists every item"
+)
 
 
 @dataclass(frozen=True)
@@ -52,9 +56,17 @@ class PricedPlan:
             accountant.compose(self.table_sent(index, fraction))
         return accountant
 
-    def statement(self) -> dict[str, Any]:
-        """Return budget, unit, what replacing costs, and what is not covered: the `budget` of a result."""
+    def statement(self, n_unlisted: int = 0) -> dict[str, Any]:
+        """Return budget, unit, what replacing costs, and what is not covered: the `budget` of a result.
+
+        `n_unlisted` items of the catalogue were not published before the run but taken from ratings.
+        """
         spent = self.accountant()
+        not_covered = [
+            *NOT_COVERED,
+            *([EXACT_SUMS] if self.epsilon == math.inf else []),
+            *([UNLISTED.format(f"{n_unlisted:,}")] if n_unlisted else []),
+        ]
         whole = TableAccountant(len(self.codes), self.mu_squared, self.mu_squared / 2, spent.distance)
         return {
             "unit": UNIT,
@@ -70,7 +82,7 @@ class PricedPlan:
             "devices": self.cohort.devices,
             "smallest_cohort": self.cohort.smallest,
             "most_corrupt": self.cohort.most_corrupt,
-            "not_covered": [*NOT_COVERED, *([EXACT_SUMS] if self.epsilon == math.inf else [])],
+            "not_covered": not_covered,
         }
 
 

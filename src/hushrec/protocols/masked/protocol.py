@@ -79,7 +79,7 @@ class Masked(ConfiguredProtocol):
 
     def statement(self, spending: Spending) -> dict[str, Any]:
         terms: PlanTerms = spending.terms
-        return terms.priced.statement() | {"rounds": spending.rounds}
+        return terms.priced.statement(spending.model.columns.n_unlisted) | {"rounds": spending.rounds}
 
     @classmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:

@@ -13,7 +13,7 @@ from hushrec.protocols.masked.plan import (
     prior_size,
 )
 
-FEW_COLUMNS, MORE_COLUMNS, TWO_PASSES = 0.0, 3.0, 40.0  # from which fleet strength on each plan is used
+FEW_COLUMNS, MORE_COLUMNS, TWO_PASSES = 0.0, 120.0, 1_600.0  # from which fleet strength on each plan is used
 WIDTHS = {FEW_COLUMNS: (4,), MORE_COLUMNS: (6,), TWO_PASSES: (16, 12)}  # columns of the audience block of each pass
 COUNTS_CLIP, MOMENTS_CLIP, AUDIENCE_CLIP = 3.0, 6.0, 5.0
 CURVATURE_CLIP = 12.0  # times that of the audience block: a person with h items adds about C √(h/K)
@@ -29,7 +29,7 @@ def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
 
     Strong fleets make a second pass, which describes people by the audiences that the first one found.
     """
-    strength = fleet_strength(devices, n_items, mu)
+    strength = fleet_strength(devices, mu)
     widths = WIDTHS[max(start for start in WIDTHS if start <= strength)]
     passes, columns = len(widths), first_columns(n_taste)
     first = min(widths[0], columns + 1)
