@@ -7,7 +7,7 @@ import hushrec
 
 PACKAGE = Path(hushrec.__file__).parent
 
-_BASE = {"arrays", "errors", "options", "randomness", "scale"}
+_BASE = {"arrays", "errors", "options", "plugins", "randomness", "scale"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
 _SIMULATION = _PARTIES | {"simulation", "simulation.training_problem", "engines", "data", "evaluate", "files"}
@@ -18,6 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "arrays": set(),
     "errors": set(),
     "options": {"errors"},
+    "plugins": set(),
     "randomness": {"arrays", "errors"},
     "scale": {"arrays"},
     "budget": _BASE,

@@ -30,6 +30,7 @@ from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
+from hushrec.plugins import plugins
 from hushrec.protocols import PROTOCOLS, find_protocol, protocols_of
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import task_problem
@@ -217,7 +218,7 @@ class Bench:
         truth = truth_rows(truth, n_victims)
         findings: list[Finding] = []
         self._say("values and existence", 1)
-        for attack in (*EXISTENCE, *MODEL, *VALUE):
+        for attack in (*EXISTENCE, *MODEL, *VALUE, *plugins("attacks").values()):
             findings += judge(attack, observation, truth, rng=self._draws(1))
         self._say("people and metadata", 2)
         findings += self._metadata(observation, truth) + self._people(observation)

@@ -15,6 +15,7 @@ from hushrec.data.ratings import Catalogue, FloatArray, IntArray, Ratings, Scale
 from hushrec.data.synthetic import from_name as synthetic_from_name
 from hushrec.data.tables import Table, read_table
 from hushrec.errors import DataError
+from hushrec.plugins import plugins
 
 DUPLICATES = ("refuse", "first", "last", "mean")
 
@@ -69,13 +70,21 @@ def load(
             raise DataError("synthetic ratings need no reading: leave out all settings of it but implicit.")
         ratings = synthetic_from_name(source)
         return dataclasses.replace(ratings, values=None, scale=None) if implicit else ratings
+    offered = plugins("sources", (*named.SETS, "synthetic"))
+    if isinstance(source, str) and source in offered:
+        if items is not None or form != Form():
+            raise DataError(f"set {source} comes from a plug-in, which reads it: leave out the settings of reading.")
+        ratings = offered[source]()
+        if not isinstance(ratings, Ratings):
+            raise DataError(f"the plug-in of set {source} must return Ratings, got {type(ratings).__name__}.")
+        return dataclasses.replace(ratings, name=source)
     if isinstance(source, str) and source in named.SETS:
         place = named.find(source, data_dir)
         return dataclasses.replace(
             _from_file(source, place.ratings, place.items if items is None else items, form), scale_is_guessed=False
         )
     if not os.path.exists(source):
-        names = ", ".join(["synthetic", *named.SETS])
+        names = ", ".join(["synthetic", *named.SETS, *offered])
         raise DataError(f"{source}: no such file, and no set of that name. Named sets: {names}.")
     path = Path(source)
     return _from_file(path.name, path, items, form)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hushrec.errors import ParameterError
 from hushrec.options import Option, imported
+from hushrec.plugins import Registry
 
 if TYPE_CHECKING:
     from hushrec.arrays import FloatArray
@@ -21,7 +22,9 @@ class ModelDeclaration:
     `predicts` is what comes out: the value of a rating, or an order of items from who met what. `implementation` is
     the place of its class, which has a classmethod `from_options(options, **item_facts)`; `item_facts`, where there is
     one, the place of the function that makes those from a data set's public item attributes:
-    (ratings, options) → keyword arguments. `tuned` holds the defaults that differ under a protocol.
+    (ratings, options) → keyword arguments. `tuned` holds the defaults that differ under a protocol. A model of another
+    package names the protocols that can send what it learns from in `spoken_by`, and the `engines` that compute it; the
+    others only know the models that come with hushrec.
     """
 
     name: str
@@ -32,6 +35,8 @@ class ModelDeclaration:
     item_facts: str | None = None
     lists: str = "what few people rated is drawn toward the person's own mean"
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    spoken_by: tuple[str, ...] = ()  # protocols, besides those that name this model themselves
+    engines: tuple[str, ...] = ()  # empty: every engine of the protocol
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
         """The model with these options, and with what is public about the items of this data set."""
@@ -50,63 +55,62 @@ AT_LEAST = Option(
     "at_least", float, "The lowest rating that counts as an action.", default_text="any rating"
 )  # of every model that ranks
 
-MODELS: dict[str, ModelDeclaration] = {
-    model.name: model
-    for model in (
-        ModelDeclaration(
-            "mf",
-            "ratings",
-            "rating",
-            (
-                *_vector_options(50, 0.4),
-                Option(
-                    "no_fallback",
-                    bool,
-                    "Predict from random vectors, as the paper does, where training has not seen a person or an item.",
-                    False,
-                ),
+_OWN = (
+    ModelDeclaration(
+        "mf",
+        "ratings",
+        "rating",
+        (
+            *_vector_options(50, 0.4),
+            Option(
+                "no_fallback",
+                bool,
+                "Predict from random vectors, as the paper does, where training has not seen a person or an item.",
+                False,
             ),
-            "hushrec.models.mf:MatrixFactorization",
         ),
-        ModelDeclaration(
-            "bpr",
-            "who met what",
-            "ranking",
-            (*_vector_options(10, 4.0, "4, plain: 10"), AT_LEAST),
-            "hushrec.models.bpr:PairwiseRanking",
-            tuned={"plain": {"step": 10.0}},
+        "hushrec.models.mf:MatrixFactorization",
+    ),
+    ModelDeclaration(
+        "bpr",
+        "who met what",
+        "ranking",
+        (*_vector_options(10, 4.0, "4, plain: 10"), AT_LEAST),
+        "hushrec.models.bpr:PairwiseRanking",
+        tuned={"plain": {"step": 10.0}},
+    ),
+    ModelDeclaration(
+        "fm",
+        "ratings, with item attributes",
+        "rating",
+        (
+            *_vector_options(50, 0.2),
+            Option("order", int, "How many columns interact at once, 2 or 3.", 2),
+            Option("attributes", str, "Names of item attributes to learn from, or none.", default_text="all"),
         ),
-        ModelDeclaration(
-            "fm",
-            "ratings, with item attributes",
-            "rating",
-            (
-                *_vector_options(50, 0.2),
-                Option("order", int, "How many columns interact at once, 2 or 3.", 2),
-                Option("attributes", str, "Names of item attributes to learn from, or none.", default_text="all"),
-            ),
-            "hushrec.models.fm:FactorizationMachine",
-            item_facts="hushrec.data.side:machine_columns",
-        ),
-        ModelDeclaration(
-            "gp",
-            "ratings, by a Gaussian process over the items",
-            "rating",
-            (),
-            "hushrec.models.gaussian_process:GaussianProcess",
-            item_facts="hushrec.models.item_columns:columns_of",
-            lists="sorted by log-popularity plus predicted rating, both released",
-        ),
-        ModelDeclaration(
-            "audience",
-            "who met what, by the audiences of the items",
-            "ranking",
-            (AT_LEAST,),
-            "hushrec.models.audience_predictor:Audience",
-            item_facts="hushrec.models.item_columns:columns_of",
-        ),
-    )
-}
+        "hushrec.models.fm:FactorizationMachine",
+        item_facts="hushrec.data.side:machine_columns",
+    ),
+    ModelDeclaration(
+        "gp",
+        "ratings, by a Gaussian process over the items",
+        "rating",
+        (),
+        "hushrec.models.gaussian_process:GaussianProcess",
+        item_facts="hushrec.models.item_columns:columns_of",
+        lists="sorted by log-popularity plus predicted rating, both released",
+    ),
+    ModelDeclaration(
+        "audience",
+        "who met what, by the audiences of the items",
+        "ranking",
+        (AT_LEAST,),
+        "hushrec.models.audience_predictor:Audience",
+        item_facts="hushrec.models.item_columns:columns_of",
+    ),
+)
+
+MODELS: Registry[ModelDeclaration] = Registry("models", ((model.name, model) for model in _OWN))
 
 
 def find_model(name: str) -> ModelDeclaration:

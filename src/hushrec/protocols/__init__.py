@@ -1,13 +1,26 @@
 """The protocols by name. A protocol is one folder: its declaration is registered here, and nothing else names it."""
 
+from dataclasses import replace
+
 from hushrec.errors import ParameterError
+from hushrec.models import MODELS
+from hushrec.plugins import Registry
 from hushrec.protocols.gradient import ISGLD, PLAIN, SDCF
 from hushrec.protocols.masked import MASKED
 from hushrec.protocols.protocol import Protocol
 
 DEFAULTS = (MASKED, SDCF)  # what a run without a choice speaks: the first that its model allows
 
-PROTOCOLS: dict[str, Protocol] = {protocol.name: protocol for protocol in (PLAIN, ISGLD, SDCF, MASKED)}
+
+def _with_plugged_models(protocol: Protocol) -> Protocol:
+    """Let a protocol speak the models that say so, after its own."""
+    others = [name for name, model in MODELS.items() if protocol.name in model.spoken_by]
+    return replace(protocol, models=tuple(dict.fromkeys([*protocol.models, *others])))
+
+
+PROTOCOLS: Registry[Protocol] = Registry(
+    "protocols", ((protocol.name, protocol) for protocol in (PLAIN, ISGLD, SDCF, MASKED)), _with_plugged_models
+)
 
 
 def find_protocol(name: str) -> Protocol:

@@ -126,6 +126,8 @@ class Settings:
         if final and patience is not None:
             raise ParameterError("final holds nothing out, and patience needs a validation part. Give rounds instead.")
         self.engine, self.final = engine, bool(final)
+        if engine in self.declared.engines and engine not in self._engines():
+            raise ParameterError(f"engine of model {self.model} must be {' or '.join(self._engines())}, got {engine}.")
         self.given = self._checked({name: value for name, value in options.items() if value is not None})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
@@ -167,7 +169,13 @@ class Settings:
         """How the rounds are computed."""
         if self.engine is not None:
             return self.engine
-        return DEFAULT_ENGINE if DEFAULT_ENGINE in self.declared.engines else next(iter(self.declared.engines))
+        allowed = self._engines()
+        return DEFAULT_ENGINE if DEFAULT_ENGINE in allowed else allowed[0]
+
+    def _engines(self) -> list[str]:
+        """The engines of the protocol that compute the model."""
+        own = self.declared_model.engines
+        return [name for name in self.declared.engines if not own or name in own]
 
     @property
     def options(self) -> dict[str, Any]:

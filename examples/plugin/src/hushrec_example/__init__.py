@@ -1,0 +1,1 @@
+"""Plug-ins for hushrec, one of each kind."""

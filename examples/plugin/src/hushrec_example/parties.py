@@ -1,0 +1,232 @@
+"""Both sides of `one-rating`, what crosses between them, and what it costs.
+
+A device draws one of its ratings, writes its distance from the middle of the scale, from −2 to 2, and a 1 into an empty
+table, and adds Laplace noise to every cell. Another profile changes at most two rows, by at most 2 + 1 each, so the
+table moves by at most 6 in the sum of absolute values, and noise of scale 6/ε makes the report ε-private.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.budget.accountants import Accountant, prices
+from hushrec.budget.ledger import Ledger
+from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.messages import Address, Table, crosses
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.parties import DeviceSide, Private, Report, RoundOver, ServerSide, State
+from hushrec.randomness import Purpose, Randomness
+
+SENSITIVITY = 6.0
+MIDDLE = 3.0  # of the scale 1 to 5, on which every device works
+
+
+@crosses("one-rating.question", largest=1_000)
+@dataclass(frozen=True)
+class Question:
+    """The server asks for a table."""
+
+    n_items: int
+
+
+@crosses("one-rating.tally", largest=10_000_000)
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """Distance from the middle and number of ratings by item, `(n_items, 2)`, with noise."""
+
+    numbers: Annotated[FloatArray, Table] = field(repr=False)
+
+
+@crosses("one-rating.terms", largest=1_000)
+@dataclass(frozen=True)
+class Terms:
+    """What every device accepts: one round, and the size of the table."""
+
+    n_items: int
+    max_rounds: int = 1
+
+    def agrees_with(self, accepted: "Terms") -> bool:
+        return self == accepted
+
+
+@dataclass(frozen=True)
+class Told:
+    """One table was sent."""
+
+    unit: ClassVar[str] = "one-rating"
+    epsilon: float
+
+
+@prices
+@dataclass(slots=True)
+class ProfileAccountant(Accountant):
+    """Adds up the ε of every table: basic composition."""
+
+    unit: ClassVar[str] = "one-rating"
+    total: float = 0.0
+
+    def compose(self, event: Any) -> None:
+        self.total += event.epsilon
+
+    def charged(self) -> float:
+        return self.total
+
+
+class OneRatingDevice(DeviceSide):
+    """Sends one noisy table; without ratings, noise alone."""
+
+    def __init__(self, epsilon: float, terms: Terms) -> None:
+        self.epsilon, self.terms = epsilon, terms
+
+    def new_state(self, randomness: Randomness) -> State:
+        return {"sent": np.array(0)}
+
+    def n_items(self, state: State) -> int:
+        return self.terms.n_items
+
+    def takes_part(self, private: Private) -> bool:
+        return True
+
+    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
+        if not isinstance(message, Question) or message.n_items != self.terms.n_items:
+            raise RemoteProtocolError("the question must be of the terms that this device accepted.")
+        table = np.zeros((self.terms.n_items, 2))
+        if len(private.items):
+            draw = private.randomness.stream(Purpose.SELECTION, address.round_number).random(1)[0]
+            chosen = int(draw * len(private.items))
+            table[private.items[chosen]] = private.values[chosen] - MIDDLE, 1
+        uniform = private.randomness.stream(Purpose.RATING_NOISE, address.round_number).random(table.shape) - 0.5
+        noise = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) * SENSITIVITY / self.epsilon
+        return Report(Tally(table + noise), {"sent": private.state["sent"] + 1}, (Told(self.epsilon),))
+
+    def predict(self, private: Private, public: Arrays) -> FloatArray:
+        return np.asarray(public["means"])
+
+
+class OneRatingServer(ServerSide):
+    """Adds up the tables, and publishes a mean for every item."""
+
+    phases = ("tally",)
+
+    def __init__(self, terms: Terms) -> None:
+        self._terms = terms
+        self._sums = np.zeros((terms.n_items, 2))
+
+    @property
+    def terms(self) -> Terms:
+        return self._terms
+
+    @property
+    def public(self) -> Arrays:
+        distance, number = self._sums.T
+        means = MIDDLE + np.clip(distance / np.maximum(number, 1), -2, 2)
+        return {"sums": self._sums, "means": np.where(number > 1, means, MIDDLE)}
+
+    def restore(self, public: Arrays) -> None:
+        self._sums = np.array(public["sums"])
+
+    def open(self, round_number: int, attempt: int, members: Any) -> Any:
+        return dict.fromkeys(members, Question(self._terms.n_items))
+
+    def check(self, address: Address, sender: Any, message: Any) -> None:
+        if not isinstance(message, Tally) or message.numbers.shape != self._sums.shape:
+            raise RemoteProtocolError("a report must be a table of one row per item.", status_hint=422)
+
+    def close(self, address: Address, reports: Any) -> Any:
+        self._sums = sum((tally.numbers for _, tally in reports), start=np.zeros_like(self._sums))
+        return RoundOver()
+
+
+class Means:
+    """The model: it has no settings."""
+
+    name = "means"
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "Means":
+        return cls()
+
+
+@dataclass(frozen=True, eq=False)
+class MeanPredictor:
+    """Everybody is predicted the items' means."""
+
+    means: FloatArray = field(repr=False)
+
+    def predict(self, users: IntArray, items: IntArray) -> FloatArray:
+        return self.means[items]
+
+    def scores(self, users: IntArray) -> FloatArray:
+        return np.tile(self.means, (len(users), 1))
+
+    def likeness(self, item: int) -> FloatArray:
+        return 1 - np.abs(self.means - self.means[item]) / 4
+
+    def deviations(self, user: int) -> None:
+        return None
+
+    def released_support(self) -> None:
+        return None
+
+    def of_profile(self, items: IntArray, values: FloatArray) -> FloatArray:
+        return np.stack([self.means, np.ones(len(self.means))], axis=1)
+
+    def arrays(self) -> Arrays:
+        return {"means": self.means}
+
+
+@dataclass(frozen=True)
+class OneRating(ConfiguredProtocol):
+    """The protocol at one budget."""
+
+    name: ClassVar[str] = "one-rating"
+    phases: ClassVar[tuple[str, ...]] = ("tally",)
+
+    epsilon: float
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> "OneRating":
+        if not options["epsilon"] > 0:
+            raise ParameterError(f"epsilon must be positive, got {options['epsilon']}.")
+        return cls(options["epsilon"])
+
+    def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> Any:
+        return rated_counts >= 0  # everybody: who takes part must not depend on the profile
+
+    def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
+        return Terms(fleet.n_items)
+
+    def statement(self, spending: Spending) -> dict[str, Any]:
+        return {
+            "unit": "one person's whole profile replaced by another, over the whole run",
+            "epsilon": self.epsilon * spending.rounds,
+            "delta": 0.0,
+            "rounds": spending.rounds,
+            "not_covered": ["that a device takes part, and when"],
+        }
+
+    @classmethod
+    def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> MeanPredictor:
+        return MeanPredictor(arrays["means"])
+
+    def make_device(self, terms: Terms, model: Any) -> OneRatingDevice:
+        return OneRatingDevice(self.epsilon, terms)
+
+    def make_server(self, terms: Terms, model: Any, seed: int) -> OneRatingServer:
+        return OneRatingServer(terms)
+
+    def make_ledger(self, terms: Terms) -> Ledger:
+        return Ledger(**{"one-rating": self.epsilon * terms.max_rounds})
+
+    def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
+        return {"spent": ledger["one-rating"].charged()}
+
+    def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> MeanPredictor:
+        return MeanPredictor(public["means"])
+
+    def predictor_from(self, problem: Any, arrays: Arrays) -> MeanPredictor:
+        return MeanPredictor(arrays["means"])

@@ -1,0 +1,100 @@
+"""Protocols, models, attacks and data sources of other packages, found by their entry points.
+
+A package offers one by an entry point in a group of its kind, whose name is that of what it offers:
+
+    [project.entry-points."hushrec.protocols"]   a `Protocol` declaration
+    [project.entry-points."hushrec.models"]      a `ModelDeclaration`
+    [project.entry-points."hushrec.attacks"]     an `Attack`
+    [project.entry-points."hushrec.sources"]     a function that returns `Ratings`
+
+Installing a package runs its code inside every process that uses hushrec, the server's and the devices' too: install
+plug-ins that you trust, as with any Python package.
+"""
+
+import warnings
+from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, ValuesView
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeVar
+
+Entry = TypeVar("Entry")
+
+
+class Registry(dict[str, Entry]):
+    """What comes with hushrec by name, and what plug-ins offer of that kind, from the first look on.
+
+    Not before: a plug-in's module imports ours, and ours must be whole by then. `adapt` is applied to every entry once
+    all are there.
+    """
+
+    def __init__(self, kind: str, own: Iterable[tuple[str, Entry]], adapt: Callable[[Entry], Entry] | None = None):
+        super().__init__(own)
+        self._kind, self._adapt, self._complete = kind, adapt, False
+
+    def _look(self) -> None:
+        if self._complete:
+            return
+        self._complete = True
+        for name, entry in {**plugins(self._kind, list(dict.keys(self)))}.items():
+            super().__setitem__(name, entry)
+        if self._adapt is not None:
+            for name, entry in list(dict.items(self)):
+                super().__setitem__(name, self._adapt(entry))
+
+    def __getitem__(self, name: str) -> Entry:
+        self._look()
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self._look()
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self._look()
+        return super().__iter__()
+
+    def __len__(self) -> int:
+        self._look()
+        return super().__len__()
+
+    def keys(self) -> KeysView[str]:  # type: ignore[override]
+        self._look()
+        return super().keys()
+
+    def values(self) -> ValuesView[Entry]:  # type: ignore[override]
+        self._look()
+        return super().values()
+
+    def items(self) -> ItemsView[str, Entry]:  # type: ignore[override]
+        self._look()
+        return super().items()
+
+
+@cache
+def _found() -> dict[str, list[EntryPoint]]:
+    """Every entry point of ours by group; read once, since it looks at every installed package."""
+    return {kind: list(entry_points(group=f"hushrec.{kind}")) for kind in KINDS}
+
+
+KINDS = ("protocols", "models", "attacks", "sources")
+
+
+def plugins(kind: str, taken: Collection[str] = ()) -> dict[str, Any]:
+    """Return what other packages offer of a kind, by name, loaded now.
+
+    A name in `taken` keeps its meaning, and a plug-in that cannot be loaded is left out; a warning names both.
+    """
+    offered: dict[str, Any] = {}
+    for entry in _found()[kind]:
+        if entry.name in taken or entry.name in offered:
+            _warn(f"plug-in {entry.value} is left out: {kind} already have {entry.name}. Rename its entry point.")
+            continue
+        try:
+            offered[entry.name] = entry.load()
+        except Exception as error:  # whatever a stranger's module raises must not stop the rest
+            _warn(f"plug-in {entry.value} ({entry.name} of {kind}) cannot be loaded: {type(error).__name__}: {error}")
+    return offered
+
+
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, RuntimeWarning, stacklevel=3)

@@ -1,0 +1,92 @@
+"""Another package brings a protocol, a model, an attack and a data source, by entry points alone."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hushrec import plugins
+
+ROOT = Path(__file__).parents[1]
+
+USED = """
+import json, numpy as np, hushrec
+from hushrec_example.source import two_camps
+from hushrec.audit.run import audit, settings_for
+from hushrec.data import load
+
+camps = load("two-camps")
+told = hushrec.train(camps, protocol="one-rating", epsilon=200)
+robust = hushrec.train(camps, model="robust", protocol="plain", rounds=20, factors=4, compare=False)
+found = audit(two_camps(16, 8), settings_for(["plain"], model="mf", rounds=1, factors=2), n_victims=4)
+print(json.dumps({
+    "users": camps.n_users,
+    "budget": told.budget,
+    "engine": robust.record["engine"],
+    "rmse": [told.metrics["rmse"], robust.metrics["rmse"]],
+    "means": told.record["baselines"]["item_mean"]["rmse"],
+    "attacks": [one.name for one in found.findings],
+    "newcomer": told.recommend_for({}, 2).height,
+    "again": hushrec.Recommender(protocol="one-rating", epsilon=3).fit("two-camps").budget["epsilon"],
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment of a process in which the example is installed, as pip installs it, without a network."""
+    target = tmp_path_factory.mktemp("site")
+    options = ["--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--disable-pip-version-check"]
+    command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), "examples/plugin"]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    path = os.pathsep.join([str(target), str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def test_one_of_each_kind_is_found_and_used(installed: dict[str, str]) -> None:
+    """Trained, measured, recommended from and attacked, by names that no module of hushrec knows."""
+    done = subprocess.run([sys.executable, "-c", USED], env=installed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["users"] == 60
+    assert (found["budget"]["epsilon"], found["budget"]["delta"]) == (200, 0)
+    assert found["engine"] == "reference"
+    assert found["rmse"][1] < found["means"] - 0.3  # two camps: a personal model sees them, item means do not
+    assert found["rmse"][0] < found["means"] + 0.5
+    assert "twice popular" in found["attacks"]
+    assert (found["newcomer"], found["again"]) == (2, 3)
+
+
+def test_the_command_line_offers_them(installed: dict[str, str], tmp_path: Path) -> None:
+    """In `--help`, and in a run with the protocol's own budget in its own words."""
+    command = [sys.executable, "-m", "hushrec", "train"]
+    shown = subprocess.run([*command, "--help"], env=installed, capture_output=True, text=True, check=True).stdout
+    assert all(name in "".join(shown.split()) for name in ("one-rating(", "robust("))
+    options = ["two-camps", "--protocol", "one-rating", "--out", str(tmp_path / "run")]
+    done = subprocess.run([*command, *options], env=installed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "ε = 4 (δ = 0, 1 round)" in done.stdout
+
+
+class Broken:
+    """An entry point as importlib knows it."""
+
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        self.name, self.value, self._error = name, f"strange.{name}", error
+
+    def load(self) -> str:
+        if self._error is not None:
+            raise self._error
+        return "loaded"
+
+
+def test_a_plugin_that_breaks_or_takes_a_name_is_left_out_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else suffers: a built-in protocol cannot be replaced by installing a package."""
+    offered = [Broken("masked"), Broken("new"), Broken("bad", ImportError("no such thing"))]
+    monkeypatch.setattr(plugins, "_found", lambda: {"protocols": offered})
+    with pytest.warns(RuntimeWarning) as told:
+        assert plugins.plugins("protocols", {"masked"}) == {"new": "loaded"}
+    assert [str(one.message).split()[1] for one in told] == ["strange.masked", "strange.bad"]
