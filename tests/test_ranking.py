@@ -105,7 +105,7 @@ def test_impossible_one_class_data_is_refused(ratings, at_least, error, sentence
 
 def test_a_model_of_values_refuses_data_without():
     """And names the model that can use it."""
-    with pytest.raises(ParameterError, match=r"this file has none\. Use --model bpr"):
+    with pytest.raises(ParameterError, match=r"this file has none\. Use --model audience"):
         rating_task(small_ratings(False), 0)
 
 

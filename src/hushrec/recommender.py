@@ -1,6 +1,6 @@
 """`hushrec.Recommender`: settings, and a model once it is fitted; `hushrec.train` measures one on held-out ratings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, Unpack, cast
@@ -16,7 +16,7 @@ from hushrec.engines import Remark
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.models import find_model
 from hushrec.simulation.held_out import held_out_metrics, row_aucs, training_profiles
-from hushrec.simulation.results import Reason, Recommendation, Result, from_json, load
+from hushrec.simulation.results import Profile, Reason, Recommendation, Result, from_json, load
 from hushrec.simulation.settings import ModelSettings, Settings, flat, nested
 from hushrec.simulation.summaries import as_html, in_one_line
 from hushrec.simulation.tasks import Profiles, without_values
@@ -120,7 +120,7 @@ class Recommender:
     def _newcomer(self) -> npt.NDArray[np.float64] | None:
         """Predictions for somebody without ratings, on the scale 1 to 5; None of a model that has none."""
         found = self._fitted.predictor.of_profile(np.empty(0, dtype=np.int64), np.empty(0))
-        return None if found is None else found[:, 0]
+        return None if found is None else found.predicted
 
     def recommend(self, user: str | int | Sequence[str | int], n: int = 10, *, shrink: bool = True) -> Frame:
         """Return the n best items that a user has not rated, the best first; of several users, one list after another.
@@ -136,10 +136,11 @@ class Recommender:
         rows = [entry for found in lists for entry in found]
         return self._out(_recommended(rows).insert_column(0, pl.Series("user", names, dtype=pl.String)))
 
-    def recommend_for(self, profile: Mapping[Any, float], n: int = 10) -> Frame:
+    def recommend_for(self, profile: Mapping[Any, float] | Collection[Any], n: int = 10) -> Frame:
         """Return the n best items for somebody who took no part in training, from a map of items to ratings.
 
-        Nothing is trained, and it costs no budget: a device computes it from the public table and its own ratings.
+        Nothing is trained, and it costs no budget: a device computes it from the public table and its own ratings. For
+        a model that ranks, a list of items will do.
         """
         return self._out(_recommended(self._fitted.recommend_to(_by_id(profile), n)))
 
@@ -156,7 +157,7 @@ class Recommender:
         """
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
-    def explain_for(self, profile: Mapping[Any, float], item: str | int, n: int = 3) -> Frame:
+    def explain_for(self, profile: Mapping[Any, float] | Collection[Any], item: str | int, n: int = 3) -> Frame:
         """Return the reasons of an item for somebody with these ratings, as `explain` does."""
         return self._out(_reasons(self._fitted.explain_to(_by_id(profile), item, n)))
 
@@ -371,6 +372,8 @@ def _reasons(found: list[Reason]) -> pl.DataFrame:
     return pl.DataFrame({name: [getattr(entry, name) for entry in found] for name in kinds}, schema=kinds)
 
 
-def _by_id(profile: Mapping[Any, float]) -> dict[str, float]:
+def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:
     """The profile with ids as text, so that 4 and "4" are the same item."""
+    if not isinstance(profile, Mapping):
+        return [str(item) for item in profile]
     return {str(item): float(rating) for item, rating in profile.items()}

@@ -16,7 +16,10 @@ def recommend(
     user: Annotated[str | None, typer.Option(help="The user's id, as in the rating file.")] = None,
     user_ratings: Annotated[
         Path | None,
-        typer.Option(help="Ratings of somebody who took no part in training, a table of item and rating: for gp."),
+        typer.Option(
+            help="Ratings of somebody who took no part in training, a table of item and rating; for a model that ranks,"
+            " items alone will do. For gp and audience."
+        ),
     ] = None,
     count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
     why: Annotated[bool, typer.Option("--why", help="Name what the user rated well that each item is like.")] = False,
@@ -39,7 +42,7 @@ def recommend(
 
     A run that held a test part out is trained again on every rating, once; `train --final` makes one that needs not.
     """
-    from hushrec.data.own import read_own_ratings
+    from hushrec.data.own import read_own_profile
     from hushrec.errors import ParameterError
     from hushrec.recommender import Recommender
 
@@ -51,7 +54,7 @@ def recommend(
         reasons = [recommender.explain(user, item["item"]).to_dicts() if why else [] for item in items]
     else:
         assert user_ratings is not None
-        profile = read_own_ratings(user_ratings)
+        profile = read_own_profile(user_ratings)
         items = recommender.recommend_for(profile, count).to_dicts()
         reasons = [recommender.explain_for(profile, item["item"]).to_dicts() if why else [] for item in items]
     if as_json:
@@ -71,12 +74,17 @@ def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> No
     if why:
         table.add_column("like what you rated")
     for item, found in zip(items, reasons, strict=True):
-        named = ", ".join(f"{reason['title'] or reason['item']}: {reason['rating']:g}" for reason in found)
+        named = ", ".join(map(_reason, found))
         cells = [item["item"], item["title"] or "", _number(item), str(item["support"]), *([named] if why else [])]
         table.add_row(*map(harmless, cells))
     Console().print(table)
     if not is_rating:
         say("scores of a ranking model: only their order means something")
+
+
+def _reason(reason: Row) -> str:
+    name = reason["title"] or reason["item"]
+    return str(name) if reason["rating"] is None else f"{name}: {reason['rating']:g}"
 
 
 def _number(item: Row) -> str:

@@ -41,7 +41,7 @@ def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns
     if wanted and all(part.isascii() and part.isdigit() for part in wanted):
         positions = _by_position(table, [int(part) for part in wanted])
         first = table.first_row()
-        roles = [_role_of(first[position]) for position in positions]
+        roles = [role_of(first[position]) for position in positions]
         header = table.names is None and roles == list(ROLES[: len(roles)])
     elif wanted:
         positions, header = _by_given_names(table, wanted), table.names is None
@@ -91,10 +91,10 @@ def _split_spec(spec: str | None, *, implicit: bool) -> list[str]:
 
 def is_item_name(name: str) -> bool:
     """Whether a column of this name holds item ids: `id`, or a name we know for items."""
-    return name.lower() == "id" or _role_of(name) == "item"
+    return name.lower() == "id" or role_of(name) == "item"
 
 
-def _role_of(name: str) -> str | None:
+def role_of(name: str) -> str | None:
     """The role a column name stands for; case, `_`, `-`, spaces and a `:type` suffix do not matter."""
     return next((role for role, names in KNOWN_NAMES.items() if _plain(name) in names), None)
 
@@ -106,7 +106,7 @@ def _plain(name: str) -> str:
 def _known_roles(names: list[str]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for position, name in enumerate(names):
-        if role := _role_of(name):
+        if role := role_of(name):
             found.setdefault(role, []).append(position)
     return found
 

@@ -14,7 +14,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.audience import Description, Ranking, feature_variances, fill_kernel, score_items
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.item_columns import ItemColumns
-from hushrec.models.predictor import Arrays
+from hushrec.models.predictor import Arrays, ProfilePredictions
 
 MOST_KEPT_ITEMS = 5000  # up to here k of all pairs of items is kept, 200 MB at most
 PEOPLE_PER_TASK = 32
@@ -101,8 +101,10 @@ class AudiencePredictor:
         """The denoised number of people of each item; people with many items weigh less in it."""
         return self.table.counts
 
-    def of_profile(self, items: IntArray, values: FloatArray) -> None:
-        return None
+    def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
+        """Scores for anybody with these items."""
+        own = np.ascontiguousarray(items, dtype=np.int64)
+        return ProfilePredictions(score_items(own, self._description, self._ranking, self._kernel))
 
     def arrays(self) -> Arrays:
         """The public table, and the items that scores are made from."""

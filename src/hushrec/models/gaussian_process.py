@@ -15,7 +15,7 @@ from numba import njit
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models import gp
 from hushrec.models.item_columns import ItemColumns
-from hushrec.models.predictor import Arrays
+from hushrec.models.predictor import Arrays, ProfilePredictions
 from hushrec.scale import HIGHEST, LOWEST
 
 PEOPLE_PER_TASK = 32
@@ -123,12 +123,12 @@ class GaussianProcessPredictor:
     def deviations(self, user: int) -> FloatArray:
         """Standard deviation of each predicted rating: doubt about the person's taste, and about the item."""
         items, values = self._profile(user)
-        return self.of_profile(items, values)[:, 1]
+        return np.asarray(self.of_profile(items, values).deviations)
 
-    def of_profile(self, items: IntArray, values: FloatArray) -> FloatArray:
-        """Predicted rating and its deviation for every item, `(n_items, 2)`, from any profile on the scale 1 to 5."""
+    def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
+        """Predicted rating and its deviation for every item, from any profile on the scale 1 to 5."""
         found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._titles.shape[1])
-        return found
+        return ProfilePredictions(found[:, 0] + self.table.log_counts, found[:, 0], found[:, 1])
 
     def released_support(self) -> FloatArray:
         """exp E log n_j: typical of what the noisy counts allow."""

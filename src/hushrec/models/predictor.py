@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,14 @@ from hushrec.models.mf import MatrixFactorization
 PREDICTED_AT_ONCE = 4096  # pairs whose vectors fit into the cache: four times as fast as all of ML-1M's at once
 
 Arrays = dict[str, npt.NDArray[Any]]
+
+
+class ProfilePredictions(NamedTuple):
+    """What a profile of anybody says of every item."""
+
+    scores: FloatArray  # what lists are sorted by, (n_items,)
+    predicted: FloatArray | None = None  # ratings on the scale 1 to 5, (n_items,); None of a model that ranks
+    deviations: FloatArray | None = None  # of these, (n_items,); None of a model that has none
 
 
 class Predictor(Protocol):
@@ -35,10 +43,10 @@ class Predictor(Protocol):
     def released_support(self) -> FloatArray | None:
         """How many ratings each item has, as far as the protocol released it, `(n_items,)`; None: it did not."""
 
-    def of_profile(self, items: IntArray, values: FloatArray) -> FloatArray | None:
-        """Predicted rating of every item and its deviation, `(n_items, 2)`, for somebody who is no user of the run.
+    def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:
+        """What is predicted for somebody who is no user of the run; None of a model that must train with a person.
 
-        `values` are on the scale 1 to 5. None of a model that must train with a person to know them.
+        `items` rise; `values` are on the scale 1 to 5, and a model that ranks does not look at them.
         """
 
     def arrays(self) -> Arrays:

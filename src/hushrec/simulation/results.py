@@ -8,7 +8,7 @@ which one party plays all the devices.
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -29,6 +29,7 @@ from hushrec.simulation.lists import STRENGTH, list_scores
 from hushrec.simulation.tasks import Profiles
 
 ATTRIBUTE = "attribute "
+Profile = Mapping[str, float] | Collection[str]  # items with ratings, or items alone
 
 FORMAT = 2
 READABLE = (1, 2)  # by reports; a folder of format 1 does not hold what its test part held
@@ -54,11 +55,14 @@ class Recommendation:
 
 @dataclass(frozen=True, repr=False)  # holds a rating
 class Reason:
-    """One of a person's own ratings, on the file's own scale, and how alike the item is, from -1 to 1."""
+    """One of a person's own ratings, on the file's own scale, and how alike the item is, from -1 to 1.
+
+    `rating` is None where a file or a profile has no values.
+    """
 
     item: str
     title: str | None
-    rating: float
+    rating: float | None
     likeness: float
 
 
@@ -108,19 +112,33 @@ class Result:
             scores = self.scale.from_unit(scores)
         return self._recommended(best, scores, predicted, None if deviations is None else deviations[best])
 
-    def recommend_to(self, profile: Mapping[str, float], n: int = 10) -> list[Recommendation]:
+    def recommend_to(self, profile: Profile, n: int = 10) -> list[Recommendation]:
         """Return the n best items for somebody who took no part in training, from a few ratings on the file's scale.
 
-        It costs no budget: a device computes it from the public table and its own ratings.
+        It costs no budget: a device computes it from the public table and its own ratings. For a model that ranks,
+        `profile` may hold items alone; where the file of the run has no values, those of a profile mean nothing.
         """
         rated, values = self._read_profile(profile, n)
-        found = self.predictor.of_profile(rated, values)
+        counted = values >= self._least_action
+        found = self.predictor.of_profile(rated[counted], values[counted])
         if found is None:
-            raise ParameterError(f"model {self.record['model']} knows only the users of its run; gp knows others too.")
-        support = self.predictor.released_support()
-        scores = found[:, 0] + (0 if support is None else np.log(support))
-        best = _best(scores, rated, n)
-        return self._recommended(best, scores, found[best, 0], found[best, 1])
+            raise ParameterError(
+                f"model {self.record['model']} knows only the users of its run; gp and audience know others too."
+            )
+        best = _best(found.scores, rated, n)
+        predicted, deviations = (None if one is None else one[best] for one in found[1:])
+        return self._recommended(best, found.scores, predicted, deviations)
+
+    @property
+    def _needs_values(self) -> bool:
+        """Whether ratings say more to this model than the items that were rated."""
+        return find_model(self.record["model"]).predicts == "rating" or self.record.get("at_least") is not None
+
+    @property
+    def _least_action(self) -> float:
+        """The lowest rating, on the scale 1 to 5, that the model learns from."""
+        lowest = self.record.get("at_least")
+        return -np.inf if lowest is None else float(self.scale.to_unit(np.array([lowest]))[0]) - 1e-9
 
     def _recommended(
         self, best: IntArray, scores: FloatArray, predicted: FloatArray | None, deviations: FloatArray | None
@@ -149,11 +167,11 @@ class Result:
         It needs the user's ratings and the public item vectors, nothing else: a device answers this itself, and sends
         nothing. It is a reason that a person can check, not a derivation of the prediction.
         """
-        return self._reasons(item, *self._profile(self._row_of(user, n)), n)
+        return self._reasons(item, *self._profile(self._row_of(user, n)), n, valued=True)
 
-    def explain_to(self, profile: Mapping[str, float], item: str | int, n: int = 3) -> list[Reason]:
+    def explain_to(self, profile: Profile, item: str | int, n: int = 3) -> list[Reason]:
         """Why this item for somebody with these ratings, as `explain` says it."""
-        return self._reasons(item, *self._read_profile(profile, n), n)
+        return self._reasons(item, *self._read_profile(profile, n), n, valued=isinstance(profile, Mapping))
 
     def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:
         """Return id, title and likeness of the n items that are most like one, the likest first."""
@@ -169,14 +187,14 @@ class Result:
             raise ParameterError(f"item {item} is not among the {len(self.item_ids)} items of this run.")
         return self.item_ids.index(str(item))
 
-    def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int) -> list[Reason]:
+    def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int, *, valued: bool) -> list[Reason]:
         alike = self.predictor.likeness(self._place_of(item))
         shown = self.scale.from_unit(values)
         reasons = [
             Reason(
                 item=self.item_ids[other],
                 title=self._title(other),
-                rating=float(rating),
+                rating=float(rating) if valued and self.ratings.values is not None else None,
                 likeness=float(alike[other]),
             )
             for other, value, rating in zip(rated, values, shown, strict=True)
@@ -198,15 +216,23 @@ class Result:
         rows = slice(own.starts[row], own.starts[row + 1])
         return own.items[rows], own.values[rows]
 
-    def _read_profile(self, profile: Mapping[str, float], n: int) -> tuple[IntArray, FloatArray]:
-        """Rated items, rising, and ratings on the scale 1 to 5, of a map from item ids to ratings."""
+    def _read_profile(self, profile: Profile, n: int) -> tuple[IntArray, FloatArray]:
+        """Rated items, rising, and ratings on the scale 1 to 5, of a map from item ids to ratings or of item ids."""
         if n < 1:
             raise ParameterError(f"n must be at least 1, got {n}.")
         places = {item: place for place, item in enumerate(self.item_ids)}
+        if not isinstance(profile, Mapping):
+            if self._needs_values:
+                raise ParameterError(
+                    "profile must map items to ratings: this model learns from ratings, not items alone."
+                )
+            profile = dict.fromkeys(profile, self.scale.high)
         unknown = sum(item not in places for item in profile)
         if unknown:
             raise ParameterError(f"rated items must be among the {len(places)} of this run; {unknown} are not.")
         values = np.array([profile[item] for item in profile], dtype=np.float64)
+        if self.ratings.values is None:
+            values = np.full(len(values), self.scale.high)
         if not self.scale.holds(values).all():
             raise ParameterError(f"ratings must lie on the scale of the run, {self.scale}.")
         items = np.array([places[item] for item in profile], dtype=np.int64)

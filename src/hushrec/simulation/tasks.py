@@ -179,7 +179,7 @@ def _among_candidates(score: Scorer, ratings: Ratings) -> Scorer:
 def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> RatingTask:
     """The task of models that predict values; refused where there are none. With `final`, nothing is held out."""
     if ratings.values is None or ratings.scale is None:
-        raise ParameterError("this model learns from ratings with values; this file has none. Use --model bpr.")
+        raise ParameterError("this model learns from ratings with values; this file has none. Use --model audience.")
     split = everything(ratings.n_ratings) if final else random_split(ratings.n_ratings, split_seed)
     return RatingTask(ratings, split, ratings.values, ratings.scale)
 
@@ -191,7 +191,10 @@ def ranking_task(
     ratings = without_values(ratings, at_least)
     split = everything(ratings.n_ratings) if final else leave_one_out(ratings, split_seed)
     if len(split.test) == 0 and not final:
-        raise DataError("no user has two actions, so none can be held out. Give more data, or lower at_least.")
+        raise DataError(
+            "no user has two actions, so none can be held out. Give more data, lower at_least, or hold nothing out:"
+            " --final."
+        )
     starts, rows = by_user(ratings.users[split.train], ratings.items[split.train], ratings.n_users)
     return RankingTask(ratings, split, starts, ratings.items[split.train][rows])
 
