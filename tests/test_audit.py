@@ -33,7 +33,7 @@ from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import record
 from hushrec.audit.rank_one import trace
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.audit.run import Bench, audit, settings_for
+from hushrec.audit.run import STEPS, Bench, audit, run_task, settings_for
 from hushrec.audit.selection_rounds import ROUNDS, selection_curve
 from hushrec.cli.audit import side_by_side
 from hushrec.data.people import load_people
@@ -262,7 +262,8 @@ def test_protocols_side_by_side_find_what_one_after_the_other_does():
     data = synthetic(n_users=30, n_items=40, n_ratings=500, seed=2)
     settings = settings_for(["plain", "isgld"], model="mf", rounds=2, factors=3)
     steps = []
-    together = partial(side_by_side, progress=lambda *step: steps.append(step))
+    names = ["plain", "isgld"]
+    together = partial(side_by_side, work=run_task, names=names, steps=STEPS, progress=lambda *step: steps.append(step))
     both = audit(data, settings, n_victims=4, run_all=together)
     assert both.record() == audit(data, settings, n_victims=4).record()
     assert sorted(step for step in steps if step[1] == "done") == [("isgld", "done", 6, 6), ("plain", "done", 6, 6)]

@@ -1,6 +1,6 @@
 """Scores the guesses of attacks against the truth."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -37,13 +37,29 @@ def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.ran
     guess = observation.guessed_by(attack)
     if attack.target == "value":
         return _value(attack, observation, guess, truth, rng)
-    return {"existence": _existence, "model": _model, "metadata": _count}[attack.target](
+    return {"existence": judge_existence, "model": _model, "metadata": judge_count}[attack.target](
         attack, observation.protocol.name, guess, truth, rng
     )
 
 
-def _existence(
-    attack: Attack, protocol: str, scores: FloatArray, truth: Truth, rng: np.random.Generator
+class Described(Protocol):
+    """What an attack says of itself."""
+
+    @property
+    def name(self) -> str:
+        """How findings call it."""
+
+    @property
+    def target(self) -> str:
+        """What it is after."""
+
+    @property
+    def claim(self) -> str:
+        """The claim that it tests."""
+
+
+def judge_existence(
+    attack: Described, protocol: str, scores: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
     """AUC of rated against unrated items, person by person; the interval is over people. NaN: not asked."""
     asked = [(row[~np.isnan(row)], labels[~np.isnan(row)]) for row, labels in zip(scores, truth.rated, strict=True)]
@@ -145,7 +161,9 @@ def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
     return np.asarray(np.argsort(-scores, axis=1, kind="stable")[:, :TOP])
 
 
-def _count(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
+def judge_count(
+    attack: Described, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator
+) -> list[Finding]:
     """Telling the quarter with fewest ratings from the quarter with most, and the rank correlation."""
     low, high = np.quantile(truth.counts, [0.25, 0.75])
     ends = (truth.counts <= low) | (truth.counts >= high)

@@ -110,7 +110,7 @@ def audit(
     if factors < 2:
         raise ParameterError(f"factors must be at least 2 in an audit, got {factors}: one number has no direction.")
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
-    n_victims = _check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
+    n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
     tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
     if run_all is None:
         results = [Bench(*task, progress or (lambda *_: None)).run() for task in tasks]
@@ -136,7 +136,7 @@ def _levels_of(ratings: Ratings, values: FloatArray) -> RatingLevels:
     return RatingLevels.of(values if ratings.scale is None else ratings.scale.to_unit(values))
 
 
-def _check_people(n_people: int, n_victims: int) -> int:
+def check_people(n_people: int, n_victims: int) -> int:
     """Half of the people at most are attacked: popularity, canaries and the crowd are those of the others."""
     if n_people < 2 * FEWEST:
         raise ParameterError(f"an audit needs at least {2 * FEWEST} people who take part, got {n_people}.")

@@ -14,6 +14,7 @@ from rich.table import Column, Table
 
 from hushrec.cli.app import JsonFlag, app, print_json, say, saying_what_was_kept
 from hushrec.cli.reading import Data, Reading, reads_ratings
+from hushrec.errors import ParameterError
 
 
 @app.command(epilog="Example: hushrec audit ml-100k --protocol plain --protocol sdcf --epsilon-g 0 --plots audit-plots")
@@ -21,9 +22,12 @@ from hushrec.cli.reading import Data, Reading, reads_ratings
 def audit(
     data: Data,
     reading: Reading,
-    model: Annotated[str, typer.Option(help="What is learned: mf or bpr.")] = "mf",
+    model: Annotated[
+        str | None, typer.Option(help="What is learned: mf or bpr; gp or audience with masked.  [default: mf; gp]")
+    ] = None,
     protocol: Annotated[
-        list[str] | None, typer.Option(help="What devices send; may repeat.  [default: all of the model]")
+        list[str] | None,
+        typer.Option(help="What devices send; may repeat, but for masked.  [default: all of the model]"),
     ] = None,
     users: Annotated[
         int | None, typer.Option(help="How many people to attack.  [default: 100, or half of those who take part]")
@@ -35,10 +39,17 @@ def audit(
         float | None, typer.Option(help="sdcf: budget of all rounds' selections.  [default: 2 × epsilon-i]")
     ] = None,
     epsilon_g: Annotated[float | None, typer.Option(help="sdcf: range of the fake errors.  [default: 4]")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="isgld: budget of one rating's value.  [default: 4]")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="isgld: budget of one rating's value.  [default: 4]  masked: of a profile.  [default: 8, 1 and inf]"
+        ),
+    ] = None,
     profile_cap: Annotated[int | None, typer.Option(help="sdcf: calibrate from this public number of ratings.")] = None,
     factors: Annotated[int | None, typer.Option(help="Numbers in each vector.  [default: 50; bpr: 10]")] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds to train and to watch.")] = 100,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds to train and to watch.  [default: 100; masked: those of its plan]")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the run, of who is attacked, and of the attacks.")] = 0,
     sweep: Annotated[
         list[str] | None,
@@ -50,40 +61,34 @@ def audit(
     """Attack the protocols as a server could, and print what succeeds beside what is claimed."""
     import time
 
-    from hushrec.audit.run import audit as run_audit
-    from hushrec.audit.run import settings_for
     from hushrec.audit.sweeps import check_sweeps, swept
     from hushrec.data.people import load_people
     from hushrec.report.audits import check_writable, write_audit
 
     started = time.perf_counter()
-    settings = settings_for(
-        protocol,
-        model=model,
-        factors=factors,
-        rounds=rounds,
-        seed=seed,
-        epsilon=epsilon,
-        epsilon_i=epsilon_i,
-        epsilon_p=epsilon_p,
-        epsilon_g=epsilon_g,
-        profile_cap=profile_cap,
-    )
+    options = {
+        "factors": factors,
+        "rounds": rounds,
+        "epsilon": epsilon,
+        "epsilon_i": epsilon_i,
+        "epsilon_p": epsilon_p,
+        "epsilon_g": epsilon_g,
+        "profile_cap": profile_cap,
+    }
+    masked = is_masked(model, protocol or [])
+    settings = choose_settings(model, protocol, options, seed, masked=masked)
+    if masked and sweep:
+        raise ParameterError("sweep is for model mf. Leave it out.")
     check_sweeps(settings, sweep or [])
     if plots is not None:
         check_writable(plots)
     ratings = reading.load(data)
-    people = load_people(data, ratings.user_ids, reading.data_dir)
     with saying_what_was_kept(lambda: "Nothing was kept: an audit is whole or nothing."), _audit_bar() as progress:
-        found = run_audit(
-            ratings,
-            settings,
-            n_victims=users,
-            people=people,
-            clock=time.perf_counter,
-            progress=progress,
-            run_all=partial(side_by_side, progress=progress) if len(settings) > 1 else None,
-        )
+        if masked:
+            found = _run_masked(ratings, settings, users, progress)
+        else:
+            people = load_people(data, ratings.user_ids, reading.data_dir)
+            found = _run_gradient(ratings, settings, users, people, progress)
         found = swept(found, ratings, settings, sweep or [])
     record = {**found.record(), "seconds": round(time.perf_counter() - started, 1)}
     if plots is not None:
@@ -96,23 +101,79 @@ def audit(
         print_audit(record)
 
 
-def side_by_side(tasks: list[Any], progress: Callable[[str, str, int, int], None]) -> list[Any]:
-    """Every protocol in a process of its own, as many at a time as there are cores; the last, the slowest, is first.
+def is_masked(model: str | None, protocols: list[str]) -> bool:
+    """Whether masked is audited; refused beside others, whose models it does not speak."""
+    from hushrec.protocols.masked import MASKED
 
-    `progress` hears of whole protocols alone.
+    if MASKED.name in protocols and len(set(protocols)) > 1:
+        raise ParameterError("protocol masked must be audited by itself: the others speak other models.")
+    return MASKED.name in protocols or model in MASKED.models
+
+
+def choose_settings(
+    model: str | None, protocol: list[str] | None, options: dict[str, Any], seed: int, *, masked: bool
+) -> list[Any]:
+    """One entry per column of the audit; an option that its protocol does not use is refused."""
+    from hushrec.audit.masked.bench import masked_settings
+    from hushrec.audit.run import settings_for
+
+    if not masked:
+        return settings_for(protocol, model=model or "mf", seed=seed, **{**options, "rounds": options["rounds"] or 100})
+    for name, value in options.items():
+        if value is not None and name != "epsilon":
+            raise ParameterError(f"protocol masked does not use {name} in an audit. Leave it out.")
+    return masked_settings(model, options["epsilon"], seed)
+
+
+def _run_gradient(ratings: Any, settings: list[Any], users: int | None, people: Any, progress: Any) -> Any:
+    import time
+
+    from hushrec.audit.run import STEPS, audit, run_task
+
+    at_once = partial(side_by_side, work=run_task, names=[one.protocol for one in settings], steps=STEPS)
+    return audit(
+        ratings,
+        settings,
+        n_victims=users,
+        people=people,
+        clock=time.perf_counter,
+        progress=progress,
+        run_all=partial(at_once, progress=progress) if len(settings) > 1 else None,
+    )
+
+
+def _run_masked(ratings: Any, settings: list[Any], users: int | None, progress: Any) -> Any:
+    from hushrec.audit.masked.bench import STEPS, audit_masked, run_masked
+    from hushrec.audit.masked.watched import label_of
+
+    names = [label_of(one) for one in settings]
+    at_once = partial(side_by_side, work=run_masked, names=names, steps=len(STEPS) + 1, progress=progress)
+    run_all = at_once if len(settings) > 1 else None
+    return audit_masked(ratings, settings, n_victims=users, progress=progress, run_all=run_all)
+
+
+def side_by_side(
+    tasks: list[Any],
+    *,
+    work: Callable[[Any], Any],
+    names: list[str],
+    steps: int,
+    progress: Callable[[str, str, int, int], None],
+) -> list[Any]:
+    """Every column in a process of its own, as many at a time as there are cores; the last, the slowest, is first.
+
+    `progress` hears of whole columns alone.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
 
-    from hushrec.audit.run import STEPS, run_task
-
     jobs = min(os.cpu_count() or 1, len(tasks))
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        running = {pool.submit(run_task, task): task[1].protocol for task in reversed(tasks)}
+        running = {pool.submit(work, task): name for task, name in reversed([*zip(tasks, names, strict=True)])}
         for name in running.values():
-            progress(name, "attacks", 0, STEPS)
+            progress(name, "attacks", 0, steps)
         for done in as_completed(running):
-            progress(running[done], "done", STEPS, STEPS)
+            progress(running[done], "done", steps, steps)
         return [done.result() for done in reversed(running)]
 
 

@@ -65,8 +65,23 @@ def audit_sections(record: Record) -> list[Section]:
 
 def audit_words(record: Record) -> list[str]:
     """What an audit is, and on which kind of ratings this one was."""
-    kind = record.get("ratings") if record["model"] != "bpr" else None
-    return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else [])]
+    kind = record.get("ratings") if record["model"] not in ("bpr", "audience") else None
+    return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *map(_verdict, *_runs(record))]
+
+
+def _runs(record: Record) -> tuple[list[str], list[Record]]:
+    runs = record.get("runs", {})
+    return list(runs), list(runs.values())
+
+
+def _verdict(label: str, run: Record) -> str:
+    """Whether anything contradicts what the budget promises, and without a budget, whom exact sums expose."""
+    if run["budget"]["epsilon"] == "inf":
+        exposed = f"{run['people_with_a_rare_item']:.1%} of the people have rated an item that nobody else has"
+        return f"{label}: nothing is promised, and whoever knows everybody else reads everything; {exposed}."
+    if run["contradictions"]:
+        return f"{label}: CONTRADICTED. {'; '.join(run['contradictions'])}."
+    return f"{label}: no attack contradicts the promise; all bounds on ε hold together at 95 %."
 
 
 def _unbroken(cell: str) -> str:

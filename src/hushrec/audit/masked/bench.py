@@ -1,0 +1,129 @@
+"""`masked` on the bench: one run watched for each budget, and every attack on it."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hushrec.audit.findings import Finding
+from hushrec.audit.masked.cohorts import attack_tables
+from hushrec.audit.masked.pairs import (
+    attack_cohorts,
+    attack_one_run,
+    attack_profiles,
+    attack_ratings,
+    contradictions,
+    measure_noise,
+)
+from hushrec.audit.masked.people import attack_people
+from hushrec.audit.masked.sums import watch
+from hushrec.audit.masked.watched import Watched, label_of, owners
+from hushrec.audit.rating_levels import RatingLevels
+from hushrec.audit.run import USUAL, Audit, check_people
+from hushrec.data.ratings import Ratings
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import task_problem
+
+EPSILONS = (8.0, 1.0, math.inf)
+FEWEST_RATINGS = 2  # of a person who is attacked: one is taken away
+Say = Callable[[str, int], None]
+Task = tuple[Ratings, Settings, int]
+Outcome = tuple[list[Finding], dict[str, Any]]
+
+STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
+    ("items, ratings, taste", attack_people),
+    ("noise", measure_noise),
+    ("one person in or out", attack_profiles),
+    ("one rating", attack_ratings),
+    ("cohorts", attack_cohorts),
+    ("masked tables", attack_tables),
+    ("one run", attack_one_run),
+)
+
+
+def attack_masked(ratings: Ratings, settings: Settings, n_victims: int, say: Say) -> Outcome:
+    """Train once, attack that run; return the findings, and what else a record says of this budget."""
+    say("training", 0)
+    task = settings.make_task(ratings)
+    problem = task_problem(task, settings)
+    seen, engine = watch(problem)
+    people = np.flatnonzero(problem.rated_counts >= FEWEST_RATINGS)
+    chosen = np.random.default_rng([settings.seed, 9]).permutation(people)[:n_victims]
+    run = Watched(settings, problem, seen, np.sort(chosen))
+    findings: list[Finding] = []
+    for number, (what, attack) in enumerate(STEPS, start=1):
+        say(what, number)
+        findings += attack(run)
+    about = {**_about(run), "contradictions": contradictions(findings, run.budget)}
+    return findings, {**about, "metrics": task.metrics(engine.predictor()), "baselines": task.baselines()}
+
+
+def _about(run: Watched) -> dict[str, Any]:
+    """The budget, and who has an item that nobody else rated."""
+    problem = run.problem
+    raters = np.bincount(problem.items, minlength=problem.n_items)
+    exposed = np.unique(owners(problem)[raters[problem.items] == 1])
+    people = int((problem.rated_counts > 0).sum())
+    return {
+        "budget": {name: run.budget[name] for name in ("epsilon", "delta", "item_level", "mu", "rounds")},
+        "rare_items": int((raters == 1).sum()),
+        "people_with_a_rare_item": len(exposed) / people,
+    }
+
+
+def masked_settings(model: str | None, epsilon: float | None, seed: int) -> list[Settings]:
+    """One entry for each budget: the one that is asked for, or ε = 8, 1 and none."""
+    chosen = EPSILONS if epsilon is None else (epsilon,)
+    return [Settings(protocol="masked", model=model, epsilon=one, seed=seed) for one in chosen]
+
+
+def run_masked(task: Task) -> Outcome:
+    """One budget, without a word on the way: what a process of its own can do."""
+    return attack_masked(*task, lambda *_: None)
+
+
+def audit_masked(
+    ratings: Ratings,
+    settings: list[Settings],
+    *,
+    n_victims: int | None = None,
+    progress: Callable[[str, str, int, int], None] | None = None,
+    run_all: Callable[[list[Task]], list[Outcome]] | None = None,
+) -> Audit:
+    """Attack `masked` at every budget of `settings`, on the same people; one column each.
+
+    They are 100, or half of those who have ratings, unless `n_victims` says.
+    """
+    first = settings[0]
+    counts = task_problem(first.make_task(ratings), first).rated_counts
+    n_people = int((counts >= FEWEST_RATINGS).sum())
+    n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
+    tasks: list[Task] = [(ratings, chosen, n_victims) for chosen in settings]
+    labels = [label_of(chosen) for chosen in settings]
+    if run_all is not None:
+        outcomes = run_all(tasks)
+    else:
+        hear = progress or (lambda *_: None)
+        outcomes = [
+            attack_masked(*task, lambda what, step, name=label: hear(name, what, step, len(STEPS) + 1))  # type: ignore[misc]
+            for task, label in zip(tasks, labels, strict=True)
+        ]
+    about = {
+        "dataset": ratings.name,
+        "model": first.model,
+        "rounds": max(run["budget"]["rounds"] for _, run in outcomes),
+        "users": n_victims,
+        "seed": first.seed,
+        "ratings": None if ratings.values is None else _levels(ratings),
+        "protocols": {label: one.make_protocol().chosen_options() for label, one in zip(labels, settings, strict=True)},
+        "runs": {label: run for label, (_, run) in zip(labels, outcomes, strict=True)},
+    }
+    return Audit([one for found, _ in outcomes for one in found], {}, about)
+
+
+def _levels(ratings: Ratings) -> str:
+    assert ratings.values is not None
+    return RatingLevels.of(
+        ratings.values if ratings.scale is None else ratings.scale.to_unit(ratings.values)
+    ).in_words()

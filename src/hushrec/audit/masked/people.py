@@ -1,0 +1,171 @@
+"""What the sums of a run say of people, scored: their items, ratings, taste, how much they rated, who they are."""
+
+import numpy as np
+from scipy.special import logit
+
+from hushrec.arrays import FloatArray
+from hushrec.audit.findings import EXACT, Finding
+from hushrec.audit.judge import abs_cosines, judge_count, judge_existence
+from hushrec.audit.masked import readings
+from hushrec.audit.masked.sums import Profile
+from hushrec.audit.masked.watched import Named, Watched, owners
+from hushrec.audit.observed_run import Truth
+from hushrec.audit.rating_levels import RatingLevels
+from hushrec.audit.statistics import auc, mean_interval, rate_at, share_interval
+from hushrec.protocols.masked.plan import AUDIENCE, COUNTS
+
+RATINGS_ASKED = 5  # of each person
+RARE_ITEMS = 40
+SUMS = "sums, everybody else known"
+
+
+def attack_people(run: Watched) -> list[Finding]:
+    """Every victim in a world of their own: the run with this person in it, everybody else's ratings known."""
+    rng = run.draws(1)
+    left = [readings.left_of(run.seen, tables, rng=rng) for tables in run.victims_tables]
+    return [
+        *_existence(run, left),
+        *_taste(run, left),
+        *_count(run, left),
+        _known_again(run, left),
+        *_values(run, left),
+        *_rare_items(run),
+    ]
+
+
+def _existence(run: Watched, left: list[readings.Left]) -> list[Finding]:
+    blind = logit(np.clip(run.popularity, 1e-4, 1 - 1e-4))
+    scores = np.array([readings.item_scores(run.seen.blocks, one, run.usual_count) for one in left])
+    guesses = {"popularity": np.tile(blind, (len(left), 1)), SUMS: scores, f"{SUMS} + popularity": scores + blind}
+    return [
+        finding
+        for name, guess in guesses.items()
+        for finding in judge_existence(
+            Named(name, "existence", run.profile_claim), run.label, guess, _truth(run), run.draws(2)
+        )
+    ]
+
+
+def _truth(run: Watched) -> Truth:
+    ratings = np.full((len(run.victims), run.problem.n_items), np.nan)
+    for row, user in enumerate(run.victims):
+        items, values = run.profile(user)
+        ratings[row, items] = values
+    nothing = np.zeros((len(run.victims), 0))
+    return Truth(~np.isnan(ratings), ratings, nothing, nothing)
+
+
+def _taste(run: Watched, left: list[readings.Left]) -> list[Finding]:
+    place, length = readings.taste_numbers(run.seen.blocks)
+    size = run.seen.blocks[place].code.size
+    truth = np.array([tables.dense(place, size)[:length] for tables in run.victims_tables], dtype=np.float64)
+    cosines = abs_cosines(np.array([one[place][:length] for one in left]), truth)
+    return [
+        run.finding(
+            SUMS,
+            "model",
+            "mean_abs_cosine",
+            float(cosines.mean()),
+            run.profile_claim,
+            interval=mean_interval(cosines, rng=run.draws(3)),
+            chance=float(abs_cosines(np.roll(truth, 1, axis=0), truth).mean()),
+        )
+    ]
+
+
+def _count(run: Watched, left: list[readings.Left]) -> list[Finding]:
+    counts = np.array([readings.read_count(run.seen.blocks, one, run.popularity) for one in left])
+    attack = Named(f"count from {SUMS}", "metadata", run.profile_claim)
+    return judge_count(attack, run.label, counts, _truth(run), run.draws(4))
+
+
+def _known_again(run: Watched, left: list[readings.Left]) -> Finding:
+    """People who leave and come back as somebody new: the same profile in a second run, with other noise."""
+    place, rng = readings.place_of(run.seen.blocks, COUNTS), run.draws(5)
+    before = np.array([one[place] for one in left])
+    after = np.array([readings.left_of(run.seen, one, rng=rng)[place] for one in run.victims_tables])
+    scores = _cosines(before - before.mean(axis=0), after - after.mean(axis=0))
+    right = int((scores.argmax(axis=1) == np.arange(len(scores))).sum())
+    same = np.eye(len(scores), dtype=bool).ravel()
+    return run.finding(
+        f"known again in a second run, {SUMS}",
+        "metadata",
+        "share_linked",
+        right / len(scores),
+        "each run has its own budget",
+        auc=auc(scores.ravel(), same),
+        rate=rate_at(scores.ravel(), same),
+        interval=share_interval(right, len(scores)),
+        chance=1 / len(scores),
+    )
+
+
+def _cosines(left: FloatArray, right: FloatArray) -> FloatArray:
+    lengths = np.outer(np.linalg.norm(left, axis=1), np.linalg.norm(right, axis=1))
+    return np.asarray(left @ right.T / (lengths + 1e-300))
+
+
+def _values(run: Watched, left: list[readings.Left]) -> list[Finding]:
+    """A few ratings of every person, all else known, the person's other ratings too."""
+    levels = RatingLevels.of(run.problem.values)
+    if not run.predicts_values or levels.continuous:
+        return []
+    rng, right, blind, asked = run.draws(6), 0, 0, 0
+    for user, own in zip(run.victims, left, strict=True):
+        items, values = run.profile(user)
+        for position in map(int, rng.permutation(len(items))[:RATINGS_ASKED]):
+            prior = readings.level_prior(_ratings_of_others(run, int(items[position]), int(user)), levels)
+            true = int(levels.places(values[position : position + 1])[0])
+            tables = readings.level_tables(run.seen, (items, values), position, levels, rng=rng)
+            right += readings.read_rating(run.seen.blocks, own, tables, prior) == true
+            blind += int(np.argmax(prior)) == true
+            asked += 1
+    return [
+        run.finding(
+            "one rating, all else known",
+            "value",
+            EXACT,
+            right / asked,
+            run.rating_claim,
+            interval=share_interval(right, asked),
+            chance=blind / asked,
+        )
+    ]
+
+
+def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
+    rows = run.problem.items == item
+    rows[run.problem.starts[user] : run.problem.starts[user + 1]] = False
+    return np.asarray(run.problem.values[rows])
+
+
+def _rare_items(run: Watched) -> list[Finding]:
+    """Who rated what only one person rated, told among all people of whom such an item is asked."""
+    problem, rng = run.problem, run.draws(7)
+    raters = np.bincount(problem.items, minlength=problem.n_items)
+    rows = rng.permutation(np.flatnonzero(raters[problem.items] == 1))[:RARE_ITEMS]
+    people = np.unique(owners(problem)[rows])
+    if len(people) < 2:
+        return []
+    few, right = run.seen.only(COUNTS, AUDIENCE), 0
+    for row in rows:
+        item, own = int(problem.items[row]), int(owners(problem)[row])
+        left = readings.left_of(few, few.tables(run.profile(own), rng=rng), rng=rng)
+        candidates = [_without_item(run.profile(user), item) for user in people]
+        right += int(people[readings.name_rater(few, left, item, candidates, rng=rng)]) == own
+    return [
+        run.finding(
+            "rare items: the one person who rated it",
+            "existence",
+            "share_named",
+            right / len(rows),
+            run.rating_claim,
+            interval=share_interval(right, len(rows)),
+            chance=1 / len(people),
+        )
+    ]
+
+
+def _without_item(profile: Profile, item: int) -> Profile:
+    kept = profile[0] != item
+    return profile[0][kept], profile[1][kept]

@@ -1,0 +1,152 @@
+"""A run of `masked` as the server sees it: public tables, and the noisy sum of every block."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.engines.cpu.masked import CpuMaskedEngine
+from hushrec.protocols.configured import BoolArray
+from hushrec.protocols.masked.encoding import BlockCode, Table, encode_block
+from hushrec.protocols.masked.learning import Learning
+from hushrec.protocols.masked.plan import Block, Round
+from hushrec.randomness import RandomStream
+from hushrec.simulation.training_problem import AnyProblem
+
+Profile = tuple[IntArray, FloatArray]  # items, rising, and ratings on 1 to 5
+
+
+class SeenBlock(NamedTuple):
+    """One block of one round: its code, and what is left of the sum when everybody's integers are subtracted."""
+
+    round_number: int
+    block: Block
+    code: BlockCode
+    noise: IntArray  # sum − everybody's integers, (size,)
+    survivors: int
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise as it is claimed, in squared grid units; 0 without noise."""
+        return float(self.survivors * self.code.share_variance)
+
+
+class SeenRound(NamedTuple):
+    """One round: the public table that devices got, and the blocks of the sum."""
+
+    one: Round
+    table: Any
+    blocks: tuple[SeenBlock, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SeenRun:
+    """All rounds of one run. `learning` is the public software that devices run."""
+
+    rounds: tuple[SeenRound, ...] = field(repr=False)
+    learning: Learning = field(repr=False)
+
+    @property
+    def blocks(self) -> list[SeenBlock]:
+        """Every block of every round."""
+        return [block for one in self.rounds for block in one.blocks]
+
+    def only(self, *names: str) -> "SeenRun":
+        """Return the rounds that have one of these blocks."""
+        kept = [one for one in self.rounds if {block.name for block in one.one.blocks} & set(names)]
+        return SeenRun(tuple(kept), self.learning)
+
+    def with_tables(self, change: Callable[[Any], Any]) -> "SeenRun":
+        """Return the run with other public tables: what a server that cheats publishes."""
+        return SeenRun(tuple(one._replace(table=change(one.table)) for one in self.rounds), self.learning)
+
+    def with_codes(self, codes: Sequence[Sequence[BlockCode]]) -> "SeenRun":
+        """Return the run with its blocks written in other codes."""
+        rounds = [
+            one._replace(blocks=tuple(b._replace(code=code) for b, code in zip(one.blocks, own, strict=True)))
+            for one, own in zip(self.rounds, codes, strict=True)
+        ]
+        return SeenRun(tuple(rounds), self.learning)
+
+    def tables(self, profile: Profile, *, rng: RandomStream) -> "PersonTables":
+        """Return what a device with this profile puts into every block, in integers before noise."""
+        return tables_of(self.rounds, self.learning, profile, rng=rng)
+
+
+class PersonTables(NamedTuple):
+    """The integers of one device that are not zero, block by block."""
+
+    places: tuple[IntArray, ...]
+    integers: tuple[IntArray, ...]
+
+    def dense(self, place: int, size: int) -> IntArray:
+        """Return one block with its zeros."""
+        found = np.zeros(size, np.int64)
+        found[self.places[place]] = self.integers[place]
+        return found
+
+    def minus(self, other: "PersonTables") -> "PersonTables":
+        """Return the difference of two devices' tables."""
+        places, integers = [], []
+        for mine, own, theirs, their in zip(self.places, self.integers, other.places, other.integers, strict=True):
+            both = np.union1d(mine, theirs)
+            difference = np.zeros(len(both), np.int64)
+            difference[np.searchsorted(both, mine)] += own
+            difference[np.searchsorted(both, theirs)] -= their
+            kept = difference != 0
+            places.append(both[kept])
+            integers.append(difference[kept])
+        return PersonTables(tuple(places), tuple(integers))
+
+
+def tables_of(rounds: Sequence[SeenRound], learning: Learning, profile: Profile, *, rng: RandomStream) -> PersonTables:
+    """Return the integers of one device in these rounds, encoded as devices encode them."""
+    places, integers = [], []
+    for seen in rounds:
+        entries = learning.entries(seen.one.blocks, seen.table, *profile)
+        for block, own in zip(seen.blocks, entries, strict=True):
+            dense = encode_block(block.code, own.values, own.positions, rounding=rng)
+            places.append(np.flatnonzero(dense))
+            integers.append(dense[places[-1]])
+    return PersonTables(tuple(places), tuple(integers))
+
+
+class _WatchedEngine(CpuMaskedEngine):
+    """The engine that trains, keeping what the server published and received."""
+
+    def __init__(self, problem: AnyProblem) -> None:
+        super().__init__(problem)
+        self.seen: list[SeenRound] = []
+
+    def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
+        codes, number = self.priced.codes[self.round_number], self.round_number + 1
+        totals = super().sum_tables(one, table, present)
+        exact = self.sum_integers(one, codes, table, present)
+        survivors = int(np.count_nonzero(present))
+        blocks = tuple(
+            SeenBlock(number, block, code, _centred(total, own), survivors)
+            for block, code, total, own in zip(one.blocks, codes, totals, exact, strict=True)
+        )
+        self.seen.append(SeenRound(one, table, blocks))
+        return totals
+
+
+def _centred(total: Table, exact: IntArray) -> IntArray:
+    """Return total − exact modulo 2³², in −2³¹ … 2³¹ − 1."""
+    return np.asarray((total - exact.astype(np.uint32)).view(np.int32), dtype=np.int64)
+
+
+def watch(problem: AnyProblem) -> tuple[SeenRun, CpuMaskedEngine]:
+    """Train to the end of the plan; return what was seen, and the engine with what it learned."""
+    engine = _WatchedEngine(problem)
+    for _ in range(problem.terms.max_rounds):
+        engine.run_round()
+    return SeenRun(tuple(engine.seen), engine.learning), engine
+
+
+def profile_of(problem: AnyProblem, user: int) -> Profile:
+    """Rated items and their values."""
+    rows = slice(problem.starts[user], problem.starts[user + 1])
+    return problem.items[rows], problem.values[rows]

@@ -1,0 +1,266 @@
+"""The audit of `masked`: attacks find everything where nothing is hidden, nothing where it is, and every defect."""
+
+import json
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from command import run as run_command
+
+from hushrec.audit.masked import bench, cohorts, pairs, people, readings, sums, trials
+from hushrec.audit.masked.crafted import aim_at, lengthen
+from hushrec.audit.masked.watched import Watched, without_profiles
+from hushrec.audit.rating_levels import WHOLE_STARS
+from hushrec.budget.gaussian import epsilon_of_mu
+from hushrec.data.synthetic import synthetic
+from hushrec.protocols.masked.encoding import BlockCode
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import task_problem
+
+DATA = synthetic(n_users=60, n_items=50, n_ratings=1_200, seed=3)
+VICTIMS = 12
+MODELS = ("gp", "audience")
+
+
+@cache
+def watched(model: str, epsilon: float) -> Watched:
+    """A small run and the people who are attacked in it."""
+    settings = Settings(protocol="masked", model=model, epsilon=epsilon)
+    problem = task_problem(settings.make_task(DATA), settings)
+    seen, _ = sums.watch(problem)
+    return Watched(settings, problem, seen, np.arange(VICTIMS))
+
+
+@cache
+def found(model: str, epsilon: float) -> dict[tuple[str, str], float]:
+    """What attacks on people find, by target and name."""
+    return {(one.target, one.name): one.value for one in people.attack_people(watched(model, epsilon))}
+
+
+# Attacks on people ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_exact_sums_give_everything_away(model: str) -> None:
+    """ε = ∞, everybody else known: items, taste, counts and rare items without a mistake; ratings too under gp."""
+    told = found(model, math.inf)
+    assert told["existence", people.SUMS] == 1.0
+    assert told["model", people.SUMS] == pytest.approx(1.0)
+    assert told["metadata", f"known again in a second run, {people.SUMS}"] == 1.0
+    assert told.get(("value", "one rating, all else known")) == (1.0 if model == "gp" else None)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_at_a_small_budget_people_stay_hidden(model: str) -> None:
+    """ε = 0.5: sums tell items no better than chance allows, and nobody is known again (4 deviations of 12 people)."""
+    told = found(model, 0.5)
+    assert abs(told["existence", people.SUMS] - 0.5) < 0.08
+    assert told["metadata", f"known again in a second run, {people.SUMS}"] <= 5 / VICTIMS
+    with_popularity, popularity = told["existence", f"{people.SUMS} + popularity"], told["existence", "popularity"]
+    assert abs(with_popularity - popularity) < 0.03
+
+
+def test_people_who_are_compared_do_not_share_their_noise() -> None:
+    """What is left for two people differs in its noise: a shared one would cancel when they are compared."""
+    run = watched("gp", 0.5)
+    left = [readings.left_of(run.seen, run.victims_tables[0], rng=run.draws(number)) for number in (1, 2)]
+    assert not np.array_equal(left[0][0], left[1][0])
+
+
+def test_who_rated_a_rare_item_is_named_where_sums_are_exact() -> None:
+    """The row of an item with one rater is that device's row: its length and audience tell whose."""
+    run = watched("gp", math.inf)
+    profiles = [run.profile(user) for user in range(6)]
+    item = next(item for item in range(run.problem.n_items) if all(item not in items for items, _ in profiles))
+    items, values = profiles[2]
+    at = int(np.searchsorted(items, item))
+    own = run.tables((np.insert(items, at, item), np.insert(values, at, 5.0)))
+    left = readings.left_of(run.seen, own, rng=run.draws(1))
+    assert readings.name_rater(run.seen, left, item, profiles, rng=run.draws(2)) == 2
+
+
+def test_a_rating_is_read_by_hand() -> None:
+    """Two levels, one number: 10 is nearer to 12 than to 4; the prior decides where noise is large."""
+    code = BlockCode(1, 1.0, 16, 300, 16)
+    block = sums.SeenBlock(1, watched("gp", 8.0).seen.blocks[0].block, code, np.zeros(1, np.int64), 1)
+    tables = [sums.PersonTables((np.array([0]),), (np.array([number]),)) for number in (4, 12)]
+    assert readings.read_rating([block], [np.array([10.0])], tables, np.array([0.5, 0.5])) == 1
+    loud = block._replace(survivors=10_000)
+    assert readings.read_rating([loud], [np.array([10.0])], tables, np.array([0.9, 0.1])) == 0
+
+
+def test_levels_before_any_sum_are_those_of_other_people() -> None:
+    """Ten people gave 5 stars: so will the next; without anybody, how people rate films."""
+    assert readings.level_prior(np.full(10, 5.0), WHOLE_STARS).argmax() == 4
+    assert readings.level_prior(np.zeros(0), WHOLE_STARS) == pytest.approx(WHOLE_STARS.shares)
+
+
+# ε by coins -------------------------------------------------------------------------------------------------------
+
+
+def longest_scores(run: Watched, count: int = 2000, **more: float) -> trials.Scores:
+    """The statistic of the longest tables in many runs."""
+    return trials.draw_scores(run.seen, run.victims_tables[run.longest], rng=run.draws(30), trials=count, **more)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_the_distance_measured_is_the_distance_of_the_tables(model: str) -> None:
+    """μ of 2,000 runs agrees with ‖z‖/σ within 5 deviations, and is at most what is claimed."""
+    run = watched(model, 8.0)
+    measured, (low, high) = trials.measured_mu(longest_scores(run))
+    apart = trials.distance(run.seen, run.victims_tables[run.longest])
+    assert abs(measured - apart) < 5 * (high - low) / 3.92
+    assert apart <= run.budget["mu"] * (1 + 1e-9)
+
+
+def test_crafted_tables_reach_the_claim_and_not_more() -> None:
+    """Heavy weights make a profile as long as it may be; all weight on one item puts 1 and 5 stars two clips apart."""
+    run = watched("gp", 8.0)
+    items, values = run.profile(run.victims[run.longest])
+    heavy = run.seen.with_tables(lengthen)
+    apart = trials.distance(heavy, run.tables((items, values), heavy))
+    assert 0.9 * run.budget["mu"] < apart <= run.budget["mu"]
+    aimed = run.seen.with_tables(lambda table: aim_at(table, int(items[0])))
+    low, high = np.array([1.0, *values[1:]]), np.array([5.0, *values[1:]])
+    apart = trials.distance(aimed, run.tables((items, high), aimed).minus(run.tables((items, low), aimed)))
+    assert 1.5 * run.budget["mu"] < apart <= 2 * run.budget["mu"]
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 1.0])
+def test_the_epsilon_that_is_ruled_out_stays_below_the_claim(epsilon: float) -> None:
+    """Both ways of counting. The tables of this person are shorter than the clip, so that this is no coin toss."""
+    run = watched("gp", epsilon)
+    scores = longest_scores(run)
+    assert 0 < trials.epsilon_of_scores(scores, run.budget["delta"]) <= epsilon
+    assert trials.epsilon_counted(scores, run.budget["delta"]) <= epsilon
+
+
+def test_normal_scores_rule_out_the_epsilon_of_their_distance(rng: np.random.Generator) -> None:
+    """Scores of μ = 2 rule out nearly ε(2), and not more; counting rules out less."""
+    scores = trials.Scores(rng.standard_normal(20_000) + 2, rng.standard_normal(20_000))
+    ruled_out, counted = trials.epsilon_of_scores(scores, 1e-5), trials.epsilon_counted(scores, 1e-5)
+    assert 0.9 * epsilon_of_mu(2, 1e-5) < ruled_out < epsilon_of_mu(2, 1e-5)
+    assert 3 < counted < ruled_out
+
+
+def test_scores_that_say_nothing_rule_nothing_out(rng: np.random.Generator) -> None:
+    """Two samples of one law: of 40, at most 5 rule out more than 0 (one alarm in 10⁵ at 0.7 % each)."""
+    both = [trials.Scores(*rng.standard_normal((2, 400))) for _ in range(40)]
+    assert sum(trials.epsilon_of_scores(one, 1e-6) > 0 for one in both) <= 5
+    assert sum(trials.epsilon_counted(one, 1e-6) > 0 for one in both) <= 5
+
+
+def test_without_noise_counting_rules_out_all_that_two_thousand_runs_can() -> None:
+    """ln of the exact bounds of 1,000 in 1,000 and of 0 in 1,000."""
+    run = watched("gp", math.inf)
+    scores = longest_scores(run)
+    level = trials.ERROR / 2
+    expected = math.log((level ** (1 / 1000) - 1e-6) / (1 - level ** (1 / 1000)))
+    assert trials.epsilon_of_scores(scores, 1e-6) == pytest.approx(expected)
+    assert (scores.auc, scores.rate) == (1.0, 1.0)
+    assert trials.measured_mu(scores)[0] == math.inf
+
+
+def test_colluding_devices_and_differences_change_the_noise_as_they_should() -> None:
+    """A quarter of the noise is twice the distance; two sums subtracted are √2 times as noisy (5 deviations)."""
+    run = watched("gp", 8.0)
+    apart = trials.distance(run.seen, run.victims_tables[run.longest])
+    for more, factor in (({"honest": 0.25}, 2.0), ({"sums": 2}, math.sqrt(0.5))):
+        measured, (low, high) = trials.measured_mu(longest_scores(run, **more))
+        assert abs(measured - factor * apart) < 5 * (high - low) / 3.92
+
+
+@pytest.mark.parametrize("epsilon", [math.inf, 8.0, 0.5])
+def test_coins_of_one_run_are_told_where_nothing_hides_them(epsilon: float) -> None:
+    """30 canaries, 10 guesses. ε = ∞: all right, which rules out 0.4; else at most the claim."""
+    (one,) = pairs.attack_one_run(watched("gp", epsilon))
+    assert one.value <= epsilon
+    if epsilon == math.inf:
+        assert one.claim.endswith("(10 of 10 coins right)")
+        assert one.value > 0.4
+
+
+def test_coins_thrown_afterwards_are_told_by_nobody() -> None:
+    """The sums of some canaries, judged by coins that have nothing to do with them: half right (5 deviations)."""
+    run = watched("gp", 8.0)
+    canaries = [run.tables(run.profile(user)) for user in range(30)]
+    right = 0
+    for seed in range(20):
+        sent, others = np.random.default_rng(seed).random((2, 30)) < 0.5
+        right += int(((trials.coin_leads(run.seen, canaries, sent) > 0) == others).sum())
+    assert abs(right - 300) < 5 * math.sqrt(600) / 2
+
+
+def test_who_sends_zeros_is_still_there() -> None:
+    """The same devices, of which some are empty."""
+    problem = watched("gp", 8.0).problem
+    emptied = without_profiles(problem, np.array([0, 5]))
+    assert emptied.n_users == problem.n_users
+    assert emptied.rated_counts[[0, 5]].tolist() == [0, 0]
+    assert sums.profile_of(emptied, 6)[0].tolist() == sums.profile_of(problem, 6)[0].tolist()
+
+
+# Masked tables ----------------------------------------------------------------------------------------------------
+
+
+def test_a_masked_table_says_nothing_and_the_sum_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+    """12 real devices without noise: single tables are at chance and uniform; without masks they would tell all."""
+    monkeypatch.setattr(cohorts, "COHORT", 12)
+    one, keys = cohorts.attack_tables(watched("gp", math.inf))
+    assert keys.value == 0
+    assert 0.05 < one.value < 0.95
+    assert float(one.claim.split("p = ")[1].rstrip(")")) > 1e-3
+    watch = cohorts.watch_cohort
+    monkeypatch.setattr(
+        cohorts,
+        "watch_cohort",
+        lambda terms, own, **more: [one._replace(tables=own) for one in watch(terms, own, **more)],
+    )
+    bare, _ = cohorts.attack_tables(watched("gp", math.inf))
+    assert bare.value == 1.0
+    assert float(bare.claim.split("p = ")[1].rstrip(")")) < 1e-6
+
+
+# The command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_what_was_attacked_and_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`audit DATA --protocol masked --json`: every attack with its claim, accuracy, and who has a rare item."""
+    monkeypatch.setattr(cohorts, "COHORT", 8)
+    monkeypatch.setattr(trials, "TRIALS", 200)
+    small = "synthetic:users=24,items=30,ratings=300"
+    outcome = run_command("audit", small, "--protocol", "masked", "--epsilon", 8, "--users", 4, "--json")
+    assert outcome.code == 0, outcome.err
+    record = json.loads(outcome.out)
+    assert list(record["worst"]) == ["masked ε=8"]
+    assert record["model"] == "gp"
+    (run,) = record["runs"].values()
+    assert run["contradictions"] == []
+    assert {"budget", "metrics", "baselines", "people_with_a_rare_item"} <= run.keys()
+    assert all(attack["claim"] for attack in record["attacks"])
+    assert {attack["target"] for attack in record["attacks"]} == {"existence", "value", "model", "metadata", "epsilon"}
+
+
+def test_without_a_budget_three_are_audited() -> None:
+    """ε = 8, 1 and ∞, under the model that is asked for."""
+    chosen = bench.masked_settings("audience", None, 0)
+    assert [one.options["epsilon"] for one in chosen] == [8.0, 1.0, math.inf]
+    assert {one.model for one in chosen} == {"audience"}
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        (("--protocol", "masked", "--protocol", "plain"), "protocol"),
+        (("--protocol", "masked", "--epsilon-i", 4), "epsilon_i"),
+        (("--protocol", "masked", "--rounds", 4), "rounds"),
+        (("--model", "gp", "--sweep", "noise"), "sweep"),
+        (("--model", "mf", "--protocol", "masked"), "protocol"),
+    ],
+)
+def test_what_masked_does_not_use_is_refused(words: tuple[str, ...], name: str) -> None:
+    """One sentence that names the option."""
+    outcome = run_command("audit", "synthetic:users=24,items=30,ratings=300", *words)
+    assert outcome.code == 1
+    assert name in outcome.err
