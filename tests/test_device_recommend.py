@@ -10,12 +10,12 @@ from command import run
 from offline_kit import N_ITEMS, OfflineServer, make_small_offer
 from service_kit import new_device
 
-import hushrec
 from hushrec import Device
 from hushrec.data.synthetic import synthetic
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.protocols.gradient import fit
 from hushrec.protocols.gradient.fit import fit_user_vector
+from hushrec.simulation.training import train
 
 ROOT = Path(__file__).parents[1]
 
@@ -94,9 +94,9 @@ def test_without_item_vectors_there_is_nothing_to_recommend(tmp_path: Path) -> N
 def test_the_first_list_is_what_most_people_like(tmp_path: Path) -> None:
     """Without a text, search begins with items that more people rated, and rated higher, than in catalogue order."""
     data = synthetic(n_users=300, n_items=120, n_ratings=9_000, seed=1)
-    run = hushrec.train(data, protocol="sdcf", model="mf", factors=4, rounds=30, epsilon_i=4, epsilon_g=4)
+    trained = train(data, protocol="sdcf", model="mf", factors=4, rounds=30, epsilon_i=4, epsilon_g=4)
     server = OfflineServer(make_small_offer(data.n_items, factors=4), is_over=True)
-    server.item_vectors = run.predictor.arrays()["item_vectors"]
+    server.item_vectors = trained.predictor.arrays()["item_vectors"]
     count = np.bincount(data.items, minlength=data.n_items)
     mean = np.bincount(data.items, data.values, minlength=data.n_items) / np.maximum(count, 1)
     with Device.create(tmp_path / "device") as device:  # without any rating

@@ -304,8 +304,7 @@ class Device:
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
         with self._lock:
-            predictions = self._session.predictions
-            best, scores = predictions.recommend(count), predictions.predict()
+            best, scores = self._session.predictions.recommend(count)
             low, high = self._session.budgets.scale
             return [
                 Suggestion(*self._store.item_at(int(n)), min(high, max(low, float(scores[n]))), float(scores[n]))

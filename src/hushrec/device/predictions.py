@@ -38,17 +38,18 @@ class Predictions:
             return None
         return np.asarray(table[: offer.terms.n_items], dtype=np.float64)
 
-    def scores(self) -> FloatArray:
+    def _scores(self) -> FloatArray:
         """Return the raw predictions for all items, on the scale 1 to 5 but not bound to it."""
         return self._session.client().predict(self.public())
 
     def predict(self) -> FloatArray:
         """Return the predictions for all items on this person's scale, not bound to it."""
-        return self._session.budgets.from_unit(self.scores())
+        return self._session.budgets.from_unit(self._scores())
 
-    def recommend(self, count: int) -> IntArray:
-        """Return the unrated items with the highest predictions, the best first."""
-        return self._session.client().recommend(self.scores(), count)
+    def recommend(self, count: int) -> tuple[IntArray, FloatArray]:
+        """Return the unrated items with the highest predictions, the best first; and the predictions for all items."""
+        scores = self._scores()
+        return self._session.client().recommend(scores, count), self._session.budgets.from_unit(scores)
 
     def popular(self) -> IntArray:
         """Return all items, first those that most people like, as far as public item vectors v tell: by v v̄ᵀ."""

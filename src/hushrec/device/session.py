@@ -424,7 +424,8 @@ class Session:
             raise LocalProtocolError("this device has not joined a server.")
         offer, terms, budgets = self.offer, self.offer.terms, self.budgets
         with offered():
-            model = make_run_model(offer.model, offer.options, self.store.attributes())
+            attributes = None if find_model(offer.model).item_facts is None else self.store.attributes()
+            model = make_run_model(offer.model, offer.options, attributes)
             protocol = self._make_protocol(offer)
             client = Client(terms, model, protocol, randomness=SystemRandomness(), ledger=self.ledger())
         rated = self.store.rated_positions(terms.n_items)
