@@ -2,9 +2,10 @@
 
 That is `docs/cli.md`, README's example, the demo's output and plots, the dashboard's words in `docs/privacy.md`, the
 pictures of `docs/reproduction.md` and its words on two cores, the table of newcomers in `docs/service.md`, the tables
-and pictures of `docs/audit.md`, from the records, and the test vectors of `docs/wire.md`.
+and pictures of `docs/audit.md`, from the records, the test vectors of `docs/wire.md`, and every marked number of every
+page (see `measured.py`).
 Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper`,
-`grid`, `newcomers`, `audit` and `wire`.
+`grid`, `newcomers`, `audit`, `wire`, `keys` and `numbers`.
 """
 
 import contextlib
@@ -312,6 +313,14 @@ def write_newcomers() -> None:
     page.write_text(with_newcomers(page.read_text("utf-8")), "utf-8")
 
 
+def write_numbers() -> None:
+    """Write every marked number of every page from its record."""
+    import measured  # beside this file
+
+    for page in (README, *sorted(DOCS.rglob("*.md"))):
+        page.write_text(measured.with_numbers(page.read_text("utf-8")), "utf-8")
+
+
 def write_grid() -> None:
     """Writes the words on two cores into docs/reproduction.md, where they have been measured."""
     page = DOCS / "reproduction.md"
@@ -330,7 +339,7 @@ if __name__ == "__main__":
     made = {
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
         "paper": write_paper, "grid": write_grid, "newcomers": write_newcomers, "audit": write_audit,
-        "wire": write_wire, "keys": write_keys,
+        "wire": write_wire, "keys": write_keys, "numbers": write_numbers,
     }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()

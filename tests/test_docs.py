@@ -1,8 +1,9 @@
 """Docs that drift fail the build: names that pages mention must exist."""
 
-import importlib
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -56,3 +57,46 @@ def test_links_between_pages_lead_somewhere(page):
     """Relative links and the files they name exist."""
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_every_script_that_a_page_names_exists():
+    """Benchmarks and experiments that can be run again."""
+    scripts = {name for page in PAGES for name in re.findall(r"\b(?:benchmarks|experiments)/\w+\.py", page.read_text())}
+    assert len(scripts) > 10
+    assert not [script for script in scripts if not (ROOT / script).is_file()]
+
+
+@pytest.fixture(scope="module")
+def measured() -> ModuleType:
+    """docs/measured.py as a module."""
+    spec = importlib.util.spec_from_file_location("measured", ROOT / "docs" / "measured.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_marked_number_is_that_of_its_record(measured):
+    """In every page; `make docs` brings them up to date. A mark of a value that no record has fails, too."""
+    marks = 0
+    for page in PAGES:
+        text = page.read_text()
+        marks += len(measured.MARK.findall(text))
+        assert measured.with_numbers(text) == text, f"{page.name}: run python docs/generate.py numbers"
+    assert marks > 100
+
+
+def test_a_mark_names_a_record_a_way_and_a_format(measured, monkeypatch):
+    """By hand: lists, a divisor, no format, and text around the marks that stays."""
+    values = {"turns": [3.0, 1.0, 2.5], "bytes": 32_910, "names": {"a/b": 1}}
+    monkeypatch.setitem(measured.COMPUTED, "toy", lambda: values)
+    page = "**<!--=toy/turns/median:.1f-->?<!--/-->** of <!--=toy/turns/1:g--><!--/-->,"
+    page += " <!--=toy/bytes:/1000 .0f-->7<!--/--> kB"
+    filled = measured.with_numbers(page)
+    assert re.sub("<!--.*?-->", "", filled) == "**2.5** of 1, 33 kB"
+    assert measured.with_numbers(filled) == filled
+    assert measured.shown("toy/bytes:,") == "32,910"
+    assert measured.shown("toy/bytes") == "32910"
+    with pytest.raises(KeyError):
+        measured.shown("toy/nothing")

@@ -17,14 +17,6 @@ def test_the_module_has_the_numbers_of_the_record() -> None:
     assert [FleetSize(*(round(size[name], 4) for name in names)) for size in RECORD["sizes"]] == list(MEASURED)
 
 
-def test_the_page_has_the_numbers_of_the_record() -> None:
-    """docs/service.md, row by row."""
-    page = (ROOT / "docs" / "service.md").read_text("utf-8")
-    for size in MEASURED:
-        assert f"| {size.devices} | {size.rmse:.3f} | {size.own_mean:.3f} | {size.bias:.3f} |" in page
-    assert f"from about {pays_from()} devices on" in page
-
-
 def test_a_run_pays_where_it_beats_what_needs_no_server() -> None:
     """At that size and at every larger one that was measured; not at the next smaller one."""
     for size in MEASURED:

@@ -1,0 +1,127 @@
+"""Numbers in the pages that come from records: `python docs/generate.py numbers` writes them, a test compares them.
+
+In a page, a number stands between two comments, which a reader of the page does not see:
+
+    <!--=service-fleet/seconds_per_round:.1f-->9.1<!--/--> s
+
+The first names a record of `benchmarks/records`, or one of `COMPUTED`, the way to a value in it, and its format. In a
+list, `median`, `min` and `max` are names too; `:/1000 .0f` divides first.
+"""
+
+import functools
+import json
+import re
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hushrec.experiment_records import Record, read_records
+from hushrec.protocols.gradient.fleet_size import MEASURED, pays_from
+from hushrec.report.studies import make_study
+from hushrec.simulation.settings import Settings
+
+ROOT = Path(__file__).parents[1]
+MARK = re.compile(r"(<!--=(.+?)-->)(.*?)(<!--/-->)", re.DOTALL)
+FORMAT = re.compile(r"(.+?)(?::(?:/(\d+) )?([^:/]*))?")
+OF_LISTS: Mapping[str, Callable[[list[float]], float]] = {"median": statistics.median, "min": min, "max": max}
+SETS = ("ml-100k", "ml-1m", "netflix-10k")
+LEVELS = ("4", "1", "0.25", "0.0625")
+
+
+def with_numbers(page: str) -> str:
+    """Return the page with every marked number as the records have it."""
+    return MARK.sub(lambda found: found[1] + shown(found[2]) + found[4], page)
+
+
+def shown(mark: str) -> str:
+    """Return the text of one mark."""
+    found = FORMAT.fullmatch(mark)
+    assert found is not None, mark
+    way, divisor, form = found.groups()
+    name, *keys = way.split("/")
+    value: Any = COMPUTED[name]() if name in COMPUTED else _record(name)
+    for key in keys:
+        if isinstance(value, list):
+            value = OF_LISTS[key](value) if key in OF_LISTS else value[int(key)]
+        else:
+            value = value[key]
+    return format(value / int(divisor) if divisor else value, form or "")
+
+
+@functools.cache
+def _record(name: str) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((ROOT / "benchmarks" / "records" / f"{name}.json").read_text("utf-8"))
+    return record
+
+
+@functools.cache
+def _experiment(name: str) -> list[Record]:
+    return read_records(ROOT / "experiments" / "records" / name)
+
+
+def _by_setting(name: str, measure: str) -> dict[str, np.ndarray]:
+    """Return each setting's numbers by split."""
+    return {setting.label: np.array(setting.metrics[measure]) for setting in make_study(_experiment(name)).settings}
+
+
+@functools.cache
+def claims() -> dict[str, Any]:
+    """Compute what docs/reproduction.md says of the paper's claims, by data set."""
+    found: dict[str, Any] = {data: {} for data in SETS}
+    influences = []
+    for data in SETS:
+        rmse, auc, tuned = (
+            _by_setting(f"{task}-{data}", measure)
+            for task, measure in (("task1", "rmse"), ("task2", "auc"), ("task2-tuned", "auc"))
+        )
+        cost = rmse["sdcf ε_I=4, ε_g=4"] - rmse["plain, not private"]
+        family = {(i, g): rmse[f"sdcf ε_I={i}, ε_g={g}"].mean() for i in LEVELS for g in LEVELS}
+        influences += [np.ptp([family[i, g] for i in LEVELS]) for g in LEVELS]
+        found[data] = {
+            "cost": cost.mean(),
+            "deviation": max(cost.std(ddof=1), 0.001),
+            "range": np.ptp(list(family.values())),
+            "gap": (rmse["isgld ε=2"] - rmse["isgld ε=4"]).mean(),
+            "gap clamped": (rmse["isgld ε=2, clamped"] - rmse["isgld ε=4, clamped"]).mean(),
+            "loss": (auc["plain, not private"] - auc["sdcf ε_I=4"]).mean(),
+            "loss tuned": (tuned["plain, not private"] - tuned["sdcf ε_I=4"]).mean(),
+        }
+    return found | {"largest influence": max(influences)}
+
+
+@functools.cache
+def budget_groups() -> list[float]:
+    """Return the test error of each budget group, in the order of the file."""
+    (mixed,) = [setting for setting in make_study(_experiment("mixed-budgets")).settings if setting.groups]
+    return [mixed.mean(group.measure) for group in mixed.groups]
+
+
+@functools.cache
+def step_of_fm() -> dict[str, Any]:
+    """Compare the default step of `fm` with the best one tried, with and without privacy."""
+    step, found = Settings(model="fm").options["step"], {}
+    for protocol in ("plain", "sdcf"):
+        by_step: dict[float, list[float]] = {}
+        for record in _experiment("tuning-fm-ml-100k"):
+            if record["protocol"] == protocol:
+                by_step.setdefault(record["step"], []).append(record["metrics"]["rmse"])
+        means = {tried: float(np.mean(values)) for tried, values in by_step.items()}
+        worse = [tried for tried in means if tried > step and means[tried] > means[step]]
+        found[protocol] = {
+            "cost": means[step] - min(means.values()),
+            "best": min(means, key=means.__getitem__),
+            "factor to worse": min(worse, default=np.inf) / step,
+        }
+    return found
+
+
+COMPUTED: dict[str, Callable[[], Any]] = {
+    "claims": claims,
+    "budget groups": budget_groups,
+    "step of fm": step_of_fm,
+    "fleet size": lambda: {"pays from": pays_from(), "measured": [asdict(size) for size in MEASURED]},
+}
