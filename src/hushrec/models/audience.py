@@ -111,25 +111,31 @@ class Ranking(NamedTuple):
 @njit(cache=True, nogil=True)
 def fill_kernel(item, places, out):  # type: ignore[no-untyped-def]
     """Fill `out[j]` with k(item, j) for every item j."""
+    fill_kernel_row(places[:, item], places, out)
+
+
+@njit(cache=True, nogil=True)
+def fill_kernel_row(own, places, out):  # type: ignore[no-untyped-def]
+    """Fill `out[j]` with exp(−½ ‖own − x_j‖²) for every column x_j of `places`."""
     out[:] = 0.0
-    for k in range(places.shape[0]):
-        own = places[k, item]
+    for k in range(len(own)):
         for j in range(len(out)):
-            out[j] += (own - places[k, j]) ** 2
+            out[j] += (own[k] - places[k, j]) ** 2
     for j in range(len(out)):
         out[j] = math.exp(-0.5 * out[j])
 
 
 @njit(cache=True, nogil=True)
 def crowd_density(counts, places):  # type: ignore[no-untyped-def]
-    """Return g_j = Σ n_i k(i, j) / Σ n_i, `(n_items,)`."""
-    found, near = np.zeros(len(counts)), np.empty(len(counts))
-    total = 0.0
+    """Return g_j = Σ n_i k(i, j) / Σ n_i, `(n_items,)`; each pair of items is looked at once."""
+    found, total = counts.copy(), 0.0  # k(j, j) = 1
     for i in range(len(counts)):
-        fill_kernel(i, places, near)
         total += counts[i]
-        for j in range(len(counts)):
-            found[j] += counts[i] * near[j]
+        near = np.empty(len(counts) - i - 1)
+        fill_kernel_row(places[:, i], places[:, i + 1 :], near)
+        for place in range(len(near)):
+            found[i + 1 + place] += counts[i] * near[place]
+            found[i] += counts[i + 1 + place] * near[place]
     return found / total
 
 

@@ -114,7 +114,7 @@ class AudienceLearner(Learner[Learned]):
             estimates = [learned.count_sums, factor * noisy.sums]
             noisy = CountSum(*pool(estimates, [learned.count_variances, factor**2 * noisy.variances]))
         learned = replace(learned, count_sums=noisy.sums, count_variances=noisy.variances)
-        return self._place(replace(learned, **popularity_of(noisy, self.item_columns)._asdict()))
+        return replace(learned, **popularity_of(noisy, self.item_columns)._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
         """The directions of largest variance of descriptions, each scaled to variance 1."""
