@@ -15,6 +15,7 @@ import numpy as np
 
 from hushrec import wire
 from hushrec.budget.calibrate import calibrate_selection, fake_error_bound
+from hushrec.budget.gaussian import Cohort
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import KINDS, PROTOCOL_VERSION, Catalogue, Enrolment, Envelope, Offer, Public, Receipt
 from hushrec.models.mf import MatrixFactorization
@@ -29,7 +30,10 @@ from hushrec.protocols.masked.messages import (
     Survivors,
     Unmasking,
 )
-from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster
+from hushrec.protocols.masked.plan import Block, make_plan
+from hushrec.protocols.masked.price import price_plan
+from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, choose_rules
+from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 
 FILE = Path(__file__).parent / "wire-vectors.json"
@@ -40,6 +44,7 @@ TERMS = Terms(
     model="mf", n_factors=2, n_items=4, reports_per_client=1.5, data_weight=30.0, step=0.4, decay=0.6, max_rounds=100,
     epoch_rounds=None, user_regularization=np.array([0.5, 0.25]), item_regularization=np.array([0.125, 1.0]),
 )  # fmt: skip
+SERVER_KEY = DeviceKey.from_bytes(bytes(range(32, 64))).public_key
 TABLE = np.array([[0.5, 1.0], [-0.25, 0.75], [1.5, 0.0], [0.125, 2.0]])
 
 
@@ -50,7 +55,8 @@ def messages() -> dict[str, Any]:
     return {
         "enrolment": Enrolment(DeviceKey.from_bytes(SECRET).public_key, None),
         "enrolment with an invitation": Enrolment(DeviceKey.from_bytes(SECRET).public_key, "Grüße"),
-        "offer": Offer(RUN_ID, "sdcf", "mf", {"factors": 2, "profile_cap": 2}, TERMS),
+        "offer": Offer(RUN_ID, "sdcf", "mf", {"factors": 2, "profile_cap": 2}, TERMS, SERVER_KEY),
+        "masked offer": Offer(RUN_ID, "masked", "gp", {"epsilon": 8.0}, masked_terms(), SERVER_KEY),
         "catalogue": Catalogue(0, ["1", "2"], ["Toy Story (1995)", "Amélie"]),
         "catalogue with attributes": Catalogue(0, ["1", "2"], ["A", "B"], np.array([[0.5, 0.0], [-0.25, 1.0]])),
         "public": Public.of(RUN_ID, 6, TERMS, {"item_vectors": TABLE}),
@@ -60,6 +66,13 @@ def messages() -> dict[str, Any]:
         "receipt": Receipt(7, 1, REPORT, repeated=False),
         **masked_messages(),
     }
+
+
+def masked_terms() -> MaskedTerms:
+    """A plan of two rounds for a thousand devices."""
+    plan = make_plan([[Block("counts", (4,), 4.0, 0.25)], [Block("bias", (4, 1), 3.0, 0.75)]])
+    priced = price_plan(plan, epsilon=8.0, delta=1e-6, cohort=Cohort(1000, 0.8, 0.05), reserve=0.25)
+    return MaskedTerms(priced, choose_rules(1000, 800, 40))
 
 
 def masked_messages() -> dict[str, Any]:

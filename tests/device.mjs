@@ -56,6 +56,7 @@ function unpack(body) {
     if (code === 0xc2 || code === 0xc3) return code === 0xc3;
     if (code === 0xca) return body.readFloatBE((place += 4) - 4);
     if (code === 0xcb) return body.readDoubleBE((place += 8) - 8);
+    if (code === 0xcf) return Number(body.readBigUInt64BE((place += 8) - 8)); // exact below 2⁵³
     if (code <= 0xc6) return slice(whole(size));
     if (code <= 0xce) return whole(size);
     if (code <= 0xdb) return slice(whole(size)).toString();

@@ -84,15 +84,15 @@ def live_server(
     titles: list[str] | None = None,
     ids: list[str] | None = None,
     attributes: Any = None,
+    items: Items | None = None,
     **clocks: Any,
 ) -> Iterator[Live]:
     """Serves until the block ends."""
     settings = small_settings() if settings is None else settings
     ids = [f"item-{n}" for n in range(n_items)] if ids is None else ids
     storage = Storage(database or f"sqlite:///{folder / 'server.sqlite'}")
-    token = prepare_run(
-        storage, settings.terms, Items(ids, titles or [name.title() for name in ids], attributes), run_id=RUN_ID
-    )
+    items = items or Items(ids, titles or [name.title() for name in ids], attributes)
+    token = prepare_run(storage, settings.terms, items, run_id=RUN_ID)
     monitor = Monitor()
     rounds = Rounds(storage, settings, monitor, **clocks)
     authority, *certificate = certificates.self_signed(folder, ["127.0.0.1"]) if tls else (None,)

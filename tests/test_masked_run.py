@@ -1,26 +1,33 @@
 """Masked runs: what devices upload, what the server learns, and that the CPU engine's integers are the devices'."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.cpu.masked_kernels import Given
-from hushrec.engines.masked_reference import MaskedReferenceEngine
+from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.models.gaussian_process import GaussianProcess
 from hushrec.models.item_columns import item_columns
 from hushrec.protocols.masked import plan as plans
 from hushrec.protocols.masked.device import round_entries
+from hushrec.protocols.masked.noise import discrete_gaussian
 from hushrec.protocols.masked.plan import Block, Round, choose_plan
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.server import GpLearner
 from hushrec.protocols.masked.table import PublicTable
+from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.training_problem import AnyProblem, make_problem
 
 N_USERS, N_ITEMS = 40, 25
+FEW = 12  # people of a run in which every message is real
 
 
-def small_problem(*, large: bool = False, empty: int | None = None, **options: float) -> AnyProblem:
+def small_problem(
+    *, n_users: int = N_USERS, large: bool = False, empty: int | None = None, **options: float
+) -> AnyProblem:
     """Forty people who like even or odd items, with a flag that says which is which; one of them may be empty.
 
     `large` gives them the plan of a large fleet.
@@ -28,7 +35,7 @@ def small_problem(*, large: bool = False, empty: int | None = None, **options: f
     import polars as pl
 
     rng = np.random.default_rng(1)
-    users, items = np.nonzero(rng.random((N_USERS, N_ITEMS)) < 0.4)
+    users, items = np.nonzero(rng.random((n_users, N_ITEMS)) < 0.4)
     if empty is not None:
         users, items = users[users != empty], items[users != empty]
     liked = (users % 2) == (items % 2)
@@ -40,39 +47,52 @@ def small_problem(*, large: bool = False, empty: int | None = None, **options: f
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "LARGE_FLEET", 0.0 if large else plans.LARGE_FLEET)
         return make_problem(
-            users, items, values, n_users=N_USERS, n_items=N_ITEMS, model=model, protocols=[protocol], seed=3
+            users, items, values, n_users=n_users, n_items=N_ITEMS, model=model, protocols=[protocol], seed=3
         )
 
 
 @pytest.mark.parametrize("large", [False, True])
 def test_the_cpu_engine_makes_the_integers_of_the_devices(large: bool) -> None:
-    """Round by round, from the same table and the same uniforms: equal integer by integer, one person empty."""
-    problem = small_problem(large=large, empty=7)
-    reference, cpu = MaskedReferenceEngine(problem, record=True), CpuMaskedEngine(problem)
-    assert (plans.FACTORS in {block.name for block in reference.priced.plan.blocks}) == large
-    everybody = np.ones(N_USERS, dtype=bool)
-    for one, codes in zip(reference.priced.plan.rounds, reference.priced.codes, strict=True):
-        table = reference.learner.table()
+    """Round by round, from the same table and the same draws: the unmasked sum is the engine's, integer by integer.
+
+    One person has no ratings, and half a budget is enough for everybody.
+    """
+    problem = small_problem(n_users=FEW, large=large, empty=7, own_epsilon=10.0 if large else 4.0)
+    reference, cpu = ReferenceEngine(problem), CpuMaskedEngine(problem)
+    priced = problem.terms.priced
+    assert (plans.FACTORS in {block.name for block in priced.plan.blocks}) == large
+    for number, (one, codes) in enumerate(zip(priced.plan.rounds, priced.codes, strict=True), start=1):
+        table = reference.server.side.learner.table()
         reference.run_round()
-        assert reference.recorded is not None
-        drawn = reference.recorded[-1]
-        counts = [0 if user == 7 else len(drawn[user].uniforms) for user in range(N_USERS)]
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        uniforms = np.concatenate([drawn[user].uniforms for user in range(N_USERS) if user != 7])
-        found = cpu.sum_integers(one, codes, table, everybody, Given(starts, uniforms))
-        for place, integers in enumerate(found):
-            np.testing.assert_array_equal(integers, sum(own.integers[place] for own in drawn.values()))
+        expected = device_sum(problem, cpu, number, one, codes, table, np.ones(FEW, dtype=bool))
+        np.testing.assert_array_equal(reference.server.side.attempt.sum, expected)
     assert reference.round_number == problem.terms.max_rounds
+
+
+def device_sum(
+    problem: AnyProblem, cpu: CpuMaskedEngine, number: int, one: Round, codes: Any, table: Any, present: Any
+) -> np.ndarray:
+    """What the engine makes of the draws of these devices: their integers, and their shares of noise."""
+    people = [SeededRandomness(problem.seed, user) for user in range(problem.n_users)]
+    uniforms = [person.stream(Purpose.TABLE_ROUNDING, number).random(one.size) for person in people]
+    given = Given(one.size * np.arange(problem.n_users + 1), np.concatenate(uniforms))
+    integers = cpu.sum_integers(one, codes, table, present, given)
+    noise = [np.zeros(code.size, np.int64) for code in codes]
+    for user in np.flatnonzero(present):
+        stream = people[user].stream(Purpose.NOISE_SHARES, number)
+        for own, code in zip(noise, codes, strict=True):
+            own += discrete_gaussian(code.share_variance).draw(code.size, rng=stream)
+    return np.concatenate([a + b for a, b in zip(integers, noise, strict=True)]).astype(np.uint32)
 
 
 def test_both_engines_learn_alike_without_noise() -> None:
     """With ε = ∞ the engines differ by stochastic rounding alone: predictions are close."""
-    problem = small_problem(epsilon=np.inf)
-    engines = [MaskedReferenceEngine(problem), CpuMaskedEngine(problem)]
+    problem = small_problem(n_users=FEW, epsilon=np.inf)
+    engines = [ReferenceEngine(problem), CpuMaskedEngine(problem)]
     for engine in engines:
         for _ in range(problem.terms.max_rounds):
             engine.run_round()
-    users, items = np.repeat(np.arange(N_USERS), N_ITEMS), np.tile(np.arange(N_ITEMS), N_USERS)
+    users, items = np.repeat(np.arange(FEW), N_ITEMS), np.tile(np.arange(N_ITEMS), FEW)
     first, second = (engine.predictor().predict(users, items) for engine in engines)
     np.testing.assert_allclose(first, second, atol=0.2)
     liked = users % 2 == items % 2
@@ -175,12 +195,13 @@ def test_the_plan_follows_public_numbers_alone() -> None:
 def test_blocks_of_a_plan_fit_what_devices_and_server_make_of_them() -> None:
     """Sizes in the plan are those of the entries, whatever the number of columns."""
     problem = small_problem(large=True)
-    engine = MaskedReferenceEngine(problem)
+    engine = CpuMaskedEngine(problem)
+    own = slice(problem.starts[0], problem.starts[1])
     for one in engine.priced.plan.rounds:
         assert isinstance(one, Round)
-        entries = engine.entries(one, engine.learner.table(), 0)
-        for block, own in zip(one.blocks, entries, strict=True):
-            assert len(own.values) <= block.size
-            if own.positions is None:
-                assert len(own.values) == block.size
+        entries = engine.learning.entries(one.blocks, engine.learner.table(), problem.items[own], problem.values[own])
+        for block, entry in zip(one.blocks, entries, strict=True):
+            assert len(entry.values) <= block.size
+            if entry.positions is None:
+                assert len(entry.values) == block.size
         engine.run_round()

@@ -131,6 +131,7 @@ def test_a_device_does_not_join_what_it_does_not_know(tmp_path: Path, changes: d
         changes.get("model", offer.model),
         offer.options | changes.get("options", {}),
         offer.terms,
+        offer.server_key,
     )
     with Device.create(tmp_path / "device") as device:
         job = device._session.join()

@@ -42,7 +42,7 @@ def make_terms(**changes: object) -> Terms:
 
 def make_offer(**changes: object) -> Offer:
     """An offer of these terms."""
-    return Offer(RUN_ID, "sdcf", "mf", {"profile_cap": 12, "factors": 3}, make_terms(**changes))
+    return Offer(RUN_ID, "sdcf", "mf", {"profile_cap": 12, "factors": 3}, make_terms(**changes), bytes(32))
 
 
 def enclosed(message: object, **changes: Any) -> Envelope:

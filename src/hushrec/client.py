@@ -23,7 +23,7 @@ from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolErr
 from hushrec.messages import Address
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.configured import ConfiguredProtocol
-from hushrec.protocols.parties import Private, State
+from hushrec.protocols.parties import Membership, Private, State
 from hushrec.randomness import Randomness
 from hushrec.scale import HIGHEST, LOWEST
 
@@ -53,9 +53,18 @@ class Client:
     """One person's device. Ratings are on the scale 1 to 5; `ledger` outlives the client."""
 
     def __init__(
-        self, terms: Any, model: Any, protocol: ConfiguredProtocol, *, randomness: Randomness, ledger: Ledger
+        self,
+        terms: Any,
+        model: Any,
+        protocol: ConfiguredProtocol,
+        *,
+        randomness: Randomness,
+        ledger: Ledger,
+        membership: Membership | None = None,
     ) -> None:
         self.ledger = ledger
+        self._membership = membership
+        self._public: Arrays | None = None
         self._side = protocol.make_device(terms, model)
         self._phases = protocol.phases
         self._protocol = protocol
@@ -82,6 +91,11 @@ class Client:
         return self._last.round_number
 
     @property
+    def done_with(self) -> int:
+        """The last round that this device can be asked nothing more in: one of several phases may begin again."""
+        return self.last_round if len(self._phases) == 1 else max(self.last_round - 1, 0)
+
+    @property
     def takes_part(self) -> bool:
         """Whether this device reports at all: protocols differ in what it takes."""
         return self._side.takes_part(self._private)
@@ -93,7 +107,8 @@ class Client:
     @property
     def _private(self) -> Private:
         """Must never leave the device."""
-        return Private(self._items, self._values, self._state, self._randomness)
+        known = (self._items, self._values, self._state, self._randomness)
+        return Private(*known, self.ledger, self._membership, self._public)
 
     @property
     def _private_draws(self) -> Any:
@@ -169,13 +184,32 @@ class Client:
         """Return what a message of the server publishes, for predictions; None: nothing."""
         return self._side.published(message)
 
-    def check_public(self, public: Arrays) -> None:
-        """Refuse a public state that no honest run of these terms has."""
+    def lacks(self, message: Any) -> bool:
+        """Whether this device must take another public state before it can report on this message."""
+        return self._side.lacks(self._private, message)
+
+    def take_public(self, public: Arrays) -> None:
+        """Keep what the rounds so far have published; refuse what no honest run of these terms has."""
         self._side.check_public(public)
+        self._public = public
+
+    def agree(self) -> None:
+        """Allow what the whole run may cost: what joining it means."""
+        for unit, limit in self._side.limits(self._private).items():
+            self.ledger.raise_limit(unit, max(limit, self.ledger.limit(unit) or 0.0))
+
+    def rest(self) -> None:
+        """Hear that no attempt is open: what was kept for one is given up."""
+        self._state = self._side.rest(self._state)
+        self._last = Address(self._last.round_number, self._last.attempt, self._phases[-1])
 
     def predict(self, public: Arrays) -> FloatArray:
         """Return predictions for all items, on the scale 1 to 5 but not bound to it. Must never leave the device."""
         return self._side.predict(self._private, public)
+
+    def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
+        """Return what lists are sorted by, for all items: larger is better. Must never leave the device."""
+        return self._side.rank(public, predictions)
 
     def recommend(self, scores: FloatArray, count: int) -> IntArray:
         """Return the unrated items with the highest scores, best first. Computed here; nothing is sent."""

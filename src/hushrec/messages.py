@@ -23,7 +23,7 @@ import importlib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, Any, TypeVar
 
 import numpy as np
@@ -98,22 +98,34 @@ class Offer:
     model: str
     options: dict[str, int | float | str | bool]  # of protocol and model, as far as they are the same for all devices
     terms: Any
+    server_key: bytes  # Ed25519: what the server signs in rounds is signed with it
 
     def __post_init__(self) -> None:
+        if len(self.server_key) != 32:
+            raise RemoteProtocolError(f"server_key must have 32 bytes, got {len(self.server_key)}.")
         _check_name(self, "run_id", _HEXADECIMAL, "32 hexadecimal digits")
         for name in ("protocol", "model"):
             _check_name(self, name, _PHASE, "a name of up to 20 small letters, digits and hyphens")
 
     def keeps(self, accepted: "Offer") -> bool:
         """Whether this is still the offer that was accepted; only the list of items may have grown."""
-        names = ("run_id", "protocol", "model", "options")
+        names = ("run_id", "protocol", "model", "options", "server_key")
         same = all(getattr(self, name) == getattr(accepted, name) for name in names)
         return same and type(self.terms) is type(accepted.terms) and bool(self.terms.agrees_with(accepted.terms))
 
     def extends(self, accepted: "Offer") -> bool:
         """Whether this is the offer that was accepted, with more rounds: a person has to agree to them."""
-        shorter = replace(self, terms=replace(self.terms, max_rounds=accepted.terms.max_rounds))
-        return self.terms.max_rounds > accepted.terms.max_rounds and shorter.keeps(accepted)
+        longer = self.terms.max_rounds > accepted.terms.max_rounds
+        return longer and self.can_be_extended and self.with_rounds(accepted.terms.max_rounds).keeps(accepted)
+
+    @property
+    def can_be_extended(self) -> bool:
+        """Whether the number of rounds is a term of its own: a plan has as many as it was priced for."""
+        return any(entry.name == "max_rounds" for entry in fields(self.terms))
+
+    def with_rounds(self, max_rounds: int) -> "Offer":
+        """Return the offer with another number of rounds."""
+        return replace(self, terms=replace(self.terms, max_rounds=max_rounds))
 
 
 @crosses("enrolment", largest=1_000)

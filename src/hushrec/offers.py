@@ -1,7 +1,7 @@
 """From an offer to what takes part in its run, on either side: the model, and the protocol with its options."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from hushrec.arrays import FloatArray
@@ -24,10 +24,19 @@ def personal_options(protocol: str, model: str) -> dict[str, Option]:
     return {option.name: option for option in find_protocol(protocol).options_for(model) if option.personal}
 
 
-def make_run_model(model: str, options: Mapping[str, Any], attributes: FloatArray | None) -> Any:
-    """Return the model of a run; `attributes` are the columns of its items, where the model has some."""
+def make_run_model(
+    model: str,
+    options: Mapping[str, Any],
+    attributes: FloatArray | None,
+    titles: Sequence[str] = (),
+    details: FloatArray | None = None,
+) -> Any:
+    """Return the model of a run; `attributes` are the columns of its items, where the model has some.
+
+    `details` are columns that only a server before its first round has: later they are in its state.
+    """
     declared = find_model(model)
-    facts = {} if declared.item_facts is None else {"attributes": attributes}
+    facts = {} if declared.sent_facts is None else imported(declared.sent_facts)(attributes, titles, details)
     return imported(declared.implementation).from_options(with_defaults(declared.options, options), **facts)
 
 

@@ -45,6 +45,10 @@ class Purpose(enum.IntEnum):
     NOISE_SHARES = 16
     ABSENCE = 17
     ITEM_SIGNS = 18
+    MASK_KEYS = 19
+    MASK_SHARES = 20
+    SIMULATED_KEYS = 21
+    COHORTS = 22
 
 
 class RandomStream(Protocol):

@@ -118,7 +118,10 @@ class Server:
         last = self.side.terms.max_rounds
         if self._round_number >= last:
             raise LocalProtocolError(f"all {last} rounds of the terms are over.")
-        inbox = self.side.open(self._round_number + 1, 1, self._members)
+        self._open_round(self.side.choose_members(self._members))
+
+    def _open_round(self, members: Collection[Name]) -> None:
+        inbox = self.side.open(self._round_number + 1, 1, members)
         self._round_number, self._attempt, self._phase = self._round_number + 1, 1, 0
         self._inbox, self._reports = inbox, {}
         self._move(Event.START_ROUND)
@@ -195,9 +198,9 @@ class Server:
 
         `closed` has the reports of each phase that was closed.
         """
-        self.start_round()
+        asked = self._members if members is None else members
+        self._open_round(asked)
         if attempt > 1:
-            asked = self._members if members is None else members
             self._attempt, self._inbox = attempt, self.side.open(self._round_number, attempt, asked)
         for reports in closed:
             self.close_phase(reports)
@@ -215,12 +218,11 @@ class Server:
         """Everything that the rounds to come depend on, between two rounds."""
         if self._stage is not Stage.IDLE:
             raise LocalProtocolError("a round is open: some devices have answered it, and some have not.")
-        return {**self.side.public, "round_number": np.array(self._round_number)}
+        return {**self.side.state, "round_number": np.array(self._round_number)}
 
     def restore(self, state: State) -> None:
         """Continue where `state` left off."""
-        public = {name: array for name, array in state.items() if name != "round_number"}
-        self.side.restore(public)
+        self.side.restore({name: array for name, array in state.items() if name != "round_number"})
         self._round_number = int(state["round_number"])
         self._stage, self._inbox, self._reports = Stage.IDLE, {}, {}
 

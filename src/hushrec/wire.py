@@ -21,7 +21,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from hushrec.errors import LocalProtocolError, RemoteProtocolError
+from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import KINDS, PROTOCOL_VERSION, Kind, Row, Table, find_kind
 
 MEDIA_TYPE = "application/msgpack"
@@ -95,7 +95,10 @@ def decode(body: bytes, expected: type[Message]) -> Message:
     if kind.tag != wanted:
         raise RemoteProtocolError(f"the message must have type {wanted}, got {kind.tag}.", code="wrong-type")
     form = _form(kind.message, kind.tag, top=True)
-    message: Message = form.unpack(_decoded(body, form.struct, kind.tag))
+    try:
+        message: Message = form.unpack(_decoded(body, form.struct, kind.tag))
+    except ParameterError as error:  # a message may hold what is also a setting: here the other side chose it
+        raise RemoteProtocolError(str(error)) from None
     return message
 
 

@@ -38,6 +38,18 @@ class Ledger:
 
     def charge(self, events: Iterable[Event]) -> None:
         """Add these events, or raise `BudgetExceeded` and change nothing. Call it before sending."""
+        self._accountants |= self._after(events)
+
+    def can_pay(self, events: Iterable[Event]) -> bool:
+        """Tell whether `charge` would accept these events; nothing changes."""
+        try:
+            self._after(events)
+        except BudgetExceeded:
+            return False
+        return True
+
+    def _after(self, events: Iterable[Event]) -> dict[str, Accountant]:
+        """Return the totals of the units that these events change, or refuse them."""
         after: dict[str, Accountant] = {}
         for event in events:
             unit = getattr(event, "unit", None)
@@ -46,7 +58,7 @@ class Ledger:
             after.setdefault(unit, self[unit].copy()).compose(event)
         for unit, accountant in after.items():
             self._check(unit, self[unit].charged(), accountant)
-        self._accountants |= after
+        return after
 
     def _check(self, unit: str, before: float, after: Accountant) -> None:
         limit = self._limits.get(unit, 0.0 if after.needs_limit else math.inf)

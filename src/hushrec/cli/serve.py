@@ -73,8 +73,8 @@ def _read_items(path: Path, settings: "Settings") -> "Items":
     facts = find_model(settings.terms.model_name).item_facts
     if facts is None:
         return Items(ids, titles)
-    known = SimpleNamespace(attributes=read_items(path, ids)[1])
-    return Items(ids, titles, imported(facts)(known, settings.terms.options)["attributes"])
+    known = SimpleNamespace(attributes=read_items(path, ids)[1], titles=titles, n_items=len(ids), n_unlisted=0)
+    return Items.of(ids, titles, imported(facts)(known, settings.terms.options))
 
 
 def _certificate(

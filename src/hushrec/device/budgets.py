@@ -23,9 +23,12 @@ PROTOCOL, MODEL = "sdcf", "mf"  # what runs over the network
 class Budgets:
     """What a person allows, every number as a float. `scale` is that of their ratings.
 
-    `options` are their own options of protocols other than `sdcf`, by name; `limits` what their ledger allows, by unit.
+    `epsilon` is what a `masked` run may cost at most, in sums of at least `least_cohort` devices; the next four are of
+    `sdcf`. `options` are those of other protocols, by name; `limits` what the ledger allows, by unit.
     """
 
+    epsilon: float = 8.0
+    least_cohort: int = 3
     epsilon_i: float = 4.0
     epsilon_p: float = None  # type: ignore[assignment]  # set at once: 2 · epsilon_i unless it is given
     epsilon_g: float = 4.0
@@ -35,7 +38,7 @@ class Budgets:
     limits: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("epsilon_i", "epsilon_p", "epsilon_g"):
+        for name in ("epsilon", "epsilon_i", "epsilon_p", "epsilon_g"):
             given = getattr(self, name)
             object.__setattr__(self, name, given if given is None else as_number(name, given))
         object.__setattr__(self, "epsilon_p", self.configured().selection_limit)
@@ -44,6 +47,8 @@ class Budgets:
         object.__setattr__(self, "scale", _as_scale(self.scale))
         if self.epsilon_g == math.inf:
             raise ParameterError("epsilon_g must be finite, got inf.")
+        if not 0 <= self.epsilon < math.inf:
+            raise ParameterError(f"epsilon must be finite and not negative, got {self.epsilon:g}.")
         self.new_ledger()  # checks max_value_rho
 
     def configured(self, profile_cap: int | None = None) -> Any:
@@ -62,7 +67,8 @@ class Budgets:
 
     def options_for(self, protocol: str, model: str) -> dict[str, Any]:
         """Return this person's own options of a protocol; refused where one of them was not chosen."""
-        chosen = {name: getattr(self, name) for name in ("epsilon_i", "epsilon_p", "epsilon_g")} | dict(self.options)
+        chosen = {name: getattr(self, name) for name in ("epsilon_i", "epsilon_p", "epsilon_g", "least_cohort")}
+        chosen |= {"own_epsilon": self.epsilon, **self.options}
         wanted = personal_options(protocol, model)
         for name in wanted:
             if name not in chosen:

@@ -47,9 +47,9 @@ class Predictions:
         return self._session.budgets.from_unit(self._scores())
 
     def recommend(self, count: int) -> tuple[IntArray, FloatArray]:
-        """Return the unrated items with the highest predictions, the best first; and the predictions for all items."""
-        scores = self._scores()
-        return self._session.client().recommend(scores, count), self._session.budgets.from_unit(scores)
+        """Return the unrated items that rank highest, the best first; and the predictions for all items."""
+        scores, client = self._scores(), self._session.client()
+        return client.recommend(client.rank(self.public(), scores), count), self._session.budgets.from_unit(scores)
 
     def popular(self) -> IntArray:
         """Return all items, first those that most people like, as far as public item vectors v tell: by v v̄ᵀ."""

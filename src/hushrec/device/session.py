@@ -18,7 +18,7 @@ import numpy as np
 
 from hushrec import wire
 from hushrec.budget.ledger import Ledger
-from hushrec.client import Client, Stage
+from hushrec.client import Client
 from hushrec.device.budgets import Budgets, consent
 from hushrec.device.calls import (
     LARGEST_PAGE,
@@ -41,6 +41,7 @@ from hushrec.offers import check_offer, make_run_model, make_run_protocol, offer
 from hushrec.protocols import find_protocol
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.gradient.messages import ItemVectors
+from hushrec.protocols.parties import Membership
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import DeviceKey, Request, device_id_of
 
@@ -136,6 +137,8 @@ class Session:
         with self.store.change():
             self.store.put("enrolled", b"1")
             if self.store.get("private_state") is None:
+                client.agree()
+                self.store.put_json("ledger", client.ledger.to_record())
                 self.kept.put_private_state(client.private_state())
         if self._keep_public:
             yield from self._look_at_public()
@@ -251,6 +254,7 @@ class Session:
         if reply.status == 204:
             return NO_ROUND
         if reply.code == "run-over":
+            self._rest()
             if self._keep_public:
                 yield from self.refresh_public()
                 with self.store.change():
@@ -261,13 +265,30 @@ class Session:
         self._check_terms(envelope.run_id, terms)
         if terms is not None and terms.n_items > self._n_items:
             yield from self._refresh_catalogue(terms.n_items)
+        yield from self._provide(envelope.message)
         if self._prepare_report(envelope):
             yield from self._send_outbox()
         return STEPPED
 
+    def _provide(self, message: Any) -> Job:
+        """Give the client the public state that a message is about: from the store, or else from the server."""
+        client = self.client()
+        kept = self.kept.public() if client.lacks(message) else None
+        if kept is not None:
+            client.take_public(kept)
+        if client.lacks(message):
+            yield from self.refresh_public()
+
+    def _rest(self) -> None:
+        """Forget what was kept for an attempt that is over."""
+        client = self.client()
+        client.rest()
+        with self.store.change():
+            self.kept.put_private_state(client.private_state())
+
     def _done_with(self, client: Client) -> int:
         """The last round that this device has nothing more to say in."""
-        return max(client.last_round - (client.stage is Stage.IN_ROUND), self.store.get_json("given_up") or 0)
+        return max(client.done_with, self.store.get_json("given_up") or 0)
 
     def refresh_public(self) -> Job:
         """Fetch what the rounds so far have published, for recommendations."""
@@ -289,7 +310,7 @@ class Session:
         arrays = public.by_name()
         if public.terms.n_items > self._n_items:
             yield from self._refresh_catalogue(public.terms.n_items)
-        self.client().check_public(arrays)
+        self.client().take_public(arrays)
         with self.store.change(durable=False):
             self.kept.put_public(arrays)
         self.predictions.forget()
@@ -424,14 +445,27 @@ class Session:
             raise LocalProtocolError("this device has not joined a server.")
         offer, terms, budgets = self.offer, self.offer.terms, self.budgets
         with offered():
-            attributes = None if find_model(offer.model).item_facts is None else self.store.attributes()
-            model = make_run_model(offer.model, offer.options, attributes)
+            known = find_model(offer.model).sent_facts is not None
+            facts = (self.store.attributes(), [title for _, title in self.store.catalogue()]) if known else (None,)
+            model = make_run_model(offer.model, offer.options, *facts)
             protocol = self._make_protocol(offer)
-            client = Client(terms, model, protocol, randomness=SystemRandomness(), ledger=self.ledger())
+            client = Client(
+                terms,
+                model,
+                protocol,
+                randomness=SystemRandomness(),
+                ledger=self.ledger(),
+                membership=self._membership(offer),
+            )
         rated = self.store.rated_positions(terms.n_items)
         if rated:
             client.add_ratings(np.array(list(rated)), budgets.to_unit(list(rated.values())))
         return client
+
+    def _membership(self, offer: Offer) -> Membership | None:
+        if self._key is None or self._device is None:
+            return None
+        return Membership(offer.run_id, offer.server_key, self._device, self._key.to_bytes())
 
     def protocol(self) -> ConfiguredProtocol:
         """The protocol that this device speaks with its server, or would speak unless one offers another."""

@@ -14,7 +14,6 @@ from hushrec.protocols.masked.encoding import Table, decode_sum
 from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.plan import Round
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.training_problem import AnyProblem
 
 
@@ -43,7 +42,7 @@ class MaskedRun(ABC):
         if self.round_number >= self.problem.terms.max_rounds:
             raise LocalProtocolError(f"all {self.problem.terms.max_rounds} rounds of the plan are over.")
         one, codes = self.priced.plan.rounds[self.round_number], self.priced.codes[self.round_number]
-        present = self._present()
+        present = self._protocol.present(self.problem.seed, self.round_number + 1, self.problem.n_users)
         survivors = int(np.count_nonzero(present))
         if survivors < self.priced.cohort.smallest:
             raise ParameterError(
@@ -57,17 +56,11 @@ class MaskedRun(ABC):
         }
         self.learner.learn(sums, survivors)
 
-    def _present(self) -> BoolArray:
-        """Whose devices report in this round: each is absent with the probability `dropout`."""
-        dropout = self._protocol.dropout
-        stream = SeededRandomness(self.problem.seed).stream(Purpose.ABSENCE, self.round_number + 1)
-        return np.asarray(stream.random(self.problem.n_users) >= dropout)
-
     def predictor(self) -> Predictor:
         """Keep the predictor of a round: it remembers what it fitted."""
         if self._latest is None or self._latest[0] != self.round_number:
-            made = self._protocol.make_predictor(self.problem, self.learner.state(), {})
-            self._latest = self.round_number, made
+            public = {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
+            self._latest = self.round_number, self._protocol.make_predictor(self.problem, public, {})
         return self._latest[1]
 
     def predictor_from(self, arrays: Arrays) -> Predictor:

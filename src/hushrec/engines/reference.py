@@ -1,6 +1,7 @@
 """One `Client` per user, one `Server`, every message real, any protocol: what other engines are compared with."""
 
 import json
+from collections.abc import Set
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,9 +11,10 @@ from hushrec.budget.ledger import Ledger
 from hushrec.client import Client
 from hushrec.engines import Remark, State
 from hushrec.errors import Diverged
-from hushrec.messages import payload_bytes
+from hushrec.messages import Address, payload_bytes
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import ConfiguredProtocol
+from hushrec.protocols.simulated import SIMULATED_RUN, simulated_membership, simulated_secret
 from hushrec.randomness import SeededRandomness
 from hushrec.server import Server, Stage
 from hushrec.simulation.training_problem import AnyProblem
@@ -27,7 +29,9 @@ class ReferenceEngine:
         self.problem = problem
         self.clients = {int(user): _make_client(problem, int(user)) for user in problem.active_users}
         side = problem.protocol(0).make_server(problem.terms, problem.model, problem.seed)
+        side.sign_as(SIMULATED_RUN, simulated_secret(problem.seed))
         self.server = Server(side, self.clients)
+        self.absent = self._absent_users  # who does not report in a phase; tests may say so themselves
         self.recorded_draws: list[dict[int, Any]] | None = [] if record_draws else None
         self._bytes_sent = 0
 
@@ -39,16 +43,31 @@ class ReferenceEngine:
     def run_round(self) -> None:
         self.server.start_round()
         while self.server.stage is Stage.OPEN:
-            address = self.server.address
-            for user, client in self.clients.items():
-                message = self.server.inbox(user)
-                report = None if message is None else client.report(address, message)
-                if report is not None:
-                    self._bytes_sent += payload_bytes(report)
-                    self.server.receive(user, address, report)
+            absent = self.absent(self.server.address)
+            for user in self.clients.keys() - absent:
+                self._ask(user)
             self.server.close_phase()
+        for client in self.clients.values():
+            client.rest()
         if self.recorded_draws is not None:
             self.recorded_draws.append({user: client._private_draws for user, client in self.clients.items()})
+
+    def _ask(self, user: int) -> None:
+        """Ask one device what the open phase asks of it, and give the server its report."""
+        client, address, message = self.clients[user], self.server.address, self.server.inbox(user)
+        if message is None:
+            return
+        if client.lacks(message):
+            client.take_public(self.server.side.public)
+        report = client.report(address, message)
+        if report is not None:
+            self._bytes_sent += payload_bytes(report)
+            self.server.receive(user, address, report)
+
+    def _absent_users(self, address: Address) -> Set[int]:
+        """Those who are absent from the whole round."""
+        present = self._protocol.present(self.problem.seed, address.round_number, self.problem.n_users)
+        return set(np.flatnonzero(~present).tolist())
 
     def predictor(self) -> Predictor:
         private = {user: client.private_state() for user, client in self.clients.items()}
@@ -103,6 +122,7 @@ def _make_client(problem: AnyProblem, user: int) -> Client:
         protocol,
         randomness=SeededRandomness(problem.seed, user),
         ledger=protocol.make_ledger(problem.terms),
+        membership=simulated_membership(problem.seed, user),
     )
     rows = slice(problem.starts[user], problem.starts[user + 1])
     client.add_ratings(problem.items[rows], problem.values[rows])

@@ -22,9 +22,9 @@ class ModelDeclaration:
     `predicts` is what comes out: the value of a rating, or an order of items from who met what. `implementation` is
     the place of its class, which has a classmethod `from_options(options, **item_facts)`; `item_facts`, where there is
     one, the place of the function that makes those from a data set's public item attributes:
-    (ratings, options) → keyword arguments. `tuned` holds the defaults that differ under a protocol. A model of another
-    package names the protocols that can send what it learns from in `spoken_by`, and the `engines` that compute it; the
-    others only know the models that come with hushrec.
+    (ratings, options) → keyword arguments. `sent_facts` makes the same from what a server sends of its items. `tuned`
+    holds the defaults that differ under a protocol. A model of another package names the protocols that can send what
+    it learns from in `spoken_by`, and the `engines` that compute it; the others only know the models of hushrec.
     """
 
     name: str
@@ -33,6 +33,7 @@ class ModelDeclaration:
     options: tuple[Option, ...]
     implementation: str
     item_facts: str | None = None
+    sent_facts: str | None = None
     lists: str = "what few people rated is drawn toward the person's own mean"
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     spoken_by: tuple[str, ...] = ()  # protocols, besides those that name this model themselves
@@ -90,6 +91,7 @@ _OWN = (
         ),
         "hushrec.models.fm:FactorizationMachine",
         item_facts="hushrec.data.side:machine_columns",
+        sent_facts="hushrec.models.fm:sent_columns",
     ),
     ModelDeclaration(
         "gp",
@@ -98,6 +100,7 @@ _OWN = (
         (),
         "hushrec.models.gaussian_process:GaussianProcess",
         item_facts="hushrec.models.item_columns:columns_of",
+        sent_facts="hushrec.models.item_columns:sent_columns",
         lists="sorted by log-popularity plus predicted rating, both released",
     ),
     ModelDeclaration(
@@ -107,6 +110,7 @@ _OWN = (
         (AT_LEAST,),
         "hushrec.models.audience_predictor:Audience",
         item_facts="hushrec.models.item_columns:columns_of",
+        sent_facts="hushrec.models.item_columns:sent_columns",
     ),
 )
 

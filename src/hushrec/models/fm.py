@@ -27,7 +27,7 @@ Departs from [SDCF]: its "other variables" are limited to attributes of items. T
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Self, TypeAlias
@@ -249,3 +249,8 @@ def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray
     """Return the rows moved by the mean of their sums, less their prior; a row without reports stays."""
     touched = (counts > 0)[:, None]
     return np.where(touched, rows + sums / np.maximum(counts, 1)[:, None] - prior * rows, rows)
+
+
+def sent_columns(attributes: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
+    """What the machine knows of a server's items: the columns that it sends."""
+    return {"attributes": attributes}

@@ -54,6 +54,16 @@ def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {"columns": replace(columns, n_unlisted=ratings.n_unlisted)}
 
 
+def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
+    """What models of item columns know of a server's items: the taste columns and titles that it sends.
+
+    Details stay with the server, which alone needs them.
+    """
+    none = np.zeros((len(titles), 0))
+    columns = (none if taste is None else taste, none if details is None else details)
+    return {"columns": ItemColumns(*columns, title_rows(titles))}
+
+
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:
     """Return the columns of a catalogue; `attributes` are flags `NAME=CATEGORY` and numbers, which may be missing."""
     flags, numbers = _flags(attributes), _numbers(attributes)

@@ -104,11 +104,15 @@ class ConfiguredProtocol(ABC):
     def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:
         """What the server of a run does, before its first round."""
 
-    def make_network_server(self, terms: Any, model: Any, public: Arrays) -> ServerSide:
-        """What the server of a network run does after the rounds that published this: anybody may be a device."""
+    def make_network_server(self, terms: Any, model: Any, state: State) -> ServerSide:
+        """What the server of a network run does after the rounds that left this state: anybody may be a device."""
         side = self.make_server(terms, model, 0)
-        side.restore(public)
+        side.restore(state)
         return side
+
+    def present(self, seed: int, round_number: int, n_users: int) -> BoolArray:
+        """Whose devices report in a simulated round: everybody's, unless the protocol lets some be absent."""
+        return np.ones(n_users, dtype=np.bool_)
 
     @abstractmethod
     def make_ledger(self, terms: Any) -> Ledger:

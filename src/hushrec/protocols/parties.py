@@ -19,6 +19,7 @@ import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.events import Event
+from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.messages import LARGEST_TABLE, Address
 from hushrec.models.predictor import Arrays
@@ -33,13 +34,29 @@ Inbox = Mapping[Name, Any]  # the message of the open phase for every device tha
 
 
 @dataclass(frozen=True, eq=False)
+class Membership:
+    """What a device that joined a run knows besides its terms: the run, the server's key, its own name and key."""
+
+    run_id: str
+    server_key: bytes  # Ed25519, public: as it was when the device joined
+    device: Name
+    secret: bytes = field(repr=False)  # Ed25519, of the device
+
+
+@dataclass(frozen=True, eq=False)
 class Private:
-    """What a device knows and never sends: its ratings on the scale 1 to 5, and what its protocol keeps."""
+    """What a device knows and never sends, beside what is public.
+
+    Its ratings on the scale 1 to 5, what its protocol keeps, what it has spent, and its place in the run.
+    """
 
     items: IntArray = field(repr=False)  # rated, rising
     values: FloatArray = field(repr=False)
     state: State = field(repr=False)
     randomness: Randomness = field(repr=False)
+    ledger: Ledger = field(default_factory=Ledger, repr=False)  # to look at; `Client` charges it
+    membership: Membership | None = field(default=None, repr=False)  # None before it has joined
+    public: Arrays | None = field(default=None, repr=False)  # the last public state that it took
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,9 +92,25 @@ class DeviceSide(ABC):
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         """Predictions for all items, on the scale 1 to 5 but not bound to it, from what the server published."""
 
+    def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
+        """What lists of unrated items are sorted by, for all items: larger is better."""
+        return predictions
+
     def published(self, message: Any) -> Arrays | None:
         """What a message of the server publishes that predictions need; None: nothing."""
         return None
+
+    def lacks(self, private: Private, message: Any) -> bool:
+        """Whether this device needs another public state than it has before it can report on this message."""
+        return False
+
+    def limits(self, private: Private) -> dict[str, float]:
+        """What the ledger must allow by unit, from the first round of this run to its last: joining agrees to it."""
+        return {}
+
+    def rest(self, state: State) -> State:
+        """What a device keeps once it knows that no attempt is open: secrets of one are gone."""
+        return state
 
     def check_public(self, public: Arrays) -> None:
         """Refuse a public state that no honest run of these terms has: here, one with a number that is none."""
@@ -114,6 +147,8 @@ class ServerSide(ABC):
 
     phases: tuple[str, ...]
     n_expected: int | None = None
+    run_id: str = ""
+    secret: bytes = b""
 
     @property
     @abstractmethod
@@ -123,11 +158,29 @@ class ServerSide(ABC):
     @property
     @abstractmethod
     def public(self) -> Arrays:
-        """Everything that the rounds so far have published, by name: what a restart needs between rounds."""
+        """Everything that the rounds so far have published, by name."""
+
+    @property
+    def state(self) -> State:
+        """What a restart needs between rounds: what is public, unless a protocol keeps more."""
+        return self.public
 
     @abstractmethod
-    def restore(self, public: Arrays) -> None:
-        """Continue from what `public` was."""
+    def restore(self, state: State) -> None:
+        """Continue from what `state` was."""
+
+    def sign_as(self, run_id: str, secret: bytes) -> None:
+        """Hear, before the first round, of which run this is the server, and its Ed25519 key."""
+        self.run_id, self.secret = run_id, secret
+
+    @property
+    def fewest_devices(self) -> int:
+        """How many devices must be there before a round opens, and report before its first phase closes."""
+        return 1
+
+    def choose_members(self, members: Collection[Name]) -> Collection[Name]:
+        """Whom of these a round asks: called once, before its first attempt."""
+        return members
 
     @property
     def largest_report(self) -> int:

@@ -76,7 +76,8 @@ def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, 
 
 def _most_moved_items(n_items: int, before: Arrays, after: Arrays) -> list[tuple[int, float]]:
     """Compare items by the first public table that has a row for each of them; none: no item is named."""
-    tables = [name for name, array in before.items() if array.ndim == 2 and len(array) >= n_items]
+    same = [(name, array) for name, array in before.items() if array.shape == after[name].shape]
+    tables = [name for name, array in same if array.ndim == 2 and len(array) >= n_items]
     return most_moved(before[tables[0]][:n_items], after[tables[0]][:n_items]) if tables else []
 
 

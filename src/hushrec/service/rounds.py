@@ -13,7 +13,6 @@ import copy
 import math
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -86,6 +85,7 @@ class Rounds:
         self._quorum_at: float | None = None  # when enough devices had reported in the open phase
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
         self._sealed: tuple[Any, bytes] = (None, b"")  # the last message that was encoded, for all who get the same
+        self._published: tuple[Any, bytes] = (None, b"")  # what is public, encoded once for all who ask
         self._catalogue = storage.at_once(lambda c: read_items(c, 0))
         self._attributes = storage.at_once(read_attributes)
         self._take(storage.at_once(lambda c: load_run(c, self.registry.entitled)))
@@ -207,7 +207,10 @@ class Rounds:
     def published(self) -> bytes:
         """Return everything that the rounds so far have published."""
         ended = self.round_number - self.is_open
-        return encode(Public.of(self.offer.run_id, ended, self.offer.terms, self.public))
+        if self._published[0] != (ended, self.offer.terms.n_items):
+            packed = encode(Public.of(self.offer.run_id, ended, self.offer.terms, self.public))
+            self._published = (ended, self.offer.terms.n_items), packed
+        return self._published[1]
 
     # Reports ---------------------------------------------------------------------------------------------------
 
@@ -273,6 +276,8 @@ class Rounds:
         """Does what is due now; returns the seconds until something may be due again."""
         elapsed = self.elapsed
         if self.is_open:
+            if not self._is_enough:
+                return None
             left = self._seconds_left()
             if left <= 0:
                 await self.close_phase()
@@ -281,10 +286,17 @@ class Rounds:
             return None
         if elapsed < self._settings.pause_seconds and self.round_number:
             return float(self._settings.pause_seconds - elapsed)
-        if self.count_present(self.round_number + 1) >= self._settings.min_devices:
+        fewest = max(self._settings.min_devices, self.server.side.fewest_devices)
+        if self.count_present(self.round_number + 1) >= fewest:
             await self.open_round()
             return 0.0
         return None
+
+    @property
+    def _is_enough(self) -> bool:
+        """Whether the open phase may close at all: the first one waits for as many devices as the protocol needs."""
+        is_first = self.server.address.phase == self.server.side.phases[0]
+        return not is_first or self.server.side.fewest_devices <= max(self.n_reports, 1)
 
     def _seconds_left(self) -> float:
         """Until the open phase closes, as things stand: none once all present devices reported.
@@ -407,8 +419,9 @@ class Rounds:
         async with self._turn:
             if not self.is_over:
                 raise Refusal("run-on", "only a run that is over can be extended.")
-            terms = replace(self.offer.terms, max_rounds=self.offer.terms.max_rounds + more)
-            offer = replace(self.offer, terms=terms)
+            if not self.offer.can_be_extended:
+                raise Refusal("run-on", "the plan of this run has no further rounds: start another run.")
+            offer = self.offer.with_rounds(self.offer.terms.max_rounds + more)
 
             def write(connection: sa.Connection) -> Stored:
                 write_offer(connection, offer)

@@ -1,6 +1,7 @@
 """The tables, and how an older database becomes a newer one.
 
-Secrets are kept as SHA-256 hashes only. Nothing here says what a person rated; `reports` is empty between rounds.
+Others' secrets are kept as SHA-256 hashes only. Nothing here says what a person rated; `reports` is empty between
+rounds.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ run = sa.Table(
     sa.Column("is_paused", sa.Boolean, nullable=False),
     sa.Column("opened_at", sa.Float, nullable=False),  # the open phase, by the wall clock; or the end of the last
     sa.Column("admin_digest", sa.LargeBinary, nullable=False),
+    sa.Column("secret", sa.LargeBinary, nullable=False),  # Ed25519, of the server in this run
 )
 
 items = sa.Table(
@@ -109,6 +111,16 @@ def _begin_protocol_2(connection: sa.Connection) -> None:
         table.create(connection)
 
 
+def _begin_signed_runs(connection: sa.Connection) -> None:
+    """Give runs a key of the server. A run without one cannot go on: its devices have accepted none."""
+    if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():
+        raise StorageError(
+            "the database holds a run whose server has no key. Finish it with the hushrec that began it."
+        )
+    run.drop(connection)
+    run.create(connection)
+
+
 # Entry n brings a database of schema version n to n + 1. Entries are only ever added.
 MIGRATIONS: Sequence[Migration] = (
     lambda connection: metadata.create_all(connection, checkfirst=True),
@@ -117,6 +129,7 @@ MIGRATIONS: Sequence[Migration] = (
     lambda connection: None,  # columns that the last step brings
     lambda connection: None,
     _begin_protocol_2,
+    _begin_signed_runs,
 )
 
 

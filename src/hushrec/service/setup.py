@@ -1,7 +1,9 @@
 """From a list of items and settings to a run in a database, on the first start; on later ones, a check."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import sqlalchemy as sa
@@ -20,6 +22,7 @@ from hushrec.service.schema import run
 from hushrec.service.settings import TermsSettings
 from hushrec.service.storage import Storage
 from hushrec.service.stored import insert_run
+from hushrec.signing import DeviceKey
 from hushrec.wire import as_sent, decode
 
 
@@ -29,7 +32,16 @@ class Items:
 
     ids: list[str]
     titles: list[str]
-    attributes: FloatArray | None = field(default=None, repr=False)
+    attributes: FloatArray | None = field(default=None, repr=False)  # that devices get with the items
+    details: FloatArray | None = field(default=None, repr=False)  # that the server alone learns from
+
+    @classmethod
+    def of(cls, ids: list[str], titles: list[str], facts: Mapping[str, Any]) -> "Items":
+        """Return the catalogue with what a model knows of it: columns for all, or columns of taste and details."""
+        columns = facts.get("columns")
+        if columns is None:
+            return cls(ids, titles, facts.get("attributes"))
+        return cls(ids, titles, columns.taste if columns.taste.shape[1] else None, columns.details)
 
     def __post_init__(self) -> None:
         if len(set(self.ids)) != len(self.ids) or not self.ids:
@@ -87,15 +99,18 @@ def make_run(settings: TermsSettings, items: Items, run_id: str) -> tuple[Offer,
     """
     names, n_items = (settings.protocol, settings.model_name), len(items.ids)
     options = imported(find_protocol(settings.protocol).implementation).network_options(settings.options, n_items)
-    model = make_run_model(settings.model_name, options, items.attributes)
+    model = make_run_model(settings.model_name, options, items.attributes, items.titles, items.details)
     configured = make_run_protocol(*names, options)
     seed = secrets.randbits(62)
     counts = np.full(settings.expected_devices, max(1, n_items // 20))
     terms = configured.make_terms(Fleet(n_items, int(counts.sum()), counts, [configured], model, seed), options)
     offered = {name: value for name, value in options.items() if value is not None}
-    offer = as_sent(Offer(run_id, *names, offered, terms))
+    key = DeviceKey.generate()
+    offer = as_sent(Offer(run_id, *names, offered, terms, key.public_key))
     configured.make_device(offer.terms, model)  # refuses what no device could accept
-    return offer, Server(configured.make_server(offer.terms, model, seed), ())
+    side = configured.make_server(offer.terms, model, seed)
+    side.sign_as(run_id, key.to_bytes())
+    return offer, Server(side, ())
 
 
 def _check_same(settings: TermsSettings, offer: Offer) -> None:

@@ -16,7 +16,7 @@ from hushrec.messages import Address, Offer
 from hushrec.offers import make_run_model, make_run_protocol
 from hushrec.protocols.parties import State
 from hushrec.server import Server, Stage
-from hushrec.service.catalogue import read_attributes
+from hushrec.service.catalogue import read_attributes, read_items
 from hushrec.service.reports import at, read_reports
 from hushrec.service.schema import reports, run
 from hushrec.wire import decode, encode
@@ -37,7 +37,8 @@ class Stored:
 def insert_run(connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes) -> None:
     """Store a run before its first round."""
     values = {"id": 1, "is_paused": False, "admin_digest": admin_digest, "opened_at": 0.0, "expected": 0}
-    connection.execute(run.insert().values(**values, **_position(server), **_between_rounds(offer, server.state())))
+    values |= {"secret": server.side.secret, **_position(server), **_between_rounds(offer, server.state())}
+    connection.execute(run.insert().values(**values))
 
 
 def read_offer(connection: sa.Connection) -> Offer:
@@ -51,9 +52,11 @@ def load_run(connection: sa.Connection, entitled: Entitled) -> Stored:
     offer = decode(bytes(row.offer), Offer)
     state = unpack_arrays(bytes(row.state))
     round_number = int(state.pop("round_number"))
-    model = make_run_model(offer.model, offer.options, read_attributes(connection))
+    titles = [title for _, title in read_items(connection, 0)]
+    model = make_run_model(offer.model, offer.options, read_attributes(connection), titles)
     protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
     side = protocol.make_network_server(offer.terms, model, state)
+    side.sign_as(offer.run_id, bytes(row.secret))
     members = entitled(round_number + 1) if row.members is None else msgspec.msgpack.decode(row.members)
     server = Server(side, members, round_number=round_number)
     if row.attempt:

@@ -2,7 +2,7 @@
 
 The sum of n devices' shares of noise is one draw of n times the variance, up to the distance that `summed_noise`
 states. Everything else is what devices compute, bit for bit: fed with the uniforms that they drew, the integers are
-theirs (`hushrec.engines.masked_reference`).
+theirs (`hushrec.protocols.masked.upload`).
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from hushrec.arrays import IntArray
+from hushrec.budget.gaussian import own_norm_squared
 from hushrec.engines import Remark
 from hushrec.engines.cpu import audience_kernels
 from hushrec.engines.cpu import masked_kernels as kernels
@@ -79,7 +80,7 @@ class CpuMaskedEngine(MaskedRun):
         problem = self.problem
         people = People(problem.starts, problem.items, problem.values, present)
         stream = make_stream(problem.seed, Purpose.TABLE_ROUNDING, self.round_number + 1)
-        layout, size = _layout(one, codes)
+        layout, size = _layout(one, codes, self._protocol.fraction(problem.terms))
         add_people, public = self._kernel(table)
         threads = numba.get_num_threads()
         borders = _even_work(problem.starts, TASKS_PER_THREAD * threads)
@@ -125,8 +126,8 @@ class CpuMaskedEngine(MaskedRun):
         )
 
 
-def _layout(one: Round, codes: Sequence[BlockCode]) -> tuple[Codes, int]:
-    """The codes of a round by kind of block, and the length of its flat vector."""
+def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
+    """The codes of a round by kind of block, for people who use `fraction` of the norm, and the vector's length."""
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),
         clips=np.ones(kernels.KINDS),
@@ -141,8 +142,9 @@ def _layout(one: Round, codes: Sequence[BlockCode]) -> tuple[Codes, int]:
         layout.wanted[kind] = True
         layout.clips[kind] = block.clip
         layout.scales[kind] = 1 / code.grid
-        layout.clip_units[kind] = clip_of_norm(code, code.norm_squared)
-        layout.limits[kind] = code.norm_squared
+        limit = own_norm_squared(code.norm_squared, fraction)
+        layout.clip_units[kind] = clip_of_norm(code, limit)
+        layout.limits[kind] = limit
         layout.offsets[kind] = size
         size += block.size
     return layout, size

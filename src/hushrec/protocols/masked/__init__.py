@@ -2,7 +2,7 @@
 
 from hushrec.options import Option
 from hushrec.protocols.masked import wording
-from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
+from hushrec.protocols.protocol import REFERENCE, Protocol, ServerKnowledge, Wording
 
 MASKED = Protocol(
     name="masked",
@@ -20,14 +20,46 @@ MASKED = Protocol(
             default_text="what dropout surely leaves",
         ),
         Option("corrupt", float, "Part of these that may add no noise.", 0.0),
+        Option(
+            "reserve",
+            float,
+            "Part of the budget that is kept for attempts that are repeated.",
+            default_text="0, on the network 0.2",
+        ),
+        Option(
+            "own_epsilon",
+            float,
+            "What each person allows at most: a smaller budget of their own.",
+            default_text="epsilon",
+            personal=True,
+        ),
+        Option(
+            "least_cohort",
+            int,
+            "How many devices each person wants in a sum, at least.",
+            default_text="what the run says",
+            personal=True,
+        ),
     ),
     models=("gp", "audience"),
     engines={
         "cpu": "hushrec.engines.cpu.masked:CpuMaskedEngine",
-        "reference": "hushrec.engines.masked_reference:MaskedReferenceEngine",
+        "reference": REFERENCE,
     },
     implementation="hushrec.protocols.masked.protocol:Masked",
     wording=Wording(wording.label, wording.protects, wording.numbers),
     whole_catalogue=True,
-    knowledge=ServerKnowledge(),
+    knowledge=ServerKnowledge(
+        can=(
+            "That a device takes part, in which rounds, when it reports and from which network address.",
+            "Which devices drop out of an attempt, and in which phase.",
+            "The sum of at least n_min tables, with everybody's noise in it, and what follows from these sums.",
+        ),
+        cannot=(
+            "One person's table: only the sum is without masks, if at most c_max devices of a cohort help the server.",
+            "Whether a person rated an item, how they rated it, or how many they rated, beyond what the budget says.",
+            "What a person's own budget is, and whether it is used up: a device that cannot pay sends zeros and noise.",
+            "A person's taste or their recommendations: both are computed on the device.",
+        ),
+    ),
 )

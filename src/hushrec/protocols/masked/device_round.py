@@ -107,14 +107,8 @@ class DeviceRound:
         identity: Ed25519PrivateKey,
         make_upload: Callable[[int], Table],
         *,
-        smallest_accepted: int = 2,
         state: State | None = None,
     ) -> None:
-        if terms.rules.smallest < smallest_accepted:
-            raise RemoteProtocolError(
-                f"the smallest cohort must be at least {smallest_accepted}, as this device asks, "
-                f"got {terms.rules.smallest}."
-            )
         self._terms, self._run_id, self._server_key = terms, run_id, server_key
         self._device, self._identity, self._make_upload = device, identity, make_upload
         self.state: State = Idle() if state is None else state
@@ -200,7 +194,11 @@ class DeviceRound:
     @property
     def place(self) -> tuple[int, int]:
         """Round and attempt of the last announcement that was answered."""
-        state = self.state
-        if isinstance(state, Idle):
-            return state.place
-        return (state.sent if isinstance(state, Consented) else state).announcement.place
+        return place_of(self.state)
+
+
+def place_of(state: State) -> tuple[int, int]:
+    """Return round and attempt of the last announcement that a device in this state answered."""
+    if isinstance(state, Idle):
+        return state.place
+    return (state.sent if isinstance(state, Consented) else state).announcement.place

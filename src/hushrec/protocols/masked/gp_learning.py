@@ -13,7 +13,7 @@ from hushrec.protocols.masked.device import Entries, round_entries
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan, choose_plan
 from hushrec.protocols.masked.server import GpLearner
-from hushrec.protocols.masked.table import PublicTable
+from hushrec.protocols.masked.table import PublicTable, table_in
 
 
 class GpLearning(Learning):
@@ -25,6 +25,9 @@ class GpLearning(Learning):
     def make_learner(self, plan: Plan, devices: int) -> GpLearner:
         return GpLearner(self.columns, plan, devices)
 
+    def table_from(self, published: Arrays) -> PublicTable:
+        return table_in(PublicTable, published)
+
     def entries(
         self, blocks: Sequence[Block], table: PublicTable, items: IntArray, values: FloatArray
     ) -> list[Entries]:
@@ -32,6 +35,9 @@ class GpLearning(Learning):
 
     def predictor(self, table: PublicTable, ratings: Ratings, *, final: bool) -> GaussianProcessPredictor:
         return GaussianProcessPredictor(item_table(table, self.columns, final=final), ratings)
+
+    def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
+        return np.asarray(predictions + published["log_counts"])
 
     @staticmethod
     def predictor_from(arrays: Arrays, ratings: Ratings) -> GaussianProcessPredictor:

@@ -34,12 +34,20 @@ class Learning(ABC):
         """Return the server before the first round."""
 
     @abstractmethod
+    def table_from(self, published: Arrays) -> Any:
+        """Return the public table in what a server published; refuse one that no honest server has."""
+
+    @abstractmethod
     def entries(self, blocks: Sequence[Block], table: Any, items: IntArray, values: FloatArray) -> list[Entries]:
         """Return what a device puts into each block of a round, before clipping. Private."""
 
     @abstractmethod
     def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:
         """Return everybody's predictions from a public table; `final` is that of the finished run."""
+
+    def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
+        """Return what a person's list is sorted by, from their predictions for all items."""
+        return predictions
 
     @staticmethod
     @abstractmethod

@@ -32,10 +32,12 @@ from hushrec.protocols.masked.secagg.primitives import (
 )
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster
 from hushrec.protocols.masked.secagg.shamir import SHARE_BYTES
+from hushrec.protocols.masked.terms import MaskedTerms
 
 SEALED_BYTES = 2 * SHARE_BYTES + 16
 MOST_DEVICES = 100_000
 
+crosses("masked.terms", largest=100_000)(MaskedTerms)
 crosses("masked.keys", largest=1_000)(PublicKeys)
 crosses("masked.roster", largest=400 * MOST_DEVICES)(Roster)
 

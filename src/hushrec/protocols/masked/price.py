@@ -22,6 +22,11 @@ NOT_COVERED = (
     "poisoning: a hostile device can move a sum by as much as an honest one, and spoil an attempt",
     "settings tuned on real data",
 )
+LEDGER_UNIT = "this person's whole profile against a device that sends zeros, over all masked runs so far"
+LEDGER_REPLACED_UNIT = (
+    "one rating added, removed or changed, or the whole profile replaced, over all masked runs so far"
+)
+LEDGER_DELTA = 1e-6
 EXACT_SUMS = "exact sums: without noise (epsilon = inf) only masks hide one person's table"
 UNLISTED = (
     "which items are rated at all: {} of the catalogue are in it because somebody rated them. "
@@ -39,6 +44,11 @@ class PricedPlan:
     delta: float
     cohort: Cohort
     reserve: float  # part of μ² kept for attempts that are repeated
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether sums are exact: without noise there is nothing that a ledger could price."""
+        return self.epsilon == math.inf
 
     @property
     def mu_squared(self) -> float:

@@ -8,30 +8,25 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from hushrec.arrays import IntArray
-from hushrec.budget.gaussian import Cohort, default_delta, run_mu
+from hushrec.budget.accountants import TableAccountant
+from hushrec.budget.gaussian import Cohort, default_delta, own_fraction, run_mu
 from hushrec.budget.ledger import Ledger
-from hushrec.errors import Diverged, LocalProtocolError, ParameterError
+from hushrec.errors import Diverged, ParameterError
 from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
+from hushrec.protocols.masked.device_side import MaskedDevice
 from hushrec.protocols.masked.learning import find_learning, learning_of
-from hushrec.protocols.masked.price import PricedPlan, price_plan
+from hushrec.protocols.masked.price import LEDGER_DELTA, LEDGER_REPLACED_UNIT, LEDGER_UNIT, NOT_COVERED, price_plan
+from hushrec.protocols.masked.secagg.roster import Rules, choose_rules
+from hushrec.protocols.masked.server_side import PHASES, MaskedServer
+from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.protocols.parties import DeviceSide, ServerSide, State
+from hushrec.randomness import Purpose, SeededRandomness, SystemRandomness
 
-NOT_BY_MESSAGES = "a simulated masked run has no client objects yet; use engine cpu or reference."
 SAFE_DEVIATIONS = 5.0  # below the expected number of survivors: a round with fewer cannot be revealed
-
-
-@dataclass(frozen=True)
-class PlanTerms:
-    """The terms of a simulated run: the plan with its price. On the network `MaskedTerms` adds the rules of masks."""
-
-    priced: PricedPlan
-
-    @property
-    def max_rounds(self) -> int:
-        """How many rounds the plan has."""
-        return len(self.priced.plan.rounds)
+NETWORK_SURVIVORS = 0.8  # of the expected devices, unless the operator says otherwise
+NETWORK_RESERVE = 0.2  # of μ²: a second attempt of the most expensive round of every plan
 
 
 @dataclass(frozen=True)
@@ -39,13 +34,16 @@ class Masked(ConfiguredProtocol):
     """Sums only: one clipped, noised, masked table of integers per device and round."""
 
     name: ClassVar[str] = "masked"
-    phases: ClassVar[tuple[str, ...]] = ("table",)
+    phases: ClassVar[tuple[str, ...]] = PHASES
 
     epsilon: float
     delta: float | None = None
     dropout: float = 0.0
     survivors: float | None = None
     corrupt: float = 0.0
+    reserve: float | None = None
+    own_epsilon: float | None = None
+    least_cohort: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.dropout < 1:
@@ -62,13 +60,31 @@ class Masked(ConfiguredProtocol):
         """Everybody: whether a device takes part must not depend on its profile. An empty one sends zeros."""
         return np.ones(len(rated_counts), dtype=np.bool_)
 
-    def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> PlanTerms:
+    @classmethod
+    def network_options(cls, options: Mapping[str, Any], n_items: int) -> dict[str, Any]:
+        """Return the options with those for which a network needs room: devices drop out, and attempts are repeated."""
+        given = {name: value for name, value in options.items() if value is not None}
+        return {**options, "survivors": NETWORK_SURVIVORS, "reserve": NETWORK_RESERVE, **given}
+
+    def asks(self, terms: MaskedTerms) -> list[str]:
+        priced, rules = terms.priced, terms.rules
+        largest = max(one.size for one in priced.plan.rounds)
+        return [
+            f"{terms.max_rounds} rounds, each with a masked table of up to {largest:,} integers.",
+            f"At most ε = {priced.epsilon:g} (δ = {priced.delta:g}) of one person's whole profile over all rounds.",
+            f"A sum is revealed of {rules.smallest:,} tables or more; {rules.most_corrupt:,} may lack their noise.",
+        ]
+
+    def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> MaskedTerms:
         """Choose the plan from public numbers, and size the noise of every block."""
         devices = len(fleet.rated_counts)
         delta = default_delta(devices) if self.delta is None else self.delta
         cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt)
+        if self.least_cohort is not None and cohort.smallest < self.least_cohort:
+            raise ParameterError(f"least_cohort must be at most the smallest cohort, {cohort.smallest}.")
         plan = learning_of(fleet.model).choose_plan(devices, run_mu(self.epsilon, delta))
-        return PlanTerms(price_plan(plan, epsilon=self.epsilon, delta=delta, cohort=cohort))
+        priced = price_plan(plan, epsilon=self.epsilon, delta=delta, cohort=cohort, reserve=self.reserve or 0.0)
+        return MaskedTerms(priced, _rules(cohort))
 
     def expected_survivors(self, devices: int) -> float:
         """The smallest part of the devices that a round may end with: as asked for, or what dropout surely leaves."""
@@ -78,8 +94,9 @@ class Masked(ConfiguredProtocol):
         return max(math.floor(devices - absent), 1) / devices
 
     def statement(self, spending: Spending) -> dict[str, Any]:
-        terms: PlanTerms = spending.terms
-        return terms.priced.statement(spending.model.columns.n_unlisted) | {"rounds": spending.rounds}
+        terms: MaskedTerms = spending.terms
+        own = {} if self.own_epsilon is None else {"own_epsilon": self.own_epsilon}
+        return terms.priced.statement(spending.model.columns.n_unlisted) | {"rounds": spending.rounds} | own
 
     @classmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
@@ -87,12 +104,10 @@ class Masked(ConfiguredProtocol):
         return find_learning(record["model"]).predictor_from(arrays, ratings)
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
-        """Everybody's predictions from the public state of a `Learner`; devices keep nothing but their ratings."""
+        """Everybody's predictions from the public table; devices keep nothing but their ratings."""
         learning = learning_of(problem.model)
-        learner = learning.make_learner(problem.terms.priced.plan, problem.n_users)
-        learner.restore(public)
-        final = learner.round_number == problem.terms.max_rounds
-        return learning.predictor(learner.table(), _ratings(problem), final=final)
+        final = int(public["round_number"]) == problem.terms.max_rounds
+        return learning.predictor(learning.table_from(public), _ratings(problem), final=final)
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
         if len(arrays["log_counts"]) != problem.n_items:
@@ -105,20 +120,64 @@ class Masked(ConfiguredProtocol):
             " Raise epsilon, or wait for more devices."
         )
 
-    # A `Client` and a `Server` exchange masked tables by `device_round` and `server_round`; the engines of this
-    # protocol add up tables without them.
+    # Its two sides ----------------------------------------------------------------------------------------------
 
-    def make_device(self, terms: Any, model: Any) -> DeviceSide:
-        raise LocalProtocolError(NOT_BY_MESSAGES)
+    def make_device(self, terms: MaskedTerms, model: Any) -> DeviceSide:
+        smallest = terms.rules.smallest
+        if self.least_cohort is not None and smallest < self.least_cohort:
+            raise ParameterError(
+                f"the smallest cohort must be at least {self.least_cohort}, as this device asks, got {smallest}."
+            )
+        choose_rules(terms.priced.cohort.devices, smallest, terms.rules.most_corrupt)  # refuses impossible ones
+        return MaskedDevice(terms, model, self.fraction(terms))
 
-    def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:
-        raise LocalProtocolError(NOT_BY_MESSAGES)
+    def make_server(self, terms: MaskedTerms, model: Any, seed: int) -> ServerSide:
+        return MaskedServer(terms, model, SeededRandomness(seed))
 
-    def make_ledger(self, terms: Any) -> Ledger:
-        raise LocalProtocolError(NOT_BY_MESSAGES)
+    def make_network_server(self, terms: MaskedTerms, model: Any, state: State) -> ServerSide:
+        side = MaskedServer(terms, model, SystemRandomness())
+        side.restore(state)
+        return side
+
+    def make_ledger(self, terms: MaskedTerms) -> Ledger:
+        if terms.priced.is_exact:
+            return Ledger()
+        return Ledger(table=self.fraction(terms) ** 2 * terms.priced.mu_squared)
 
     def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        raise LocalProtocolError(NOT_BY_MESSAGES)
+        """What the tables so far have cost, of all runs together, at a δ that is safe for up to 100,000 devices."""
+        spent: TableAccountant = ledger["table"]
+        limit, delta = ledger.limit("table") or 0.0, self.delta or LEDGER_DELTA
+        allowed = TableAccountant(mu_squared=limit, rho=limit / 2, distance=spent.distance)
+        return {
+            "unit": LEDGER_UNIT,
+            "spent": spent.epsilon(delta),
+            "limit": allowed.epsilon(delta),
+            "delta": delta,
+            "tables": spent.tables,
+            "item_level": spent.replaced_epsilon(delta),
+            "item_level_unit": LEDGER_REPLACED_UNIT,
+            "not_covered": list(NOT_COVERED),
+        }
+
+    def fraction(self, terms: MaskedTerms) -> float:
+        """Return k of a person's own budget: how much of the run's norm their tables use."""
+        if self.own_epsilon is None:
+            return 1.0
+        return own_fraction(self.own_epsilon, terms.priced.epsilon, terms.priced.delta)
+
+    def present(self, seed: int, round_number: int, n_users: int) -> BoolArray:
+        stream = SeededRandomness(seed).stream(Purpose.ABSENCE, round_number)
+        return np.asarray(stream.random(n_users) >= self.dropout)
+
+
+def _rules(cohort: Cohort) -> Rules:
+    """Return the rules of masks. A cohort that no real run could have draws everybody; no device accepts it."""
+    try:
+        return choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt)
+    except ParameterError:
+        others = max(cohort.devices - 1, 1)
+        return Rules(cohort.smallest, cohort.most_corrupt, others, others // 2 + 1)
 
 
 def _ratings(problem: Any) -> Ratings:

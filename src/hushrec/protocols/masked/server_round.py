@@ -64,13 +64,16 @@ EXPECTED: dict[Phase, tuple[type, Phase]] = {
 
 
 class ServerRound:
-    """One attempt. `members` are the devices that are asked: their names and Ed25519 keys as enrolled."""
+    """One attempt. `members` are the names of the devices that are asked.
 
-    def __init__(self, terms: MaskedTerms, announcement: Announcement, members: Mapping[bytes, bytes]) -> None:
+    Whoever gives it a message has made sure that it is the named device's: the service checks who signed a request.
+    """
+
+    def __init__(self, terms: MaskedTerms, announcement: Announcement, members: Collection[bytes]) -> None:
         self.terms, self.announcement = terms, announcement
         self.phase = Phase.KEYS
         self.sum: Table | None = None  # of the survivors' uploads, once SUMMED
-        self._members = dict(members)
+        self._members = frozenset(members)
         self._roster = Roster(announcement.digest, ())
         self._positions: dict[bytes, int] = {}  # in the roster, by name
         self._keys: dict[bytes, PublicKeys] = {}
@@ -90,7 +93,7 @@ class ServerRound:
     @property
     def asked(self) -> frozenset[bytes]:
         """Names of those who are asked in the current phase: members, roster, partners, survivors, who consented."""
-        return frozenset(self._members) if self.phase is Phase.KEYS else self._names(self._audience())
+        return self._members if self.phase is Phase.KEYS else self._names(self._audience())
 
     @property
     def survivors(self) -> frozenset[bytes]:
@@ -117,8 +120,8 @@ class ServerRound:
         signed = dict(sorted(self._consents.items()))
         return Quorum(_positions(signed), tuple(signed.values()))
 
-    def receive(self, device: bytes, message: Any) -> None:
-        """Take a device's report, or refuse it and change nothing."""
+    def check(self, device: bytes, message: Any) -> None:
+        """Refuse a report that `receive` would refuse; change nothing."""
         if not self._expects(message):
             raise RemoteProtocolError(
                 f"{type(message).__name__} must not come in phase {self.phase.value}.", status_hint=409
@@ -126,15 +129,34 @@ class ServerRound:
         if not self._is_asked(device) or self._has_answered(device):
             raise RemoteProtocolError("a device must be asked, and reports once in each phase.", status_hint=409)
         if self.phase is Phase.KEYS:
-            self._receive_keys(device, message)
+            self._check_keys(device, message)
         elif self.phase is Phase.SHARES:
-            self._receive_shares(self._positions[device], message)
+            self._check_shares(self._positions[device], message)
         elif self.phase is Phase.TABLE:
-            self._receive_table(self._positions[device], message)
+            self._check_table(message)
         elif self.phase is Phase.CONSENT:
-            self._receive_consent(self._positions[device], message)
+            self._check_consent(self._positions[device], message)
         else:
-            self._receive_unmasking(self._positions[device], message)
+            self._check_unmasking(self._positions[device], message)
+
+    def receive(self, device: bytes, message: Any) -> None:
+        """Take a device's report, or refuse it and change nothing."""
+        self.check(device, message)
+        if self.phase is Phase.KEYS:
+            self._keys[device] = message
+            return
+        sender = self._positions[device]
+        if self.phase is Phase.SHARES:
+            self._drawn[sender] = tuple(map(int, message.recipients))
+            for recipient, sealed in zip(self._drawn[sender], message.sealed, strict=True):
+                self._inbox.setdefault(recipient, {})[sender] = sealed
+        elif self.phase is Phase.TABLE:
+            self._total += message.numbers
+            self._arrived[sender] = True
+        elif self.phase is Phase.CONSENT:
+            self._consents[sender] = message.signature
+        else:
+            self._unmasked[sender] = dict(zip(map(int, message.owners), message.shares, strict=True))
 
     def close(self) -> None:
         """End the current phase with those who reported; too few of them end the attempt with `AttemptFailed`."""
@@ -161,40 +183,31 @@ class ServerRound:
         elif self.phase is Phase.UNMASK:
             self.sum = recover_sum(self._roster, rules, self._drawn, self._arrived, self._total, self._unmasked)
 
-    def _receive_keys(self, device: bytes, keys: PublicKeys) -> None:
-        if (keys.device, keys.identity) != (device, self._members[device]):
+    def _check_keys(self, device: bytes, keys: PublicKeys) -> None:
+        if keys.device != device:
             raise RemoteProtocolError("keys must be of the device that sends them.", status_hint=401)
         if not keys.is_genuine(self.announcement.digest):
             raise RemoteProtocolError("keys must be signed for this announcement.", status_hint=401)
-        self._keys[device] = keys
 
-    def _receive_shares(self, sender: int, shares: SealedShares) -> None:
+    def _check_shares(self, sender: int, shares: SealedShares) -> None:
         others = len(self._roster) - 1
         recipients = tuple(map(int, shares.recipients))
         if sender in recipients or len(recipients) != min(self.terms.rules.neighbours, others):
             raise RemoteProtocolError(f"shares must be for {self.terms.rules.neighbours} other devices, or for all.")
         if recipients[-1] > others:
             raise RemoteProtocolError(f"recipients must be positions from 0 to {others}.")
-        self._drawn[sender] = recipients
-        for recipient, sealed in zip(recipients, shares.sealed, strict=True):
-            self._inbox.setdefault(recipient, {})[sender] = sealed
 
-    def _receive_table(self, sender: int, table: MaskedTable) -> None:
+    def _check_table(self, table: MaskedTable) -> None:
         if table.numbers.shape != self._total.shape:
             raise RemoteProtocolError(f"a table must have {len(self._total)} integers, got {len(table.numbers)}.")
-        self._total += table.numbers
-        self._arrived[sender] = True
 
-    def _receive_consent(self, sender: int, consent: Consent) -> None:
+    def _check_consent(self, sender: int, consent: Consent) -> None:
         if not is_signed(self._roster.entries[sender].identity, consent.signature, self._signed_text):
             raise RemoteProtocolError("consent must be a signature of the survivors.", status_hint=401)
-        self._consents[sender] = consent.signature
 
-    def _receive_unmasking(self, helper: int, unmasking: Unmasking) -> None:
-        shares = dict(zip(map(int, unmasking.owners), unmasking.shares, strict=True))
-        if not shares.keys() <= self._inbox.get(helper, {}).keys():
+    def _check_unmasking(self, helper: int, unmasking: Unmasking) -> None:
+        if not self._inbox.get(helper, {}).keys() >= set(map(int, unmasking.owners)):
             raise RemoteProtocolError("owners must be devices that sealed shares for this one.")
-        self._unmasked[helper] = shares
 
     def _audience(self) -> Collection[int]:
         """Return the positions of those who are asked, from the second phase on."""

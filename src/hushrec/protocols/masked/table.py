@@ -2,26 +2,50 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from hushrec.arrays import FloatArray
 from hushrec.errors import RemoteProtocolError
+from hushrec.protocols.masked.secagg.primitives import TABLE_LABEL, digest, number
 
 LARGEST_ENTRY = 1e6
+TableT = TypeVar("TableT")
 
 
 def freeze_entries(table: Any) -> None:
-    """Make the arrays of a table read-only; refuse one with an entry that is not finite or beyond `LARGEST_ENTRY`."""
+    """Make the arrays of a table read-only; refuse one with an entry that is not finite or beyond `LARGEST_ENTRY`.
+
+    Numbers are rounded to float32, as they are sent: whoever computes with a table computes with the same numbers.
+    """
     for entry in fields(table):
-        values = np.ascontiguousarray(getattr(table, entry.name), dtype=np.float64)
+        with np.errstate(over="ignore"):  # what does not fit is infinite, and refused
+            values = np.ascontiguousarray(getattr(table, entry.name), dtype=np.float32).astype(np.float64)
         if not np.all(np.abs(values) <= LARGEST_ENTRY):
             raise RemoteProtocolError(
                 f"{entry.name} of a public table must be finite and at most {LARGEST_ENTRY:g} in size."
             )
         values.flags.writeable = False
         object.__setattr__(table, entry.name, values)
+
+
+def published_digest(published: Mapping[str, Any]) -> bytes:
+    """SHA-256 of a public state: for each array in the order of names its name, shape and float32 numbers."""
+    parts = []
+    for name, array in sorted(published.items()):
+        lengths = (len(name), array.ndim, *array.shape)
+        parts += [b"".join(map(number, lengths)), name.encode(), np.asarray(array, dtype="<f4").tobytes()]
+    return digest(TABLE_LABEL, *parts)
+
+
+def table_in(kind: type[TableT], published: Mapping[str, Any]) -> TableT:
+    """Return the table of this kind that a public state holds."""
+    names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
+    missing = [name for name in names if name not in published]
+    if missing:
+        raise RemoteProtocolError(f"a public table must have {missing[0]}.")
+    return kind(**{name: published[name] for name in names})
 
 
 def check_shapes(table: Any, expected: Mapping[str, tuple[int, ...]]) -> None:

@@ -4,13 +4,17 @@ The digest of the terms is in every announcement, so that a later change to a bl
 cohort or the number of neighbours is seen by every device before it reports.
 """
 
+import math
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from hushrec.budget.gaussian import SMALLEST_SHARE_VARIANCE, require_delta
 from hushrec.errors import RemoteProtocolError
-from hushrec.protocols.masked.encoding import BlockCode
+from hushrec.messages import LARGEST_TABLE
+from hushrec.protocols.masked.encoding import FINEST_CLIP, BlockCode
+from hushrec.protocols.masked.noise import LARGEST_VARIANCE
 from hushrec.protocols.masked.plan import Block
 from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.secagg.primitives import TERMS_LABEL, digest
@@ -30,13 +34,32 @@ class MaskedTerms:
         The price is computed here from the codes, whoever made them.
         """
         priced, cohort = self.priced, self.priced.cohort
-        shapes = [[block.size for block in one.blocks] for one in priced.plan.rounds]
-        if shapes != [[code.size for code in codes] for codes in priced.codes]:
-            raise RemoteProtocolError("terms must have one code for each block of the plan, of the same size.")
+        blocks = [[(block.size, block.clip) for block in one.blocks] for one in priced.plan.rounds]
+        if not blocks or blocks != [[(code.size, code.clip) for code in codes] for codes in priced.codes]:
+            raise RemoteProtocolError("terms must have one code for each block of the plan, of the same size and clip.")
+        if max(4 * one.size for one in priced.plan.rounds) > LARGEST_TABLE:
+            raise RemoteProtocolError(f"a table must have at most {LARGEST_TABLE} bytes.")
+        if not all(_is_possible(code, priced.epsilon) for codes in priced.codes for code in codes):
+            raise RemoteProtocolError("codes of the terms must have a grid, a norm and noise that devices can draw.")
+        require_delta(priced.delta, cohort.devices)
         if (self.rules.smallest, self.rules.most_corrupt) != (cohort.smallest, cohort.most_corrupt):
             raise RemoteProtocolError("terms must have the same smallest cohort for the noise and for the rules.")
         if not priced.accountant().epsilon(priced.delta) <= priced.epsilon * (1 + 1e-9):
             raise RemoteProtocolError(f"terms must cost at most the epsilon that they name, {priced.epsilon:g}.")
+
+    @property
+    def max_rounds(self) -> int:
+        """How many rounds the plan has."""
+        return len(self.priced.plan.rounds)
+
+    @property
+    def n_items(self) -> int:
+        """Length of the catalogue: the first block of every plan counts the ratings of each item."""
+        return self.priced.plan.rounds[0].blocks[0].shape[0]
+
+    def agrees_with(self, accepted: "MaskedTerms") -> bool:
+        """Whether these are the terms that were accepted: nothing in them may change."""
+        return self == accepted
 
     @cached_property
     def digest(self) -> bytes:
@@ -60,6 +83,13 @@ class MaskedTerms:
             yield struct.pack(">I", len(codes))
             for block, code in zip(one.blocks, codes, strict=True):
                 yield _block_bytes(block, code)
+
+
+def _is_possible(code: BlockCode, epsilon: float) -> bool:
+    """Whether a device can round to this grid, hold the norm and draw the noise; without noise only at ε = ∞."""
+    smallest = 0 if epsilon == math.inf else SMALLEST_SHARE_VARIANCE
+    in_range = smallest <= code.share_variance <= LARGEST_VARIANCE and 1 <= code.norm_squared < 2**63
+    return in_range and 1 <= code.clip_units <= FINEST_CLIP
 
 
 def _block_bytes(block: Block, code: BlockCode) -> bytes:

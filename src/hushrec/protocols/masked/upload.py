@@ -13,6 +13,7 @@ from hushrec.protocols.masked.encoding import Table, add_share, encode_block
 from hushrec.protocols.masked.price import PricedPlan
 from hushrec.randomness import Purpose, Randomness
 
+ATTEMPTS_APART = 2**20  # rounds between the streams of two attempts
 _SLACK = 1 + 1e-12  # so that the shares of a plan, added up, fit into 1
 
 
@@ -31,12 +32,13 @@ def make_upload(
     *,
     fraction: float = 1.0,
     randomness: Randomness,
+    attempt: int = 1,
 ) -> tuple[Table, TableAccountant]:
     """Return the integers of a round with their noise, and the totals after they are sent.
 
     `blocks` is None for a device without ratings. Such a device, and one that cannot pay, sends zeros with full noise,
     which costs nothing: nobody can tell it from the others. `fraction` is k of a budget of one's own; the limit is then
-    k² μ². Attempts of one round differ in their randomness: nothing is drawn from a stream twice on a real device.
+    k² μ². Attempts of one round differ in their randomness: nothing is drawn from a stream twice.
     """
     codes = priced.codes[round_number - 1]
     if blocks is not None and len(blocks) != len(codes):
@@ -45,8 +47,8 @@ def make_upload(
     after.compose(priced.table_sent(round_number - 1, fraction))
     if blocks is None or after.spent() > fraction**2 * priced.mu_squared * _SLACK:
         blocks, after = None, spent
-    rounding = randomness.stream(Purpose.TABLE_ROUNDING, round_number)
-    noise = randomness.stream(Purpose.NOISE_SHARES, round_number)
+    rounding = randomness.stream(Purpose.TABLE_ROUNDING, stream_number(round_number, attempt))
+    noise = randomness.stream(Purpose.NOISE_SHARES, stream_number(round_number, attempt))
     parts = []
     for place, code in enumerate(codes):
         integers = np.zeros(code.size, dtype=np.int64)
@@ -55,3 +57,8 @@ def make_upload(
             integers = encode_block(code, *blocks[place], norm_squared=limit, rounding=rounding)
         parts.append(add_share(code, integers, noise=noise))
     return np.concatenate(parts), after
+
+
+def stream_number(round_number: int, attempt: int) -> int:
+    """Return what stands for the round in a seeded stream: no two attempts share one."""
+    return round_number + (attempt - 1) * ATTEMPTS_APART

@@ -13,6 +13,7 @@ from hushrec.protocols.masked.audience.table import RANKING_SHAPE, AudienceTable
 from hushrec.protocols.masked.device import Entries
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan
+from hushrec.protocols.masked.table import table_in
 
 
 class AudienceLearning(Learning):
@@ -23,6 +24,9 @@ class AudienceLearning(Learning):
 
     def make_learner(self, plan: Plan, devices: int) -> AudienceLearner:
         return AudienceLearner(self.columns, plan, devices)
+
+    def table_from(self, published: Arrays) -> AudienceTable:
+        return table_in(AudienceTable, published)
 
     def entries(
         self, blocks: Sequence[Block], table: AudienceTable, items: IntArray, values: FloatArray

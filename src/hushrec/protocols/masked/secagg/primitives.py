@@ -27,6 +27,7 @@ SIGNATURE_BYTES = 64
 
 # What a hash or signature is about, first in its input.
 TERMS_LABEL = b"hushrec masked 1 terms"
+TABLE_LABEL = b"hushrec masked 1 table"
 ANNOUNCEMENT_LABEL = b"hushrec masked 1 announcement"
 KEYS_LABEL = b"hushrec masked 1 keys"
 SEED_LABEL = b"hushrec masked 1 seed"

@@ -128,6 +128,11 @@ class PublicKeys:
         return is_signed(self.identity, self.signature, keys_text(announcement, *self.parts()[:-1]))
 
 
+def device_name(name: int | str) -> bytes:
+    """Return the name of a device in 16 bytes: 32 hexadecimal digits on the network, a number in simulations."""
+    return name.to_bytes(DEVICE_BYTES, "big") if isinstance(name, int) else bytes.fromhex(name)
+
+
 def keys_text(announcement: bytes, *fields: bytes) -> bytes:
     """Return what a device signs: label ‖ a ‖ device ‖ identity ‖ S ‖ C ‖ hash of b."""
     return b"".join((KEYS_LABEL, announcement, *fields))

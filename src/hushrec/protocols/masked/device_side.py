@@ -1,0 +1,136 @@
+"""The device of a masked run: `DeviceRound` between messages, the upload of a round, and predictions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from hushrec.arrays import FloatArray
+from hushrec.budget.events import TableSent
+from hushrec.errors import LocalProtocolError, RemoteProtocolError
+from hushrec.messages import Address
+from hushrec.models.gaussian_process import Ratings
+from hushrec.models.predictor import Arrays, Predictor
+from hushrec.protocols.masked import device_round as rounds
+from hushrec.protocols.masked.device_state import at_rest, attempt_in, make_state, new_state, spent_in
+from hushrec.protocols.masked.learning import Learning, learning_of
+from hushrec.protocols.masked.messages import Announcement, Partners
+from hushrec.protocols.masked.secagg.primitives import Table
+from hushrec.protocols.masked.secagg.roster import device_name
+from hushrec.protocols.masked.table import published_digest
+from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.protocols.masked.upload import BlockValues, make_upload, stream_number
+from hushrec.protocols.parties import DeviceSide, Membership, Private, Report, State
+from hushrec.randomness import Purpose, Randomness
+
+
+class MaskedDevice(DeviceSide):
+    """One person's device. `fraction` is k of a budget of their own: how much of the run's norm they use."""
+
+    def __init__(self, terms: MaskedTerms, model: Any, fraction: float) -> None:
+        self._terms, self._learning, self._fraction = terms, learning_of(model), fraction
+        if model.columns.n_items != terms.n_items:
+            raise RemoteProtocolError(f"terms must be of the catalogue's {model.columns.n_items} items.")
+
+    def new_state(self, randomness: Randomness) -> State:
+        return new_state()
+
+    def n_items(self, state: State) -> int:
+        return self._terms.n_items
+
+    def takes_part(self, private: Private) -> bool:
+        """Always: whether a device takes part must not depend on its profile. An empty one sends zeros."""
+        return True
+
+    def rest(self, state: State) -> State:
+        return at_rest(state)
+
+    def lacks(self, private: Private, message: Any) -> bool:
+        if isinstance(message, Announcement):
+            return private.public is None or published_digest(private.public) != message.table_digest
+        return isinstance(message, Partners) and private.public is None
+
+    def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
+        if private.membership is None or private.public is None:
+            raise LocalProtocolError("a device must have joined and hold the public table before it reports.")
+        upload = _Upload(self._terms, self._learning, self._fraction, private, address.attempt)
+        device = _device_round(self._terms, private.membership, upload, attempt_in(private.state))
+        purpose = Purpose.MASK_KEYS if isinstance(message, Announcement) else Purpose.MASK_SHARES
+        stream = private.randomness.stream(purpose, stream_number(address.round_number, address.attempt))
+        reply = device.report(message, table_digest=published_digest(private.public), rng=stream)
+        if device.place != (address.round_number, address.attempt):
+            raise RemoteProtocolError(f"a message of {device.place} must not come in the envelope of {address}.")
+        return Report(reply, make_state(device.state, upload.spent), upload.events)
+
+    def limits(self, private: Private) -> dict[str, float]:
+        """k² μ² of this run, beside what the ledger has for earlier ones."""
+        if self._terms.priced.is_exact:
+            return {}
+        earlier = private.ledger["table"].charged() - spent_in(private.state).charged()
+        return {"table": max(earlier, 0.0) + self._fraction**2 * self._terms.priced.mu_squared}
+
+    # Predictions -----------------------------------------------------------------------------------------------
+
+    def check_public(self, public: Arrays) -> None:
+        super().check_public(public)
+        if self._learning.table_from(public).n_items != self._terms.n_items:
+            raise RemoteProtocolError(f"a public table must have one row for each of {self._terms.n_items} items.")
+
+    def predict(self, private: Private, public: Arrays) -> FloatArray:
+        items = np.arange(self._terms.n_items)
+        return self._predictor(private, public).predict(np.zeros_like(items), items)
+
+    def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
+        return self._learning.rank(public, predictions)
+
+    def _predictor(self, private: Private, public: Arrays) -> Predictor:
+        own = Ratings(np.array([0, len(private.items)]), private.items, private.values)
+        final = int(public["round_number"]) == self._terms.max_rounds
+        return self._learning.predictor(self._learning.table_from(public), own, final=final)
+
+
+class _Upload:
+    """Makes the upload of a round when the attempt asks for it, and says what it costs.
+
+    A device that cannot pay, by the run's budget or by its ledger, sends zeros with full noise: nobody can tell.
+    """
+
+    def __init__(self, terms: MaskedTerms, learning: Learning, fraction: float, private: Private, attempt: int) -> None:
+        self._terms, self._learning, self._fraction = terms, learning, fraction
+        self._private, self._attempt = private, attempt
+        self.spent = spent_in(private.state)
+        self.events: tuple[TableSent, ...] = ()
+
+    def __call__(self, round_number: int) -> Table:
+        priced, private, before = self._terms.priced, self._private, self.spent
+        event = priced.table_sent(round_number - 1, self._fraction)
+        can_pay = priced.is_exact or private.ledger.can_pay([event])
+        table, self.spent = make_upload(
+            priced,
+            round_number,
+            self._blocks(round_number) if can_pay and len(private.items) else None,
+            before,
+            fraction=self._fraction,
+            randomness=private.randomness,
+            attempt=self._attempt,
+        )
+        self.events = (event,) if self.spent is not before and not priced.is_exact else ()
+        return table
+
+    def _blocks(self, round_number: int) -> list[BlockValues]:
+        assert self._private.public is not None  # `report` asks for it
+        one = self._terms.priced.plan.rounds[round_number - 1]
+        table = self._learning.table_from(self._private.public)
+        entries = self._learning.entries(one.blocks, table, self._private.items, self._private.values)
+        return [BlockValues(own.values, own.positions) for own in entries]
+
+
+def _device_round(
+    terms: MaskedTerms, membership: Membership, make_upload: Callable[[int], Table], attempt: rounds.State
+) -> rounds.DeviceRound:
+    identity = Ed25519PrivateKey.from_private_bytes(membership.secret)
+    name = device_name(membership.device)
+    return rounds.DeviceRound(
+        terms, membership.run_id, membership.server_key, name, identity, make_upload, state=attempt
+    )

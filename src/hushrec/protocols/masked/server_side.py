@@ -1,0 +1,155 @@
+"""The server of a masked run: one `ServerRound` per attempt, what it learns from sums, and whom it suspects.
+
+A sum that honest tables cannot make is discarded, and its members are suspected. Suspects are whoever was in every
+discarded attempt and in no good one since; the next attempt leaves out up to half of them, by chance, as long as enough
+devices are left for the noise. So one hostile device spoils a few attempts and is alone among the suspects after them.
+"""
+
+from collections.abc import Collection, Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from hushrec.errors import AttemptFailed, LocalProtocolError
+from hushrec.messages import Address
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.masked.encoding import decode_sum, is_plausible, split_table
+from hushrec.protocols.masked.learning import learning_of
+from hushrec.protocols.masked.messages import announce
+from hushrec.protocols.masked.secagg.roster import device_name
+from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
+from hushrec.protocols.masked.table import published_digest
+from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
+from hushrec.randomness import Purpose, Randomness
+
+PHASES = tuple(phase.value for phase in EXPECTED)
+
+
+class MaskedServer(ServerSide):
+    """Adds up tables that it cannot read, and learns from the sums."""
+
+    phases = PHASES
+
+    def __init__(self, terms: MaskedTerms, model: Any, randomness: Randomness) -> None:
+        self._terms, self._randomness = terms, randomness
+        self.learner = learning_of(model).make_learner(terms.priced.plan, terms.priced.cohort.devices)
+        self.attempt: ServerRound | None = None  # the open one, or the last
+        self._names: dict[bytes, Name] = {}  # of those whom it asks
+        self._pool: list[Name] = []  # whom the attempts of the open round may ask
+        self._suspects: frozenset[str] = frozenset()
+
+    @property
+    def terms(self) -> MaskedTerms:
+        return self._terms
+
+    @property
+    def public(self) -> Arrays:
+        """The public table, and how many rounds it was learned from."""
+        return {**vars(self.learner.table()), "round_number": np.array(float(self.learner.round_number))}
+
+    @property
+    def state(self) -> State:
+        learned = self.learner.state()
+        return {
+            **learned,
+            "learned_rounds": learned.pop("round_number"),
+            "details": self.learner.item_columns.details,
+            "suspects": np.array(sorted(self._suspects), dtype=np.str_),
+        }
+
+    def restore(self, state: State) -> None:
+        self.learner.item_columns = replace(self.learner.item_columns, details=state["details"])
+        self.learner.restore({**state, "round_number": state["learned_rounds"]})
+        self._suspects = frozenset(map(str, state["suspects"]))
+
+    @property
+    def fewest_devices(self) -> int:
+        return self._terms.rules.smallest
+
+    @property
+    def suspects(self) -> frozenset[str]:
+        """Names of the devices of which at least one sent a table that no honest device makes, as far as is known."""
+        return self._suspects
+
+    # Cohorts ---------------------------------------------------------------------------------------------------
+
+    def choose_members(self, members: Collection[Name]) -> Collection[Name]:
+        """Leave out suspects, and by chance whoever is too many for sums without a wrap."""
+        self._pool = self._drawn(members, self._terms.priced.cohort.devices)
+        return self._without_suspects()
+
+    def _without_suspects(self) -> list[Name]:
+        suspects = [name for name in self._pool if str(name) in self._suspects]
+        others = [name for name in self._pool if str(name) not in self._suspects]
+        needed = max(len(suspects) // 2, self._terms.rules.smallest - len(others))
+        return [*others, *self._drawn(suspects, needed)]
+
+    def _drawn(self, names: Collection[Name], count: int) -> list[Name]:
+        rising = sorted(names, key=str)
+        if count >= len(rising):
+            return rising
+        draws = self._randomness.stream(Purpose.COHORTS, self._draw_number()).random(len(rising))
+        return [rising[place] for place in np.sort(np.argsort(draws, kind="stable")[:count])]
+
+    def _draw_number(self) -> int:
+        """What makes the draws of one attempt others than those of the one before."""
+        place = (0, 0) if self.attempt is None else self.attempt.announcement.place
+        return place[0] * 2**20 + place[1]
+
+    # A round ---------------------------------------------------------------------------------------------------
+
+    def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
+        if not self.secret:
+            raise LocalProtocolError("the server of a masked run must have a key before its first round.")
+        key = Ed25519PrivateKey.from_private_bytes(self.secret)
+        digests = self._terms.digest, published_digest(self.public)
+        announcement = announce(key, self.run_id, round_number, attempt, *digests)
+        self._names = {device_name(name): name for name in members}
+        self._pool = self._pool or list(members)  # after a restart it is those who are asked
+        self.attempt = ServerRound(self._terms, announcement, self._names)
+        return self._inbox()
+
+    def check(self, address: Address, sender: Name, message: Any) -> None:
+        self._open_attempt.check(device_name(sender), message)
+
+    def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
+        attempt = self._open_attempt
+        for sender, message in reports:
+            attempt.receive(device_name(sender), message)
+        try:
+            attempt.close()
+        except AttemptFailed as failure:
+            return NextAttempt(str(failure), list(self._names.values()))
+        return self._end_round(attempt) if attempt.phase is Phase.SUMMED else self._inbox()
+
+    def _inbox(self) -> Inbox:
+        attempt = self._open_attempt
+        return {self._names[name]: attempt.question(name) for name in attempt.asked}
+
+    @property
+    def _open_attempt(self) -> ServerRound:
+        if self.attempt is None:
+            raise LocalProtocolError("no attempt is open.")
+        return self.attempt
+
+    def _end_round(self, attempt: ServerRound) -> RoundOver | NextAttempt:
+        """Learn from the sum, or discard it and leave out whoever may have spoiled it."""
+        assert attempt.sum is not None  # SUMMED
+        number, survivors = attempt.announcement.round_number - 1, attempt.survivors
+        blocks, codes = self._terms.priced.plan.rounds[number].blocks, self._terms.priced.codes[number]
+        totals, members = split_table(codes, attempt.sum), frozenset(str(self._names[name]) for name in survivors)
+        if not all(is_plausible(code, total, len(survivors)) for code, total in zip(codes, totals, strict=True)):
+            self._suspects = (self._suspects & members) or members
+            reason = "a sum was longer than honest tables can make it, and was discarded."
+            return NextAttempt(reason, self._without_suspects())
+        self._suspects -= members
+        sums = {
+            block.name: decode_sum(code, total, len(survivors))
+            for block, code, total in zip(blocks, codes, totals, strict=True)
+        }
+        self.learner.learn(sums, len(survivors))
+        self._pool = []
+        return RoundOver()

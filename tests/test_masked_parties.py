@@ -1,0 +1,252 @@
+"""The masked protocol through `Client` and `Server`: drop-outs, attempts, restarts, budgets, a hostile device."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+from test_masked_run import device_sum, small_problem
+
+from hushrec import wire
+from hushrec.budget.accountants import TableAccountant
+from hushrec.engines.cpu.masked import CpuMaskedEngine
+from hushrec.engines.reference import ReferenceEngine
+from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.messages import Address
+from hushrec.protocols.masked.messages import MaskedTable
+from hushrec.protocols.masked.protocol import Masked
+from hushrec.protocols.masked.server_side import PHASES
+from hushrec.protocols.masked.table import published_digest
+from hushrec.protocols.simulated import SIMULATED_RUN, simulated_secret
+from hushrec.server import Server, Stage
+
+PEOPLE = 10
+
+
+def run_of(**options: float) -> ReferenceEngine:
+    """Ten devices of which six must survive."""
+    return ReferenceEngine(small_problem(n_users=PEOPLE, **{"survivors": 0.6, **options}))
+
+
+def survivors_of(engine: ReferenceEngine) -> list[int]:
+    """Whose tables are in the last sum."""
+    return sorted(int.from_bytes(name, "big") for name in engine.server.side.attempt.survivors)
+
+
+def expected_sum(engine: ReferenceEngine, table: Any, number: int = 1, attempt: int = 1) -> np.ndarray:
+    """What the CPU engine makes of the draws of the survivors."""
+    problem = engine.problem
+    priced, present = problem.terms.priced, np.isin(np.arange(PEOPLE), survivors_of(engine))
+    place = number + (attempt - 1) * 2**20
+    one, codes = priced.plan.rounds[number - 1], priced.codes[number - 1]
+    return device_sum(problem, CpuMaskedEngine(problem), place, one, codes, table, present)
+
+
+@pytest.mark.parametrize("lost", [1, 3])
+@pytest.mark.parametrize("phase", PHASES)
+def test_sums_are_the_engines_whoever_drops_out_in_each_phase(phase: str, lost: int) -> None:
+    """A tenth and almost a third leave in one phase, and stay away: the sum is that of whose tables arrived."""
+    engine = run_of()
+    later = PHASES[PHASES.index(phase) :]
+    engine.absent = lambda address: set(range(lost)) if address.phase in later else set()
+    table = engine.server.side.learner.table()
+    engine.run_round()
+    assert survivors_of(engine) == list(range(lost if phase in PHASES[:3] else 0, PEOPLE))
+    np.testing.assert_array_equal(engine.server.side.attempt.sum, expected_sum(engine, table))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_below_the_threshold_nothing_is_revealed_and_the_next_attempt_succeeds(phase: str) -> None:
+    """Six of ten are away in one phase of the first attempt; the second one has all, with draws of its own."""
+    engine = run_of()
+    engine.absent = lambda address: set(range(6)) if (address.attempt, address.phase) == (1, phase) else set()
+    table = engine.server.side.learner.table()
+    engine.run_round()
+    assert engine.server.side.attempt.announcement.place == (1, 2)
+    np.testing.assert_array_equal(engine.server.side.attempt.sum, expected_sum(engine, table, attempt=2))
+    charged = [client.ledger["table"].tables for client in engine.clients.values()]
+    sent_twice = PHASES.index(phase) > PHASES.index("table")
+    assert set(charged) == ({2} if sent_twice else {1, 2} if phase == "table" else {1})
+
+
+def test_a_device_that_runs_out_sends_zeros_and_is_not_charged() -> None:
+    """Attempt after attempt is charged until the budget is used up; nobody else sees when that is."""
+    engine = run_of()
+    limit = engine.problem.terms.priced.mu_squared
+    once = engine.problem.terms.priced.table_sent(0)
+    engine.absent = lambda address: set(range(6)) if address.phase == "unmask" and address.attempt < 9 else set()
+    engine.run_round()
+    one = TableAccountant()
+    one.compose(once)
+    paid = int(limit / one.mu_squared + 1e-9)
+    assert {client.ledger["table"].tables for client in engine.clients.values()} == {min(paid, 9)}
+    assert all(client.ledger["table"].mu_squared <= limit * (1 + 1e-9) for client in engine.clients.values())
+
+
+def test_a_reserve_pays_for_repeated_attempts() -> None:
+    """With a fifth of μ² kept back, every round of the plan can be paid after a repeated first one."""
+    engine = run_of(reserve=0.2)
+    engine.absent = lambda address: set(range(6)) if address == Address(1, 1, "unmask") else set()
+    rounds = engine.problem.terms.max_rounds
+    for _ in range(rounds):
+        engine.run_round()
+    assert {client.ledger["table"].tables for client in engine.clients.values()} == {rounds + 1}
+
+
+def test_half_a_budget_costs_half_and_says_so() -> None:
+    """Whoever allows ε = 4 of a run at ε = 8 spends at most that over all its rounds."""
+    engine = run_of(own_epsilon=4.0)
+    for _ in range(engine.problem.terms.max_rounds):
+        engine.run_round()
+    statement = engine.clients[0].statement()
+    assert statement["spent"] == pytest.approx(4.0, rel=0.02)
+    assert statement["spent"] <= statement["limit"] * (1 + 1e-9)
+    assert "whole profile" in statement["unit"]
+
+
+def test_secrets_are_not_kept_after_an_attempt() -> None:
+    """A device that dropped out forgets what it drew as soon as it hears that the round is over."""
+    engine = run_of()
+    engine.absent = lambda address: {0} if address.phase == "unmask" else set()
+    engine.run_round()
+    assert all(len(client.private_state()["attempt"]) == 0 for client in engine.clients.values())
+
+
+def test_runs_are_kept_and_restored_between_rounds() -> None:
+    """Devices and server go on bit for bit from what a checkpoint holds."""
+    whole, first, second = (run_of() for _ in range(3))
+    for engine in (whole, whole, first):
+        engine.run_round()
+    second.restore(first.state())
+    second.run_round()
+    np.testing.assert_array_equal(whole.server.side.attempt.sum, second.server.side.attempt.sum)
+    for name, array in whole.server.side.public.items():
+        np.testing.assert_array_equal(array, second.server.side.public[name])
+
+
+@pytest.mark.parametrize("phase", PHASES[1:])
+def test_a_server_goes_on_in_every_phase(phase: str) -> None:
+    """A new server, made from the state before the round and the reports of closed phases, asks the same."""
+    engine = run_of()
+    server = engine.server
+    state, closed = server.state(), []
+    server.start_round()
+    while server.address.phase != phase:
+        for user in engine.clients:
+            engine._ask(user)
+        closed.append(sorted(server.reported.items()))
+        server.close_phase()
+    side = engine._protocol.make_network_server(engine.problem.terms, engine.problem.model, state)
+    side.sign_as(SIMULATED_RUN, simulated_secret(engine.problem.seed))
+    again = Server(side, engine.clients)
+    again.resume_round(closed)
+    assert again.address == server.address
+    for user in engine.clients:
+        assert wire.encode(again.inbox(user)) == wire.encode(server.inbox(user))
+
+
+# A hostile device ------------------------------------------------------------------------------------------------
+
+
+def make_hostile(engine: ReferenceEngine, user: int) -> None:
+    """Let a device send huge integers in place of its table."""
+    honest = engine.clients[user].report
+
+    def report(address: Address, message: Any, draws: Any = None) -> Any:
+        made = honest(address, message, draws)
+        return MaskedTable(made.numbers + np.uint32(2**30)) if isinstance(made, MaskedTable) else made
+
+    engine.clients[user].report = report  # type: ignore[method-assign]
+
+
+def test_a_table_of_huge_integers_is_discarded_and_its_sender_singled_out() -> None:
+    """Each discarded sum leaves out some of the suspects; the run ends, and at last the device is alone among them."""
+    engine = run_of(reserve=0.5)
+    make_hostile(engine, 4)
+    for _ in range(engine.problem.terms.max_rounds):
+        engine.run_round()
+        assert 4 not in survivors_of(engine)
+    assert "4" in engine.server.side.suspects
+    assert len(engine.server.side.suspects) <= 2
+
+
+def test_a_device_that_is_not_asked_or_speaks_out_of_turn_is_refused() -> None:
+    """A report of another phase, and a message in the envelope of another attempt."""
+    engine = run_of()
+    engine.server.start_round()
+    message = engine.server.inbox(0)
+    client = engine.clients[0]
+    client.take_public(engine.server.side.public)
+    with pytest.raises(RemoteProtocolError, match="envelope"):
+        client.report(Address(1, 2, "keys"), message)
+    report = client.report(engine.server.address, message)
+    with pytest.raises(RemoteProtocolError, match="sends"):
+        engine.server.receive(1, engine.server.address, report)
+
+
+# What devices accept ---------------------------------------------------------------------------------------------
+
+
+def test_terms_cross_the_wire() -> None:
+    """They come back equal, with the same digest, and hold a device to every number."""
+    terms = small_problem(n_users=PEOPLE).terms
+    back = wire.as_sent(terms)
+    assert back == terms
+    assert back.digest == terms.digest
+    assert back.agrees_with(terms)
+    assert not small_problem(n_users=PEOPLE, epsilon=7.0).terms.agrees_with(terms)
+
+
+def test_a_device_refuses_a_cohort_below_its_own_minimum_and_one_that_no_quorum_can_sign() -> None:
+    """Its person asks for eight, and the run promises six; or fewer than half may survive."""
+    problem = small_problem(n_users=PEOPLE, survivors=0.6)
+    with pytest.raises(ParameterError, match="at least 8"):
+        Masked(8.0, least_cohort=8).make_device(problem.terms, problem.model)
+    few = small_problem(n_users=PEOPLE, survivors=0.4)
+    with pytest.raises(ParameterError, match="quorum"):
+        Masked(8.0).make_device(few.terms, few.model)
+
+
+def test_a_device_needs_the_table_that_is_announced() -> None:
+    """It lacks another one, and refuses to answer with it."""
+    engine = run_of()
+    engine.server.start_round()
+    client, message = engine.clients[0], engine.server.inbox(0)
+    assert client.lacks(message)
+    with pytest.raises(LocalProtocolError, match="public table"):
+        client.report(engine.server.address, message)
+    other = copy.deepcopy(engine.server.side.public)
+    other["offsets"] = other["offsets"] + 0.25
+    client.take_public(other)
+    assert client.lacks(message)
+    with pytest.raises(RemoteProtocolError, match="table"):
+        client.report(engine.server.address, message)
+    client.take_public(engine.server.side.public)
+    assert not client.lacks(message)
+    assert engine.server.stage is Stage.OPEN
+
+
+@pytest.mark.parametrize(("name", "value"), [("offsets", np.nan), ("rows", np.inf), ("variances", 0.0)])
+def test_a_device_refuses_a_public_state_that_formulas_could_fail_on(name: str, value: float) -> None:
+    """A row that is no number, a variance of zero, and a state without one of its arrays."""
+    engine = run_of()
+    public = copy.deepcopy(engine.server.side.public)
+    public[name] = np.array(public[name])
+    public[name].flat[0] = value
+    with pytest.raises(RemoteProtocolError):
+        engine.clients[0].take_public(public)
+    with pytest.raises(RemoteProtocolError, match="rows"):
+        engine.clients[0].take_public({k: v for k, v in engine.server.side.public.items() if k != "rows"})
+
+
+def test_the_digest_of_a_public_state_covers_names_shapes_and_numbers() -> None:
+    """A renamed array, another shape and another number change it; the precision of a number does not."""
+    state = {"rows": np.arange(6.0).reshape(2, 3), "offsets": np.zeros(2)}
+    same = {name: array.astype(np.float32) for name, array in reversed(state.items())}
+    assert published_digest(same) == published_digest(state)
+    others: list[dict[str, Any]] = [
+        {**state, "rows": np.arange(6.0).reshape(3, 2)},
+        {**state, "offsets": np.array([0.0, 1.0])},
+        {"rowz": state["rows"], "offsets": state["offsets"]},
+    ]
+    assert len({published_digest(state), *map(published_digest, others)}) == 4
