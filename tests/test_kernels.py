@@ -9,7 +9,7 @@ from scipy.special import ndtri as scipy_ndtri
 from scipy.stats import binom, kstest, norm, truncnorm
 
 from hushrec.budget.calibrate import fake_error_bound
-from hushrec.engines.cpu import normal, philox, responses
+from hushrec.engines.cpu import normal, philox, randomized_response
 from hushrec.errors import ParameterError
 
 FALSE_ALARM = 1e-6  # of each statistical check, over seeds
@@ -176,10 +176,12 @@ def assert_frequencies(drawn: np.ndarray, trials: int, zero: float, one: float) 
 def test_joint_comparisons_draw_each_item_with_the_probability_of_its_bit(zero, one):
     """And no place in a word is luckier than another: every item's count is binomial, false alarms 1e-6 together."""
     trials = 2000
-    scratch, out = np.empty(responses.scratch_words(N_WORDS), np.uint64), np.empty(N_WORDS, np.uint64)
+    scratch, out = np.empty(randomized_response.scratch_words(N_WORDS), np.uint64), np.empty(N_WORDS, np.uint64)
     drawn = np.zeros(64 * N_WORDS, np.int64)
     for user in range(trials):
-        responses.respond(STREAM, user, PATTERN, responses.threshold(zero), responses.threshold(one), scratch, out)
+        randomized_response.respond(
+            STREAM, user, PATTERN, randomized_response.threshold(zero), randomized_response.threshold(one), scratch, out
+        )
         drawn += np.unpackbits(out.view(np.uint8), bitorder="little")
     assert_frequencies(drawn, trials, zero, one)
     expected = np.where(IS_ONE, one, zero)
@@ -189,21 +191,25 @@ def test_joint_comparisons_draw_each_item_with_the_probability_of_its_bit(zero, 
 
 def test_certain_and_impossible_items_are_certain_and_impossible():
     """Probabilities of 1 and 0 hold exactly, for both kinds of draws."""
-    scratch, out = np.empty(responses.scratch_words(N_WORDS), np.uint64), np.empty(N_WORDS, np.uint64)
-    responses.respond(STREAM, 1, PATTERN, responses.threshold(0.0), responses.threshold(1.0), scratch, out)
+    scratch, out = np.empty(randomized_response.scratch_words(N_WORDS), np.uint64), np.empty(N_WORDS, np.uint64)
+    randomized_response.respond(
+        STREAM, 1, PATTERN, randomized_response.threshold(0.0), randomized_response.threshold(1.0), scratch, out
+    )
     np.testing.assert_array_equal(out, PATTERN)
-    responses.respond(STREAM, 1, PATTERN, responses.threshold(1.0), responses.threshold(0.0), scratch, out)
+    randomized_response.respond(
+        STREAM, 1, PATTERN, randomized_response.threshold(1.0), randomized_response.threshold(0.0), scratch, out
+    )
     np.testing.assert_array_equal(out, ~PATTERN)
     items = np.empty(64 * N_WORDS, np.uint32)
-    assert responses.select_sparse(STREAM, 1, PATTERN, 64 * N_WORDS, 0.0, 0.0, scratch, items) == 0
-    count = responses.select_sparse(STREAM, 1, PATTERN, 64 * N_WORDS, 0.0, 0.01, scratch, items)
+    assert randomized_response.select_sparse(STREAM, 1, PATTERN, 64 * N_WORDS, 0.0, 0.0, scratch, items) == 0
+    count = randomized_response.select_sparse(STREAM, 1, PATTERN, 64 * N_WORDS, 0.0, 0.01, scratch, items)
     assert IS_ONE[items[:count]].all()
 
 
 def test_a_probability_is_rounded_up_to_a_multiple_of_two_to_the_minus_53():
     """A flip of a permanent bit is never rarer than the budget says."""
     for probability in (0.1, 1e-12, 0.49999999999999994, 1.0, 0.0):
-        step = int(responses.threshold(probability))
+        step = int(randomized_response.threshold(probability))
         assert step * 2.0**-53 >= probability > (step - 1) * 2.0**-53
 
 
@@ -211,10 +217,10 @@ def test_a_probability_is_rounded_up_to_a_multiple_of_two_to_the_minus_53():
 def test_gaps_and_thinning_draw_each_item_with_the_probability_of_its_bit(zero, one):
     """Rising items without repetition, and binomial counts."""
     trials = 20_000
-    scratch, items = np.empty(responses.scratch_words(N_WORDS), np.uint64), np.empty(64 * N_WORDS, np.uint32)
+    scratch, items = np.empty(randomized_response.scratch_words(N_WORDS), np.uint64), np.empty(64 * N_WORDS, np.uint32)
     drawn = np.zeros(64 * N_WORDS, np.int64)
     for user in range(trials):
-        count = responses.select_sparse(STREAM, user, PATTERN, 64 * N_WORDS, zero, one, scratch, items)
+        count = randomized_response.select_sparse(STREAM, user, PATTERN, 64 * N_WORDS, zero, one, scratch, items)
         assert np.all(np.diff(items[:count].astype(np.int64)) > 0)
         drawn[items[:count]] += 1
     assert_frequencies(drawn, trials, zero, one)
@@ -223,8 +229,8 @@ def test_gaps_and_thinning_draw_each_item_with_the_probability_of_its_bit(zero, 
 def test_items_are_listed_in_order_up_to_the_last_of_the_catalogue():
     """Bits behind the last item are not items."""
     bits = np.array([0b1011, 1 << 63, 0xFF], np.uint64)
-    items = np.empty(130 + responses.TOGETHER, np.uint32)
-    count = responses.list_items(bits, 130, items)
+    items = np.empty(130 + randomized_response.TOGETHER, np.uint32)
+    count = randomized_response.list_items(bits, 130, items)
     assert items[:count].tolist() == [0, 1, 3, 127, 128, 129]
 
 
@@ -236,8 +242,8 @@ def test_every_item_that_is_set_is_listed_once_and_nothing_is_written_behind_the
     padded = np.ones(-(-n_items // 64) * 64, bool)  # bits behind the last item are set
     padded[:n_items] = chosen
     bits = np.packbits(padded, bitorder="little").view(np.uint64)
-    items = np.full(n_items + responses.TOGETHER + 1, 2**32 - 1, np.uint32)
-    count = responses.list_items(bits, n_items, items)
+    items = np.full(n_items + randomized_response.TOGETHER + 1, 2**32 - 1, np.uint32)
+    count = randomized_response.list_items(bits, n_items, items)
     assert items[:count].tolist() == np.flatnonzero(chosen).tolist()
     assert items[-1] == 2**32 - 1
 
@@ -249,11 +255,21 @@ def test_permanent_bits_are_flipped_as_often_as_they_should_be(cap):
     rated = np.arange(0, 120, 3, dtype=np.uint32)
     starts, items = np.arange(n_users + 1) * len(rated), np.tile(rated, n_users)
     bits = np.zeros((n_users, 2), np.uint64)
-    thresholds = np.full(n_users, responses.threshold(flip))
-    responses.fill_permanent(0, n_users, starts, items, np.full(n_users, cap), thresholds, STREAM, bits)
+    thresholds = np.full(n_users, randomized_response.threshold(flip))
+    randomized_response.fill_permanent(0, n_users, starts, items, np.full(n_users, cap), thresholds, STREAM, bits)
     drawn = np.unpackbits(bits.view(np.uint8).reshape(n_users, -1), axis=1, bitorder="little").sum(axis=0)
     counted = min(cap, len(rated)) / len(rated)
     is_rated = np.isin(np.arange(n_items), rated)
     for chosen, probability in ((~is_rated, flip), (is_rated, flip + counted * (1 - 2 * flip))):
         low, high = binom.interval(1 - FALSE_ALARM / n_items, n_users, probability)
         assert np.all((low <= drawn[chosen]) & (drawn[chosen] <= high))
+
+
+def test_ones_of_a_word_are_counted_and_the_lowest_is_found(rng):
+    """As Python counts them, for the ends of the range and for words of every density; 64 where there is no one."""
+    dense = rng.integers(0, 2**64, 100, dtype=np.uint64)
+    sparse = dense & rng.permutation(dense) & rng.permutation(dense)
+    for word in (np.uint64(0), np.uint64(1), np.uint64(2**63), np.uint64(2**64 - 1), *dense, *sparse):
+        number = int(word)
+        assert randomized_response.count_ones(word) == number.bit_count()
+        assert randomized_response.lowest_bit(word) == ((number & -number).bit_length() - 1 if number else 64)

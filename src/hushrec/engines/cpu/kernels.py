@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from hushrec.engines.cpu.llvm import wide_vectors
 from hushrec.engines.cpu.normal import fill_fakes, fill_normal
 from hushrec.engines.cpu.philox import Stream, fill_words
 from hushrec.engines.cpu.randomized_response import SPARSE, TOGETHER, list_items, respond, scratch_words, select_sparse
@@ -120,7 +119,6 @@ def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # typ
     Four rows at a time: one reading of u serves four products, and one writing of the sum takes in four rows, which
     are still near when the second loop asks for them.
     """
-    wide_vectors()
     zero = user_vector.dtype.type(0)
     fours = len(items) // 4 * 4
     for place in range(0, fours, 4):
@@ -162,7 +160,6 @@ def copy_into(source, target):  # type: ignore[no-untyped-def]
 @njit(cache=True, fastmath=REORDER)
 def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
     """Return μ and σ of a user's errors (σ divides by their number)."""
-    wide_vectors()
     total = 0.0
     for place in range(len(errors)):
         total += errors[place]
@@ -226,7 +223,6 @@ def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  
 @njit(cache=True, fastmath=REORDER)
 def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
     """Add e u to the sum of each selected item; return Σ e² and the largest |e|."""
-    wide_vectors()
     squares, largest = 0.0, 0.0
     for place in range(len(selected)):
         error = user_vector.dtype.type(errors[place])
@@ -242,7 +238,6 @@ def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no
 @njit(cache=True, fastmath=REORDER)
 def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
     """Apply the user's own step: u + η (N mean(e v) − u Λ_u) + N(0, η / h)."""
-    wide_vectors()
     width = step.user_regularization.shape[0]
     noise = scratch.noise
     if len(given.starts) > 0:
@@ -315,7 +310,6 @@ def move_items(  # type: ignore[no-untyped-def]
     Adds up the blocks in their order. The noise of c reports, N(0, η) each, is one N(0, c η) draw; of
     `known_counts` reports the noise is known, and its sum is in `known_noise`. Returns the number of reports.
     """
-    wide_vectors()
     n_blocks, _, width = sums.shape
     words, noise = np.empty(width + 2, np.uint64), np.zeros(width)
     n_reports = 0

@@ -9,7 +9,6 @@ import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray
-from hushrec.engines.cpu.llvm import wide_vectors
 from hushrec.engines.cpu.philox import draw_block, fill_words
 
 FUSED = {"contract"}  # a product may be added without rounding it first
@@ -149,7 +148,6 @@ def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
     """Return the place in its layer that each word chooses, with its sign."""
-    wide_vectors()
     for k in range(len(out)):
         word = words[k]
         x = open_uniform(word) * _EDGES[word & _LAYER]
@@ -216,7 +214,6 @@ def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyp
 
     epsilon_g = 0 is the normal itself, ∞ gives zeros; without spread (one rating) the fake is the mean.
     """
-    wide_vectors()
     if epsilon_g == np.inf:
         out[:] = 0.0
         return
@@ -239,7 +236,6 @@ def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyp
 @njit(cache=True, fastmath=FUSED)
 def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
     """Fill with N(center, 1) on [−s, s] by inverse CDF; center ≥ 0, so that small probabilities keep their digits."""
-    wide_vectors()
     lower, upper = ndtr(-s - center), ndtr(s - center)
     if s < _NARROW:
         _fill_narrow(center, s, words, out)

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 from numba import njit
 
-from hushrec.engines.cpu.llvm import wide_vectors
 from hushrec.errors import ParameterError
 
 Words = npt.NDArray[np.uint64]
@@ -80,7 +79,6 @@ def fill_words(stream, user, first_block, words):  # type: ignore[no-untyped-def
 
     The first half gets the lower words of the blocks, the second half the upper ones.
     """
-    wide_vectors()
     half = len(words) // 2
     for block in range(half):
         words[block], words[half + block] = draw_block(stream, user, first_block + block)

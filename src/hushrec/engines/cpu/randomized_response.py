@@ -11,7 +11,6 @@ import math
 import numpy as np
 from numba import njit
 
-from hushrec.engines.cpu.llvm import count_ones, lowest_bit, wide_vectors
 from hushrec.engines.cpu.normal import open_uniform
 from hushrec.engines.cpu.philox import draw_block, fill_words
 
@@ -22,6 +21,8 @@ TOGETHER = 4  # items of a word that are listed without a look at how many there
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
 _WORD = np.uint64(64)
+_PAIRS, _FOURS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
+_BYTES, _EVERY_BYTE = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 _CHUNK = 64  # random words drawn at a time; even
 _JOINT = 10  # highest bits that are compared for all items together; even
 _REST_BLOCK, _SUBSET_BLOCK = 2**30, 2**31  # far behind the blocks that come first
@@ -48,7 +49,6 @@ def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no
 @njit(cache=True)
 def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type: ignore[no-untyped-def]
     """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for all items together."""
-    wide_vectors()
     for place in range(len(bits)):
         ones = bits[place]
         drawn = _chance(ones, if_zero, if_one, BITS)  # the bit of weight 1 of a probability: certainty
@@ -89,6 +89,21 @@ def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type:
 def scratch_words(n_words):  # type: ignore[no-untyped-def]
     """Return how much scratch a choice among 64 n_words items needs."""
     return max((_JOINT + 1) * n_words, _CHUNK)
+
+
+@njit(cache=True)
+def count_ones(word):  # type: ignore[no-untyped-def]
+    """Return how many ones a `uint64` has, by adding neighbours: bits, pairs, fours, and then the eight bytes."""
+    word = word - ((word >> _ONE) & _PAIRS)
+    word = (word & _FOURS) + ((word >> np.uint64(2)) & _FOURS)
+    word = (word + (word >> np.uint64(4))) & _BYTES
+    return np.int64((word * _EVERY_BYTE) >> np.uint64(56))
+
+
+@njit(cache=True)
+def lowest_bit(word):  # type: ignore[no-untyped-def]
+    """Return the place of the lowest one of a `uint64`; 64 where there is none."""
+    return np.uint64(count_ones((word & (~word + _ONE)) - _ONE))
 
 
 @njit(cache=True)
