@@ -70,6 +70,7 @@ def run_plan(task: Task, plan: Plan) -> Record:
     try:
         seconds, metrics = _play(task, plan, engine, curve)
         metrics |= task.list_metrics(engine.predictor()) | _group_metrics(task, engine, plan)
+        metrics |= _released_metrics(task, engine)
     except Diverged as error:
         own = {"curve": curve, "seconds": time.perf_counter() - started, "budget": _whole_budget(engine)}
         return own | {"bytes_per_client_round": engine.bytes_per_client_round()} | without_result(str(error))
@@ -108,6 +109,12 @@ def _whole_budget(engine: Engine) -> Record:
     problem = engine.problem
     unbounded = {name: np.full(problem.n_users, np.inf) for name in engine.losses()}
     return dict(to_json(problem.budget(problem.terms.max_rounds, unbounded)))
+
+
+def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
+    """What the counts that the run itself released are worth: they differ from run to run, unlike other baselines."""
+    released = task.released_baselines(engine.predictor().released_support())
+    return {f"{name}_{measure}": value for name, found in released.items() for measure, value in found.items()}
 
 
 def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
