@@ -47,10 +47,11 @@ def test_without_noise_training_is_said_to_protect_nothing_but_by_masks() -> Non
 
 
 def test_recommendations_come_with_deviations_and_released_support(result: Result) -> None:
-    """Sorted by log-popularity plus prediction, both released."""
+    """Sorted by log n + o/2 + 3/2 (p − o), from the released popularity n and offset o, and the prediction p."""
     best = result.recommend("7", 60)
     assert all(item.deviation is not None and 0 < item.deviation < 2 for item in best)
-    expected = [item.predicted + np.log(item.support) for item in best if item.predicted is not None]
+    offsets = dict(zip(result.item_ids, result.predictor.table.offsets, strict=True))  # type: ignore[attr-defined]
+    expected = [np.log(item.support) + 1.5 * item.predicted - offsets[item.item] for item in best if item.predicted]
     scores = [item.score for item in best]
     assert scores == sorted(scores, reverse=True)
     np.testing.assert_allclose(scores, expected, atol=0.2)  # support is shown as a whole number

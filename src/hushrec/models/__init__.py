@@ -101,7 +101,7 @@ _OWN = (
         "hushrec.models.gaussian_process:GaussianProcess",
         item_facts="hushrec.models.item_columns:columns_of",
         sent_facts="hushrec.models.item_columns:sent_columns",
-        lists="sorted by log-popularity plus predicted rating, both released",
+        lists="sorted by popularity, the item's quality and the person's taste, all from what was released",
     ),
     ModelDeclaration(
         "audience",

@@ -19,6 +19,7 @@ from hushrec.models.predictor import Arrays, ProfilePredictions
 from hushrec.scale import HIGHEST, LOWEST
 
 PEOPLE_PER_TASK = 32
+LIST_QUALITY, LIST_TASTE = 0.5, 1.5  # q and t of lists, beside log-popularity
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,16 +99,30 @@ class GaussianProcessPredictor:
         return unsorted
 
     def scores(self, users: IntArray) -> FloatArray:
-        """Log-popularity plus predicted rating: best predictions alone put what few people rated on top."""
+        """What lists are sorted by, `(len(users), n_items)`."""
+        return self.list_scores(self.predict_items(users))
+
+    def predict_items(self, users: IntArray) -> FloatArray:
+        """Predicted ratings of every item, `(len(users), n_items)`."""
         self._fit(np.unique(users))
         found = np.empty((len(users), len(self.table.offsets)))
 
-        def score(first: int, stop: int) -> None:
+        def predict(first: int, stop: int) -> None:
             for place in range(first, stop):
                 found[place] = self._predict_all(int(users[place]))
 
-        _in_threads(score, len(users))
-        return np.asarray(found + self.table.log_counts)
+        _in_threads(predict, len(users))
+        return found
+
+    def list_scores(self, predicted: FloatArray) -> FloatArray:
+        """What lists are sorted by, from the predictions p_j of all items: log n_j + q o_j + t (p_j − o_j).
+
+        The best predictions alone would put what few people rated on top. How many rated an item already tells how good
+        it is, so that its offset o_j, the rating of somebody without taste of their own, counts less than what sets the
+        person apart from that (decision 0012).
+        """
+        offsets = self.table.offsets
+        return np.asarray(self.table.log_counts + LIST_QUALITY * offsets + LIST_TASTE * (predicted - offsets))
 
     def likeness(self, item: int) -> FloatArray:
         """Correlation of people's liking for each item and for this one, beyond their own levels, under the kernel."""
@@ -128,7 +143,7 @@ class GaussianProcessPredictor:
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
         """Predicted rating and its deviation for every item, from any profile on the scale 1 to 5."""
         found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._titles.shape[1])
-        return ProfilePredictions(found[:, 0] + self.table.log_counts, found[:, 0], found[:, 1])
+        return ProfilePredictions(self.list_scores(found[:, 0]), found[:, 0], found[:, 1])
 
     def released_support(self) -> FloatArray:
         """exp E log n_j: typical of what the noisy counts allow."""

@@ -93,7 +93,7 @@ def make_plan(rounds: list[list[Block]]) -> Plan:
 # Names of blocks. An item block holds rows value · ω_j · q of rated items; what clipping made of it is its curvature.
 COUNTS, MOMENTS, AUDIENCE, BIAS, FACTORS, PRIOR = "counts", "moments", "audience", "bias", "factors", "prior"
 
-CURVATURE_CLIP = 60.0  # times the clip of its item block
+CURVATURE_CLIP = 20.0  # times the clip C of its item block and √K: a person with h ratings adds about C √(hK)
 LARGE_FLEET = 3_000.0  # devices · μ²: from here on audience and factor columns gain more than they cost
 VAST_FLEET = 60_000.0  # from here on more factors do
 AUDIENCE_COLUMNS = 7
@@ -156,7 +156,7 @@ def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
 
 def _item_blocks(name: str, n_items: int, width: int, clip: float, share: float) -> list[Block]:
     """Return an item block and its curvature block."""
-    curvature = Block(curvature_of(name), (width * (width + 1),), CURVATURE_CLIP * clip, 0.004)
+    curvature = Block(curvature_of(name), (width * (width + 1),), CURVATURE_CLIP * math.sqrt(width) * clip, 0.004)
     return [Block(name, (n_items, width), clip, share), curvature]
 
 
