@@ -11,7 +11,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-
 export PYTHONDONTWRITEBYTECODE := 1
 export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba/$(shell cat src/hushrec/engines/*.py src/hushrec/engines/*/*.py | cksum | cut -d " " -f 1)
 
-.PHONY: demo test coverage lint bench reproduce soak docs pictures lock clean
+.PHONY: demo test coverage lint bench reproduce soak docs pictures lock dist clean
 .DELETE_ON_ERROR:
 
 demo: $(CORE)
@@ -59,9 +59,16 @@ pictures: $(TEST)
 # Resolves the newest versions into both locks; no address goes into them.
 lock: $(TEST)
 	$(BIN)/python -m pip install --quiet uv
-	printf 'hatchling\neditables\n' | $(COMPILE) --upgrade --output-file requirements.lock pyproject.toml -
-	printf 'hatchling\neditables\n' | $(COMPILE) --upgrade --extra test --constraints requirements.lock \
+	printf 'hatchling\neditables\n' | $(COMPILE) --upgrade --extra report --extra service \
+	    --output-file requirements.lock pyproject.toml -
+	printf 'hatchling\neditables\n' | $(COMPILE) --upgrade --extra report --extra service --extra docs --extra test \
+	    --constraints requirements.lock \
 	    --output-file requirements-test.lock pyproject.toml -
+
+# Wheel and sdist in dist/, and the notes of the version from CHANGELOG.md beside them.
+dist: $(CORE)
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/python docs/release_notes.py > dist/NOTES.md
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache

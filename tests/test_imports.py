@@ -7,7 +7,7 @@ import hushrec
 
 PACKAGE = Path(hushrec.__file__).parent
 
-_BASE = {"arrays", "errors", "options", "plugins", "randomness", "scale"}
+_BASE = {"arrays", "errors", "extras", "options", "plugins", "randomness", "scale"}
 _PARTS = _BASE | {"budget", "mechanisms", "models", "messages"}
 _PARTIES = _PARTS | {"protocols", "client", "server"}
 _SIMULATION = _PARTIES | {"simulation", "simulation.training_problem", "engines", "data", "evaluate", "files"}
@@ -19,6 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "options": {"errors"},
     "plugins": set(),
+    "extras": set(),
     "randomness": {"arrays", "errors"},
     "scale": {"arrays"},
     "budget": _BASE,

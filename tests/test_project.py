@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from hushrec.extras import EXTRAS
+
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 LOCKS = ["requirements.lock", "requirements-test.lock"]
@@ -48,12 +50,21 @@ def test_every_pin_has_a_hash(lock: str) -> None:
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_lock_covers_what_runs_and_what_builds(lock: str) -> None:
     """Dependencies and the build backend are in both locks, so that the package installs without a network later."""
-    assert names(PROJECT["dependencies"]) | {"hatchling", "editables"} <= pins(lock).keys()
+    extras = PROJECT["optional-dependencies"]
+    runs = names(PROJECT["dependencies"] + extras["report"] + extras["service"])
+    assert runs | {"hatchling", "editables"} <= pins(lock).keys()
 
 
-def test_the_test_lock_covers_what_tests() -> None:
-    """The extra `test` is pinned in its lock."""
-    assert names(PROJECT["optional-dependencies"]["test"]) <= pins("requirements-test.lock").keys()
+def test_the_test_lock_covers_what_tests_and_what_makes_the_site() -> None:
+    """The extras `test` and `docs` are pinned in its lock."""
+    extras = PROJECT["optional-dependencies"]
+    assert names(extras["test"] + extras["docs"]) <= pins("requirements-test.lock").keys()
+
+
+def test_an_extra_is_what_its_error_message_says() -> None:
+    """The modules that `hushrec.extras` knows are those that the extra of that name installs."""
+    for extra, modules in EXTRAS.items():
+        assert {module.replace("_", "-") for module in modules} == names(PROJECT["optional-dependencies"][extra])
 
 
 def test_the_locks_agree() -> None:

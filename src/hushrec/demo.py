@@ -13,7 +13,8 @@ import polars as pl
 from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import RunError
-from hushrec.report import Section, Study, write_report
+from hushrec.extras import is_installed
+from hushrec.report import Section, Study, read_studies, write_report
 from hushrec.simulation.results import Reason, Recommendation, Result
 from hushrec.simulation.training import train
 
@@ -58,14 +59,17 @@ class Demo:
     """What a demo leaves behind."""
 
     folder: Path
-    page: Path
+    page: Path | None  # None where the extra `report` is not installed
     study: Study
     advice: Advice
     seconds: float
 
 
 def run_demo(out: str | Path = "hushrec-demo", *, rounds: int | None = None, progress: Progress | None = None) -> Demo:
-    """Trains every setting, recommends to one person, and writes runs, plots and `report.html` under `out`."""
+    """Train every setting, recommend to one person, and write runs, plots and `report.html` under `out`.
+
+    Without the extra `report` there are no plots and no page.
+    """
     rounds = ROUNDS if rounds is None else rounds
     started = time.perf_counter()
     folder = prepare(out)
@@ -76,15 +80,18 @@ def run_demo(out: str | Path = "hushrec-demo", *, rounds: int | None = None, pro
         shape = {"rounds": rounds, "factors": FACTORS, "step": STEP} if settings["model"] == "mf" else {}
         results[name] = _train(ratings, folder, name, {**settings, **shape}, progress)
     advice = advise(results[RECOMMENDS_FROM], ratings)
-    report = write_report(
-        [folder / "runs" / name for name in SETTINGS],
-        folder / "report.html",
-        plots_folder=folder / "plots",
-        title="hushrec demo",
-        command="hushrec demo",
-        sections=[_recommendations(advice)],
-    )
-    return Demo(folder, report.page, report.studies[0], advice, time.perf_counter() - started)
+    runs = [folder / "runs" / name for name in SETTINGS]
+    page = None
+    if is_installed("report"):
+        page = write_report(
+            runs,
+            folder / "report.html",
+            plots_folder=folder / "plots",
+            title="hushrec demo",
+            command="hushrec demo",
+            sections=[_recommendations(advice)],
+        ).page
+    return Demo(folder, page, read_studies(runs)[0], advice, time.perf_counter() - started)
 
 
 def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], progress: Progress | None) -> Result:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from hushrec.errors import HushrecError, ParameterError
+from hushrec.extras import extra_of
 
 ORDER = ("demo", "train", "recommend", "report", "budget", "data")  # as a newcomer meets them; others follow
 
@@ -63,6 +64,12 @@ def main() -> None:
         app(standalone_mode=True)
     except HushrecError as error:
         print(f"hushrec: {error}", file=sys.stderr)
+        sys.exit(1)
+    except ModuleNotFoundError as error:
+        extra = extra_of(error.name)
+        if extra is None:
+            raise
+        print(f"hushrec: this needs {error.name}: pip install 'hushrec[{extra}]'.", file=sys.stderr)
         sys.exit(1)
 
 

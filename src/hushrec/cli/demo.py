@@ -31,7 +31,7 @@ def demo(
         print_json(
             {
                 "folder": str(done.folder),
-                "page": str(done.page),
+                "page": None if done.page is None else str(done.page),
                 "study": study_summary(done.study),
                 "person": done.advice.person,
                 "recommendations": [
@@ -84,7 +84,8 @@ def print_demo(done: "Demo") -> None:
         )
     for number, (protocol, what) in enumerate(_not_covered(done.study).items()):
         _say(f"Not covered by {protocol}: {'; '.join(what)}.", indent=2, first=number == 0)
-    _say(f"{done.seconds:.0f} s. The report with plots: {done.page}", first=True)
+    page = "needs matplotlib: pip install 'hushrec[report]'" if done.page is None else str(done.page)
+    _say(f"{done.seconds:.0f} s. The report with plots: {page}", first=True)
     _say("Next, ratings of your own: hushrec train my.csv")
     _say(f"A file to imitate: {done.folder / 'ratings.csv'}")
 

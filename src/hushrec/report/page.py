@@ -7,9 +7,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from markupsafe import Markup
-
 from hushrec.errors import RunError
 from hushrec.files import stamp
 from hushrec.report import plots
@@ -110,6 +107,9 @@ def make_page(
     made: str = "",
 ) -> str:
     """Return the whole page: `page.html` with these parts. Jinja2 escapes whatever came from a run."""
+    import jinja2
+    from markupsafe import Markup
+
     templates = jinja2.Environment(
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
     )

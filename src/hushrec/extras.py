@@ -1,0 +1,27 @@
+"""What `pip install hushrec` leaves out, and the extra that brings it: `pip install 'hushrec[report,service]'`."""
+
+from importlib.util import find_spec
+
+EXTRAS = {
+    "report": ("jinja2", "matplotlib"),
+    "service": ("fastapi", "prometheus_client", "psycopg", "sqlalchemy", "uvicorn"),
+}
+
+
+def is_installed(extra: str) -> bool:
+    """Return whether every package of an extra can be imported."""
+    return all(_can_be_imported(module) for module in EXTRAS[extra])
+
+
+def extra_of(module: str | None) -> str | None:
+    """Return the extra that brings a module which could not be imported; None where no extra does."""
+    root = (module or "").partition(".")[0]
+    also = {"starlette": "service", "markupsafe": "report"}
+    return next((extra for extra, modules in EXTRAS.items() if root in modules), also.get(root))
+
+
+def _can_be_imported(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ValueError:
+        return False
