@@ -45,6 +45,7 @@ def main() -> None:
         ["grid_two_cores.py"],
         ["secagg.py"],
         ["masked_training.py", *peer],
+        ["audience_training.py", *peer],
         ["masked_scaling.py"],
     ):
         print(f"== {script}", flush=True)

@@ -3,9 +3,9 @@
 That is `docs/cli.md`, README's example, the demo's output and plots, the dashboard's words in `docs/privacy.md`, the
 pictures of `docs/reproduction.md` and its words on two cores, the table of newcomers in `docs/service.md`, the tables
 and pictures of `docs/audit.md`, from the records, the test vectors of `docs/wire.md`, and every marked number of every
-page (see `measured.py`).
+page (see `measured.py`), and the tables of model `audience` (see `one_class.py`).
 Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper`,
-`grid`, `newcomers`, `audit`, `wire`, `keys` and `numbers`.
+`grid`, `newcomers`, `audit`, `wire`, `keys`, `numbers` and `one-class`.
 """
 
 import contextlib
@@ -321,6 +321,14 @@ def write_numbers() -> None:
         page.write_text(measured.with_numbers(page.read_text("utf-8")), "utf-8")
 
 
+def write_one_class() -> None:
+    """Write the tables of model `audience` into docs/one-class-and-fm.md."""
+    import one_class  # beside this file
+
+    page = DOCS / "one-class-and-fm.md"
+    page.write_text(one_class.with_audience(page.read_text("utf-8")), "utf-8")
+
+
 def write_grid() -> None:
     """Writes the words on two cores into docs/reproduction.md, where they have been measured."""
     page = DOCS / "reproduction.md"
@@ -340,6 +348,7 @@ if __name__ == "__main__":
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
         "paper": write_paper, "grid": write_grid, "newcomers": write_newcomers, "audit": write_audit,
         "wire": write_wire, "keys": write_keys, "numbers": write_numbers,
+        "one-class": write_one_class,
     }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()
