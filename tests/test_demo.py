@@ -99,7 +99,7 @@ def test_a_folder_that_is_not_the_demos_is_refused_and_left_alone(tmp_path: Path
 def printed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     """The command as people run it, but short."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "ROUNDS", 3)
+        patch.setitem(demo.SHAPE, "rounds", 3)
         patch.chdir(tmp_path_factory.mktemp("printed"))
         return run("demo")
 
@@ -114,7 +114,7 @@ def test_the_command_prints_table_recommendations_and_what_is_not_covered(printe
 
 def test_the_command_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One object, alone on stdout."""
-    monkeypatch.setattr(demo, "ROUNDS", 2)
+    monkeypatch.setitem(demo.SHAPE, "rounds", 2)
     found = json.loads(run("demo", "--out", tmp_path / "out", "--json").out)
     assert len(found["study"]["settings"]) == len(demo.SETTINGS)
     assert len(found["recommendations"]) == demo.SHOWN

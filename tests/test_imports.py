@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulation": _SIMULATION - {"simulation"},
     "audit": _SIMULATION,
     "experiment_records": _BASE,
-    "report": _BASE | {"budget", "files", "protocols", "experiment_records", "simulation", "evaluate"},
+    "report": _BASE | {"budget", "files", "models", "protocols", "experiment_records", "simulation", "evaluate"},
     "demo": _SIMULATION | {"report"},
     "experiments": _SIMULATION | {"audit", "experiment_records", "report"},
     "offers": _PARTS | {"protocols"},

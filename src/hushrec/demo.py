@@ -16,10 +16,11 @@ from hushrec.errors import RunError
 from hushrec.extras import is_installed
 from hushrec.report import Section, Study, read_studies, write_report
 from hushrec.simulation.results import Reason, Recommendation, Result
+from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
 
 MARK = ".hushrec-demo"  # a folder with this file is the demo's own, and may be replaced
-ROUNDS, FACTORS, STEP = 400, 5, 0.6
+SHAPE = {"rounds": 400, "factors": 5, "step": 0.6}  # of the settings whose model and protocol use these options
 SHOWN = 5
 
 # Run folder and settings, in the order of the report.
@@ -70,14 +71,15 @@ def run_demo(out: str | Path = "hushrec-demo", *, rounds: int | None = None, pro
 
     Without the extra `report` there are no plots and no page.
     """
-    rounds = ROUNDS if rounds is None else rounds
+    options = SHAPE if rounds is None else {**SHAPE, "rounds": rounds}
     started = time.perf_counter()
     folder = prepare(out)
     ratings = synthetic()
     _write_files(ratings, folder)
     results = {}
     for name, settings in SETTINGS.items():
-        shape = {"rounds": rounds, "factors": FACTORS, "step": STEP} if settings["model"] == "mf" else {}
+        used = Settings(**settings).options
+        shape = {option: value for option, value in options.items() if option in used}
         results[name] = _train(ratings, folder, name, {**settings, **shape}, progress)
     advice = advise(results[RECOMMENDS_FROM], ratings)
     runs = [folder / "runs" / name for name in SETTINGS]

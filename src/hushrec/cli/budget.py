@@ -36,10 +36,11 @@ def budget(
     as_json: JsonFlag = False,
 ) -> None:
     """Say what an sdcf budget means for one person, in plain words; nothing is trained."""
+    from hushrec.protocols.gradient import SDCF
     from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
     from hushrec.simulation.settings import Settings
 
-    settings = Settings(protocol="sdcf", model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)
+    settings = Settings(protocol=SDCF.name, model=model, epsilon_i=epsilon_i, epsilon_p=epsilon_p, epsilon_g=epsilon_g)
     budgets = settings.make_protocol().chosen_options()
     chosen = SelectionBudget(
         n_rated=rated,

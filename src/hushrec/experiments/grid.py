@@ -29,14 +29,17 @@ import numpy.typing as npt
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines.gradient import GradientProblem
 from hushrec.evaluate import metrics_of_ranks
-from hushrec.models import make_model
+from hushrec.models import find_model, make_model
 from hushrec.protocols import find_protocol
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.simulation.training_problem import make_problem
 
 RunSettings = dict[str, Any]
 CPU_MEMORY = 4 * 10**9  # bytes that a batch may take where there is no GPU
-METRICS = {"mf": ["rmse", "mae"], "bpr": ["auc", "hr_at_10", "ndcg_at_10", "recall_at_10"]}  # the first makes the curve
+METRICS = {  # by what a model predicts; the first makes the curve
+    "rating": ["rmse", "mae"],
+    "ranking": ["auc", "hr_at_10", "ndcg_at_10", "recall_at_10"],
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,7 +179,7 @@ def run_grid(
     device = device or default_device()
     free = torch.cuda.mem_get_info()[0] if device == "cuda" else CPU_MEMORY
     sets = len({(run["split"], run.get("epsilon"), run.get("clamp")) for run in grid.runs})
-    n_pairs = len(grid.users) if grid.runs[0]["model"] == "bpr" else 0
+    n_pairs = len(grid.users) if find_model(grid.runs[0]["model"]).predicts == "ranking" else 0
     shape = (grid.n_users, grid.n_items, grid.runs[0]["factors"])
     fitting = runs_at_once(*shape, free, len(grid.runs) / sets, n_pairs)
     about = {"device": _device_name(device), "versions": _versions()}
@@ -208,7 +211,7 @@ def run_grid(
 
 def _empty_result(grid: Grid, about: dict[str, Any]) -> GridResult:
     n_runs, first = len(grid.runs), grid.runs[0]
-    names = METRICS[first["model"]]
+    names = METRICS[find_model(first["model"]).predicts]
     return GridResult(
         np.full((n_runs, first["rounds"]), np.nan),
         np.full((n_runs, len(names)), np.nan),
@@ -270,7 +273,7 @@ def _measure(batch: Any, placed: Any) -> FloatArray:
         return np.asarray(batch.held_out_errors(placed))
     with np.errstate(divide="ignore", invalid="ignore"):  # of runs that went astray
         found = [metrics_of_ranks(*ranks) for ranks in batch.held_out_ranks(placed)]
-    return np.array([[metrics[name] for name in METRICS["bpr"]] for metrics in found])
+    return np.array([[metrics[name] for name in METRICS["ranking"]] for metrics in found])
 
 
 def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:

@@ -22,9 +22,10 @@ class ModelDeclaration:
     `predicts` is what comes out: the value of a rating, or an order of items from who met what. `implementation` is
     the place of its class, which has a classmethod `from_options(options, **item_facts)`; `item_facts`, where there is
     one, the place of the function that makes those from a data set's public item attributes:
-    (ratings, options) → keyword arguments. `sent_facts` makes the same from what a server sends of its items. `tuned`
-    holds the defaults that differ under a protocol. A model of another package names the protocols that can send what
-    it learns from in `spoken_by`, and the `engines` that compute it; the others only know the models of hushrec.
+    (ratings, options) → keyword arguments. `sent_facts` makes the same from what a server sends of its items.
+    `without_privacy` holds the defaults that differ under a protocol that is not private. A model of another package
+    names the protocols that can send what it learns from in `spoken_by`, and the `engines` that compute it; the others
+    only know the models of hushrec.
     """
 
     name: str
@@ -35,7 +36,7 @@ class ModelDeclaration:
     item_facts: str | None = None
     sent_facts: str | None = None
     lists: str = "what few people rated is drawn toward the person's own mean"
-    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    without_privacy: Mapping[str, Any] = field(default_factory=dict)
     spoken_by: tuple[str, ...] = ()  # protocols, besides those that name this model themselves
     engines: tuple[str, ...] = ()  # empty: every engine of the protocol
 
@@ -78,7 +79,7 @@ _OWN = (
         "ranking",
         (*_vector_options(10, 4.0, "4, plain: 10"), AT_LEAST),
         "hushrec.models.bpr:PairwiseRanking",
-        tuned={"plain": {"step": 10.0}},
+        without_privacy={"step": 10.0},
     ),
     ModelDeclaration(
         "fm",

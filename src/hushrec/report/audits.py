@@ -8,6 +8,7 @@ from typing import Any
 
 from hushrec.errors import RunError
 from hushrec.files import stamp
+from hushrec.models import find_model
 from hushrec.report import audit_plots
 from hushrec.report.page import Figures, Section, make_page
 
@@ -65,7 +66,7 @@ def audit_sections(record: Record) -> list[Section]:
 
 def audit_words(record: Record) -> list[str]:
     """What an audit is, and on which kind of ratings this one was."""
-    kind = record.get("ratings") if record["model"] not in ("bpr", "audience") else None
+    kind = record.get("ratings") if find_model(record["model"]).predicts == "rating" else None
     return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *map(_verdict, *_runs(record))]
 
 

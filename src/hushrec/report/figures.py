@@ -8,6 +8,7 @@ Task 2 has one panel per data set that varies ε_I. We follow the words.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hushrec.protocols import find_protocol
 from hushrec.report import plots
 from hushrec.report.studies import Setting, Study
 from hushrec.report.tables import baseline_name
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 LINE = 1.6
 NESTED = (5.2, 3.8, 2.4, 1.0)  # widths of curves that may coincide: each shows below the next
 LEVEL_COLOURS = ("#0b62a4", "#00795a", "#8a6500", "#a8407f")  # from the weakest privacy to the strongest
-MARKS = {"plain": (plots.INK, "-"), "isgld": (plots.MUTED, "--"), "unbounded": ("#7d3ac1", "-.")}
+NOT_PRIVATE, NOISY_RATINGS, UNBOUNDED = (plots.INK, "-"), (plots.MUTED, "--"), ("#7d3ac1", "-.")
 
 
 def paper_figures(study: Study) -> dict[str, tuple[str, plots.Drawing]]:
@@ -70,7 +71,7 @@ def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fi
             _baselines(study, panel, low, high)
             for setting in (setting for setting in grid if setting.levels[fixed] == level):
                 place = _levels(grid, varied).index(setting.levels[varied]) % len(LEVEL_COLOURS)
-                name = f"sdcf {NAMES[varied]} = {setting.levels[varied]:g}"
+                name = f"{setting.protocol} {NAMES[varied]} = {setting.levels[varied]:g}"
                 width = LINE if varied == "epsilon_g" else NESTED[place]
                 _curve(panel, setting, LEVEL_COLOURS[place], "-", name, width)
             for setting in shared:
@@ -94,7 +95,7 @@ def _ranking_panel(study: Study) -> plots.Drawing:
         for setting in (setting for setting in study.settings if setting.curve):  # what was only compared with has none
             if setting in private:
                 place = _levels(private, "epsilon_i").index(setting.levels["epsilon_i"]) % len(LEVEL_COLOURS)
-                name = f"sdcf ε_I = {setting.levels['epsilon_i']:g}"
+                name = f"{setting.protocol} ε_I = {setting.levels['epsilon_i']:g}"
                 _curve(axes, setting, LEVEL_COLOURS[place], "-", name, NESTED[place])
             else:
                 _curve(axes, setting, plots.INK, "-", "non-private")
@@ -121,7 +122,7 @@ def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
     """A dot per budget group with one standard deviation to each side; everybody and non-private beside them."""
     shown = [(f"people at {group.name}", group.measure, setting) for group in setting.groups]
     shown += [("everybody", "rmse", setting)]
-    shown += [(_shared_name(other), "rmse", other) for other in study.settings if other.protocol == "plain"]
+    shown += [(_shared_name(other), "rmse", other) for other in study.settings if not _is_private(other)]
     with plots.new_axes(1.3 * plots.WIDTH, 1.4 + 0.4 * len(shown)) as (figure, axes):
         for place, (name, measure, own) in enumerate(reversed(shown)):
             colour = plots.INK if name in ("everybody", "non-private") else LEVEL_COLOURS[(len(shown) - 1 - place) % 4]
@@ -158,24 +159,34 @@ def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str, w
     axes.fill_between([curve.rounds[place] for place in places], lower, upper, color=colour, alpha=0.13, linewidth=0)
 
 
+def _is_private(setting: Setting) -> bool:
+    return find_protocol(setting.protocol).is_private
+
+
+def _is_noisy(setting: Setting) -> bool:
+    """Whether the budget is one of noisy ratings, as ISGLD has it."""
+    return "epsilon" in setting.levels and "epsilon_i" not in setting.levels
+
+
 def _mark(setting: Setting) -> tuple[str, str]:
-    if setting.protocol == "isgld":
-        colour, dash = MARKS["isgld"]
+    if _is_noisy(setting):
+        colour, dash = NOISY_RATINGS
         return (colour if setting.levels["epsilon"] > 3 else "#c2500a"), (":" if setting.clamped else dash)
-    return MARKS["plain" if setting.protocol == "plain" else "unbounded"]
+    return UNBOUNDED if _is_private(setting) else NOT_PRIVATE
 
 
 def _shared_name(setting: Setting) -> str:
-    if setting.protocol == "plain":
+    if not _is_private(setting):
         return "non-private"
-    if setting.protocol == "isgld":
-        return f"ISGLD ε = {setting.levels['epsilon']:g}" + (", clamped" if setting.clamped else "")
-    return "sdcf α = ∞" if "epsilon_i" in setting.levels else setting.label
+    if _is_noisy(setting):
+        clamped = ", clamped" if setting.clamped else ""
+        return f"{setting.protocol.upper()} ε = {setting.levels['epsilon']:g}{clamped}"
+    return f"{setting.protocol} α = ∞" if "epsilon_i" in setting.levels else setting.label
 
 
 def _limits(study: Study) -> tuple[float, float]:
     """A range that shows where the private curves end; what ends far above is named at the edge."""
-    ends = [setting.mean("rmse") for setting in study.settings if setting.protocol != "isgld"]
+    ends = [setting.mean("rmse") for setting in study.settings if not _is_noisy(setting)]
     low = min([*ends, study.baseline(study.best_baseline)])
     near = [setting.mean("rmse") for setting in study.settings if setting.mean("rmse") < low + 5 * (max(ends) - low)]
     return low - 0.1 * (max(near) - low), max(near) + 0.35 * (max(near) - low)

@@ -184,7 +184,7 @@ class Settings:
 
     def _tuned(self, protocol: str) -> Mapping[str, Any]:
         """Return the defaults of the model that differ under a protocol."""
-        return self.declared_model.tuned.get(protocol, {})
+        return {} if find_protocol(protocol).is_private else self.declared_model.without_privacy
 
     def chosen(self) -> dict[str, Any]:
         """What makes the same settings again, by name: the common ones, and the options that were given."""

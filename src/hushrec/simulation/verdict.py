@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from hushrec.protocols import find_protocol
+
 Record = dict[str, Any]
 
 HEADLINES = {"rmse": False, "auc": True}  # whether larger is better
@@ -61,9 +63,10 @@ def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
         return "It was better in an earlier round: try --patience 10."
     if len(values) >= 10 and _gain(values[-1], before, measure) > STILL_LEARNING * abs(before):
         return f"It was still learning: try --rounds {2 * record['rounds']}."
-    plain = record["comparisons"].get("plain", {}).get(measure)
-    if wins or plain is None:
+    open_runs = [found for name, found in record["comparisons"].items() if not find_protocol(name).is_private]
+    if wins or not open_runs or measure not in open_runs[0]:
         return ""
-    if _gain(plain, theirs, measure) > 0:
-        return f"Without privacy it would win ({plain:.3f}): more people or ratings make privacy cheaper."
-    return f"Without privacy it loses too ({plain:.3f}): on this data a personal model needs more ratings."
+    reached = open_runs[0][measure]
+    if _gain(reached, theirs, measure) > 0:
+        return f"Without privacy it would win ({reached:.3f}): more people or ratings make privacy cheaper."
+    return f"Without privacy it loses too ({reached:.3f}): on this data a personal model needs more ratings."
