@@ -138,6 +138,19 @@ def test_records_hold_what_a_report_needs(tmp_path):
     assert [len(setting.metrics["rmse"]) for setting in study.settings] == [2] * 7
 
 
+def test_infinity_in_records_is_a_word(tmp_path):
+    """JSON has no infinity: a setting and a file that ask for it say "inf", as every result does."""
+    text = FILE.partition("[run]")[0] + '[[curves]]\nprotocol = "masked"\nepsilon = [inf, 8.0]\n'
+    folder = run_experiment(prepare(write(tmp_path, text), n_splits=1), tmp_path / "records")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    stored = json.loads((folder / "experiment.json").read_text("utf-8"), parse_constant=refuse)
+    assert stored["config"]["curves"][0]["epsilon"] == ["inf", 8.0]
+    assert stored["settings"][0]["config"]["epsilon"] == "inf"
+
+
 def test_jobs_on_several_processes_give_the_same_records(tmp_path):
     """Two processes, the same curves to the last bit."""
     one = read_records(run_experiment(prepare(write(tmp_path, FILE), n_splits=1), tmp_path / "a"))

@@ -41,7 +41,7 @@ def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> Non
     splits = {str(seed): entry for seed, entry in shared.splits.items()}
     content = {"format": FORMAT, **shared.about, "settings": shared.settings, "splits": splits}
     temporary = path / "experiment.json.part"
-    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    temporary.write_text(json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n", "utf-8")
     os.replace(temporary, path / "experiment.json")
 
 

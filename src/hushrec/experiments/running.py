@@ -332,7 +332,7 @@ def store(
     for number, (plan, row) in enumerate(zip(plans, rows, strict=True)):
         place = {"setting": number % len(settings)} | {name: getattr(plan.settings, name) for name in SEEDS}
         stored.append(place | {name: value for name, value in row.items() if name != "budget"})
-    write_records(folder, Shared(about, settings, splits), stored)
+    write_records(folder, Shared(to_json(about), to_json(settings), to_json(splits)), stored)
 
 
 def _version(name: str) -> str:
