@@ -3,9 +3,10 @@
     python experiments/peers.py experiments/task1-ml-100k.toml --splits 3 [--only "Surprise SVD"] [--jobs 2]
 
 What the file holds already is kept, and results are added one by one, so that slow ones can be left for another time.
-Needs the extra `bench`: Surprise (SVD, SVD++), myFM, implicit (BPR, ALS). None of them is private: all see all ratings
-in one place. Default settings, but for the factors of myFM (10, as in its documentation) and for those called *tuned*:
-their settings are the best of a few on a validation part, and stand in the file under `chosen`.
+Needs the extra `bench`: Surprise (SVD, SVD++) and myFM for tasks with ratings, implicit (BPR, ALS) for those without.
+None of them is private: all see all ratings in one place. Default settings, but for the factors of myFM (10, as in its
+documentation) and for those called *tuned*: their settings are the best of a few on a validation part, and stand in
+the file under `chosen`.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from importlib.metadata import version
+from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from hushrec.data.sources import load
 from hushrec.evaluate import ranking_metrics, rating_metrics
 from hushrec.experiments.config import make_plans, read_experiment
 from hushrec.simulation.tasks import Metrics, RankingTask, RatingTask
+
+MODULES = {"scikit-surprise": "surprise", "implicit": "implicit", "myfm": "myfm"}
 
 
 def surprise_metrics(name: str, task: RatingTask) -> Metrics:
@@ -100,16 +104,18 @@ def ranking_peers(task: RankingTask) -> dict[str, Callable[[], dict[str, Any]]]:
     return {
         "implicit BPR": lambda: measured(task, implicit_scores(task, "bpr")),
         "implicit ALS": lambda: measured(task, implicit_scores(task, "als")),
-        "EASE, tuned": lambda: tuned(task, ease_scores, [{"regularization": r} for r in (100.0, 300.0, 1000.0)]),
+        "EASE, tuned": lambda: tuned(
+            task, ease_scores, [{"regularization": r} for r in (300.0, 1000.0, 3000.0, 10000.0)]
+        ),
         "implicit BPR, tuned": lambda: tuned(
             task,
             lambda part, **chosen: implicit_scores(part, "bpr", **chosen),
-            [{"factors": f, "regularization": r} for f in (16, 64) for r in (0.01, 0.03)],
+            [{"factors": f, "iterations": n} for f in (16, 100) for n in (60, 100)],
         ),
         "implicit ALS, tuned": lambda: tuned(
             task,
             lambda part, **chosen: implicit_scores(part, "als", **chosen),
-            [{"factors": f, "regularization": r} for f in (8, 16, 32) for r in (0.1, 10.0)],
+            [{"factors": f, "regularization": r} for f in (16, 32, 64) for r in (3.0, 10.0, 30.0)],
         ),
     }
 
@@ -175,6 +181,11 @@ def read_tasks(file: Path, data_dir: str | None) -> dict[int, Callable[[], Any]]
     return {seed: functools.partial(settings.make_task, ratings) for seed, settings in plans.items()}
 
 
+def installed() -> dict[str, str]:
+    """Versions of those of the libraries that this Python has: each task needs some of them."""
+    return {name: version(name) for name, module in MODULES.items() if find_spec(module)}
+
+
 def main() -> None:
     """Runs the peers split by split, some at once if asked to; the file grows as they finish."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -187,7 +198,8 @@ def main() -> None:
     chosen = parser.parse_args()
     path = chosen.out / read_experiment(chosen.file).name / "peers.json"
     content = json.loads(path.read_text()) if path.is_file() else {"splits": {}}
-    content["versions"] = {name: version(name) for name in ("scikit-surprise", "implicit", "myfm")}
+    content["versions"] = content.get("versions", {}) | installed()
+    path.parent.mkdir(parents=True, exist_ok=True)
     tasks = read_tasks(chosen.file, chosen.data_dir)
     names = chosen.only or list(peers_of(next(iter(tasks.values()))()))
     asked = [(seed, name) for name in names for seed in list(tasks)[: chosen.splits]]
