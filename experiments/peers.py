@@ -147,7 +147,9 @@ def implicit_scores(task: RankingTask, kind: str, **options: Any) -> np.ndarray:
     from implicit.als import AlternatingLeastSquares
     from implicit.bpr import BayesianPersonalizedRanking
 
-    model = {"als": AlternatingLeastSquares, "bpr": BayesianPersonalizedRanking}[kind](random_state=0, **options)
+    model = {"als": AlternatingLeastSquares, "bpr": BayesianPersonalizedRanking}[kind](
+        random_state=0, use_gpu=False, **options
+    )
     model.fit(actions(task), show_progress=False)
     return np.asarray(model.user_factors, np.float64) @ np.asarray(model.item_factors, np.float64).T
 

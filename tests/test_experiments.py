@@ -138,6 +138,18 @@ def test_records_hold_what_a_report_needs(tmp_path):
     assert [len(setting.metrics["rmse"]) for setting in study.settings] == [2] * 7
 
 
+def test_records_of_rankings_hold_what_the_released_counts_are_worth(tmp_path):
+    """Private popularity belongs to a run: it differs between budgets, where exact popularity is the split's."""
+    small = "synthetic:users=60,items=40,ratings=1400,seed=1"
+    curves = '[[curves]]\nprotocol = "masked"\nmodel = "audience"\nepsilon = [inf, 0.1]\n'
+    text = f'name = "small"\ntitle = "A small one"\n[data]\nset = "{small}"\n[splits]\ncount = 1\n{curves}'
+    exact, noisy = read_records(run_experiment(prepare(write(tmp_path, text)), tmp_path / "records"))
+    assert exact["baselines"] == noisy["baselines"]
+    released = [record["metrics"]["private_popularity_auc"] for record in (exact, noisy)]
+    assert released[0] > released[1]
+    assert released[0] == pytest.approx(exact["baselines"]["popularity"]["auc"], abs=0.03)
+
+
 def test_infinity_in_records_is_a_word(tmp_path):
     """JSON has no infinity: a setting and a file that ask for it say "inf", as every result does."""
     text = FILE.partition("[run]")[0] + '[[curves]]\nprotocol = "masked"\nepsilon = [inf, 8.0]\n'

@@ -16,7 +16,7 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         help=f"What is learned: {', '.join(f'{name} ({model.summary})' for name, model in MODELS.items())}."
-        "  [default: the protocol's first]"
+        "  [default: gp, or mf under plain, isgld and sdcf; for a file without values audience, or bpr]"
     ),
 ]
 ProtocolOption = Annotated[

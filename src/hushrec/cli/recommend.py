@@ -17,30 +17,32 @@ def recommend(
     user_ratings: Annotated[
         Path | None,
         typer.Option(
-            help="Ratings of somebody who took no part in training, a table of item and rating; for a model that ranks,"
-            " items alone will do. For gp and audience."
+            help="A file of item and rating of somebody who took no part in training (gp, audience); for audience, a"
+            " file of items is enough."
         ),
     ] = None,
     count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
-    why: Annotated[bool, typer.Option("--why", help="Name what the user rated well that each item is like.")] = False,
+    why: Annotated[
+        bool, typer.Option("--why", help="Name the user's own items that each recommended item is most like.")
+    ] = False,
     shrink: Annotated[
         bool,
         typer.Option(
             "--shrink/--no-shrink",
-            help="Draw predictions toward the user's own mean where few people rated the item; or sort by them alone.",
+            help="mf, fm: draw predictions toward the user's own mean where few people rated the item; or sort by"
+            " predictions alone.",
         ),
     ] = True,
     as_measured: Annotated[
         bool,
-        typer.Option(
-            "--as-measured", help="Use the model that was measured, without its test part; do not train on everything."
-        ),
+        typer.Option("--as-measured", help="Use the model that was measured; do not train again on every rating."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recommend items that one user of a finished run has not rated.
+    """Recommend items that one person has not rated, from a finished run.
 
-    A run that held a test part out is trained again on every rating, once; `train --final` makes one that needs not.
+    A run that held out a test part is first trained again on every rating, once; a run of `train --final` is used as it
+    is.
     """
     from hushrec.data.own import read_own_profile
     from hushrec.errors import ParameterError

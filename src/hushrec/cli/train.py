@@ -14,7 +14,7 @@ from hushrec.cli.results import kept_run, print_result
 from hushrec.models import find_model
 
 
-@app.command(epilog="Example: hushrec train ml-100k --protocol sdcf --epsilon-i 4 --epsilon-g 4")
+@app.command(epilog="Example: hushrec train ml-100k --epsilon 4 --out runs/first")
 @reads_ratings
 @with_declared_options
 def train(
@@ -23,7 +23,7 @@ def train(
     model: ModelOption = None,
     protocol: ProtocolOption = None,
     split_seed: Annotated[
-        int, typer.Option(help="Seed of the 80/20 split; bpr: of the item held out of each user's.")
+        int, typer.Option(help="Seed of the 80/20 split; bpr, audience: of the item that is held out of each profile.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
     patience: Annotated[
@@ -35,25 +35,25 @@ def train(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="How it is computed: cpu, gpu (needs torch) or reference (one object per client).  [default: cpu]"
+            help="How it is computed: cpu, gpu (needs torch) or reference (one object per device).  [default: cpu]"
         ),
     ] = None,
     final: Annotated[
-        bool, typer.Option("--final", help="Train on every rating, hold none out, measure nothing: a model to use.")
+        bool, typer.Option("--final", help="Train on every rating and measure nothing: the model to use.")
     ] = False,
     compare: Annotated[
         bool,
         typer.Option("--compare/--no-compare", help="Also train the non-private model and isgld on the same split."),
     ] = True,
     out: Annotated[
-        Path | None, typer.Option(help="Keep the run in this folder (private: it holds user vectors).")
+        Path | None, typer.Option(help="Keep the run in this folder. It is private: it holds every rating.")
     ] = None,
     checkpoint_every: Annotated[int, typer.Option(help="With --out: rounds between two checkpoints.")] = 10,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out that was cut short.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     as_json: JsonFlag = False,
     **options: Any,
 ) -> None:
-    """Train a recommender on ratings that stay with their devices, all of them played here, and measure it."""
+    """Train a recommender and measure it on held-out ratings. Every device is simulated on this machine."""
     from hushrec.recommender import train as run_training
     from hushrec.simulation.settings import default_model, nested
 

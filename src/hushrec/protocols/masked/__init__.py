@@ -19,7 +19,7 @@ MASKED = Protocol(
             "Smallest part of the devices that a round may end with: noise is sized for them.",
             default_text="what dropout surely leaves",
         ),
-        Option("corrupt", float, "Part of these that may add no noise.", 0.0),
+        Option("corrupt", float, "Part of the surviving devices that may be hostile and add no noise.", 0.0),
         Option(
             "reserve",
             float,
