@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import hushrec
 from hushrec.cli.app import app
 from hushrec.data.ratings import Ratings, Scale
-from hushrec.errors import ParameterError
+from hushrec.errors import DataError, ParameterError
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.training import train
@@ -108,6 +108,47 @@ def test_the_command_line_trains_and_recommends_to_a_file_of_ratings(tmp_path: P
     assert json.loads(as_json.output)["items"][0]["deviation"] > 0
     neither = runner.invoke(app, ["recommend", folder, "--as-measured"])
     assert isinstance(neither.exception, ParameterError)
+
+
+def test_public_ratings_help_everybody_and_cost_nothing(tmp_path: Path) -> None:
+    """Seventy volunteers beside thirty devices at ε = 1: the same budget and caveats, and a smaller error."""
+    whole = hushrec.data.load("synthetic:users=100,items=60,ratings=3000,seed=1")
+    assert whole.values is not None
+    files = {name: tmp_path / f"{name}.csv" for name in ("private", "public")}
+    for name, chosen in (("private", whole.users < 30), ("public", whole.users >= 30)):
+        rows = zip(whole.users[chosen], whole.items[chosen], whole.values[chosen], strict=True)
+        files[name].write_text("user,item,rating\n" + "".join(f"{u},{i},{value:g}\n" for u, i, value in rows))
+    items = tmp_path / "items.csv"
+    items.write_text("id,title\n" + "".join(f"{item},Film {item}\n" for item in range(60)))
+    alone = hushrec.train(hushrec.data.load(files["private"], items=items), epsilon=1)
+    beside = hushrec.data.load(files["private"], items=items, public=files["public"])
+    helped = hushrec.train(beside, epsilon=1)
+    assert helped.metrics["rmse"] < alone.metrics["rmse"] - 0.02
+    assert helped.budget == alone.budget
+    assert helped.record["data"]["public"] == np.count_nonzero(whole.users >= 30)
+    helped.save(tmp_path / "run")
+    kept = load_run(tmp_path / "run").ratings.public
+    assert kept is not None
+    assert beside.public is not None
+    np.testing.assert_array_equal(kept.values, beside.public.values)
+    with pytest.raises(ParameterError, match="public"):
+        hushrec.train(beside, model="mf", rounds=1, factors=2, compare=False)
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "name"),
+    [("v,unheard of,3", {}, "public"), ("v,f1,7", {}, "rating"), ("v,f1,3", {"implicit": True}, "public")],
+)
+def test_public_ratings_off_the_catalogue_or_the_scale_are_refused(
+    tmp_path: Path, row: str, options: dict[str, bool], name: str
+) -> None:
+    """In words that name neither item nor rating."""
+    ratings, items = write_films(tmp_path, 20)
+    public = tmp_path / "public.csv"
+    public.write_text(f"user,item,rating\n{row}\n")
+    with pytest.raises(DataError, match=name) as refused:
+        hushrec.data.load(ratings, items=items, public=public, **options)  # type: ignore[arg-type]
+    assert "unheard" not in str(refused.value)
 
 
 def write_films(folder: Path, listed: int) -> tuple[Path, Path]:

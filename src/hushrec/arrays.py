@@ -1,7 +1,7 @@
-"""The two array types of hushrec, 64-bit floats and 64-bit integers, and arrays as bytes for a store."""
+"""The array types of hushrec, ratings that anybody may see, and arrays as bytes for a store."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -20,3 +20,18 @@ def unpack_arrays(packed: bytes) -> dict[str, npt.NDArray[Any]]:
     """Return what `pack_arrays` was given."""
     entries: dict[str, tuple[str, list[int], bytes]] = msgspec.msgpack.decode(packed)
     return {name: np.frombuffer(data, dtype=dtype).reshape(shape) for name, (dtype, shape, data) in entries.items()}
+
+
+class PublicRatings(NamedTuple):
+    """Ratings that anybody may see, on the scale 1 to 5: of volunteers, critics or an open set.
+
+    Person i rated `items[starts[i]:starts[i + 1]]`, rising; items are places in the catalogue.
+    """
+
+    starts: IntArray
+    items: IntArray
+    values: FloatArray
+
+    @property
+    def n_people(self) -> int:
+        return len(self.starts) - 1

@@ -48,6 +48,12 @@ class Reading:
     missing: Annotated[str | None, typer.Option(help="What stands for no rating, as in 0; such rows are left out.")] = (
         None
     )
+    public: Annotated[
+        Path | None,
+        typer.Option(
+            "--public", help="Ratings of other people that anybody may see, read in the same way (model gp): no budget."
+        ),
+    ] = None
     data_dir: DataDir = None
 
     def load(self, data: str) -> "Ratings":

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from hushrec.arrays import PublicRatings
 from hushrec.errors import DataError
 from hushrec.scale import from_unit, to_unit
 
@@ -115,6 +116,7 @@ class Ratings:
     scale_is_guessed: bool = False  # from the values of a file; neither given nor known of the set
     times: FloatArray | None = None  # seconds of each rating, where the file tells
     catalogue: Catalogue | None = None
+    public: PublicRatings | None = None  # of others than these users
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
@@ -188,6 +190,9 @@ class Ratings:
         if self.values is not None and self.scale is not None:
             digest.update(np.array([self.scale.low, self.scale.high], dtype="<f8").tobytes())
             digest.update(self.values.astype("<f8").tobytes())
+        if self.public is not None:
+            for part in self.public:
+                digest.update(part.astype("<f8").tobytes())
         return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ from hushrec.data import named
 from hushrec.data.columns import choose_columns, read_values, without_missing
 from hushrec.data.frames import RatingTable, SparseMatrix, read_frame, read_sparse
 from hushrec.data.items import read_items
+from hushrec.data.public import with_public
 from hushrec.data.ratings import Catalogue, FloatArray, IntArray, Ratings, Scale, index_ids
 from hushrec.data.synthetic import from_name as synthetic_from_name
 from hushrec.data.tables import Table, read_table
@@ -49,6 +50,7 @@ def load(
     encoding: str | None = None,
     skip_rows: int = 0,
     missing: str | float | None = None,
+    public: str | Path | RatingTable | None = None,
 ) -> Ratings:
     """Return the ratings of `source`.
 
@@ -59,17 +61,29 @@ def load(
     largest rating; `duplicates` what to do with a (user, item) pair that comes twice: refuse, or keep the first,
     the last, or the mean; `items`, a file or a table, gives titles and attributes; `implicit` leaves ratings out.
     `encoding` is that of text files, `skip_rows` the number of lines above the ratings, `missing` what stands for no
-    rating.
+    rating. `public` is a second source, read in the same way: ratings of other people that anybody may see.
     """
     scale = Scale.parse(scale) if isinstance(scale, str) else scale
     form = Form(columns, scale, duplicates, implicit, encoding, skip_rows, missing)
+    ratings = _read(source, items, form, data_dir)
+    if public is None:
+        return ratings
+    return with_public(ratings, _read(public, None, dataclasses.replace(form, scale=ratings.scale), data_dir))
+
+
+def _read(
+    source: str | Path | RatingTable | SparseMatrix,
+    items: str | Path | RatingTable | None,
+    form: Form,
+    data_dir: str | Path | None,
+) -> Ratings:
     if not isinstance(source, str | Path):
         return _from_memory(source, items, form)
     if isinstance(source, str) and source.partition(":")[0] == "synthetic":
-        if items is not None or form != Form(implicit=implicit, duplicates=duplicates):
+        if items is not None or form != Form(implicit=form.implicit, duplicates=form.duplicates):
             raise DataError("synthetic ratings need no reading: leave out all settings of it but implicit.")
         ratings = synthetic_from_name(source)
-        return dataclasses.replace(ratings, values=None, scale=None) if implicit else ratings
+        return dataclasses.replace(ratings, values=None, scale=None) if form.implicit else ratings
     offered = plugins("sources", (*named.SETS, "synthetic"))
     if isinstance(source, str) and source in offered:
         if items is not None or form != Form():

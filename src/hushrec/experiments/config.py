@@ -55,6 +55,7 @@ class DataTable(_Table):
     encoding: str | None = None
     skip_rows: int | None = None
     missing: str | float | None = None
+    public: str | None = None
 
     @property
     def reading(self) -> dict[str, Any]:

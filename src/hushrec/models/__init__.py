@@ -35,6 +35,7 @@ class ModelDeclaration:
     implementation: str
     item_facts: str | None = None
     sent_facts: str | None = None
+    public_ratings: bool = False  # whether it learns from ratings that anybody may see
     lists: str = "what few people rated is drawn toward the person's own mean"
     without_privacy: Mapping[str, Any] = field(default_factory=dict)
     spoken_by: tuple[str, ...] = ()  # protocols, besides those that name this model themselves
@@ -42,6 +43,8 @@ class ModelDeclaration:
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
         """The model with these options, and with what is public about the items of this data set."""
+        if ratings.public is not None and not self.public_ratings:
+            raise ParameterError(f"model {self.name} does not use public ratings. Leave public out, or use model gp.")
         facts = {} if self.item_facts is None else imported(self.item_facts)(ratings, options)
         return imported(self.implementation).from_options(options, **facts)
 
@@ -102,6 +105,7 @@ _OWN = (
         "hushrec.models.gaussian_process:GaussianProcess",
         item_facts="hushrec.models.item_columns:columns_of",
         sent_facts="hushrec.models.item_columns:sent_columns",
+        public_ratings=True,
         lists="sorted by popularity, the item's quality and the person's taste, all from what was released",
     ),
     ModelDeclaration(

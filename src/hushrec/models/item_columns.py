@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from hushrec.arrays import FloatArray
+from hushrec.arrays import FloatArray, PublicRatings
 from hushrec.errors import ParameterError
 from hushrec.models.titles import TitleRows, series_of, title_rows
 
@@ -21,6 +21,7 @@ MOST_TASTE_COLUMNS = 40  # work grows with their square; the rarest categories c
 NUMBER_SPREAD = 0.85  # of one standard deviation of a number
 FARTHEST_NUMBER = 2.5  # standard deviations: what lies beyond counts as this far
 CURVATURE = 0.4  # of the squared number, beside the number itself
+PUBLIC_SPREAD = 3.0  # of log public counts: more than others, so that a ridge hardly holds it back
 KNOTS = np.linspace(0.02, 0.98, 11)  # quantiles of a number at which its details have a bump
 
 _FOREIGN_ARTICLES = frozenset("le la les il el der das die lo los un une l den det".split())  # noqa: SIM905
@@ -35,6 +36,7 @@ class ItemColumns:
     details: FloatArray = field(repr=False)  # (n_items, n_details)
     titles: TitleRows = field(repr=False)
     n_unlisted: int = 0  # items that are known only because somebody rated them
+    public: PublicRatings | None = field(default=None, repr=False)  # ratings of others that anybody may see
 
     def __post_init__(self) -> None:
         if not (np.all(np.isfinite(self.taste)) and np.all(np.isfinite(self.details))):
@@ -51,7 +53,15 @@ class ItemColumns:
 def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """What models `gp` and `audience` know of the items of a data set."""
     columns = item_columns(ratings.n_items, ratings.titles, ratings.attributes)
-    return {"columns": replace(columns, n_unlisted=ratings.n_unlisted)}
+    if ratings.public is not None:
+        columns = replace(columns, details=np.concatenate([columns.details, _public_counts(ratings)], axis=1))
+    return {"columns": replace(columns, n_unlisted=ratings.n_unlisted, public=ratings.public)}
+
+
+def _public_counts(ratings: Any) -> FloatArray:
+    """The logarithm of how many public ratings each item has, `(n_items, 1)`: it foretells how many others rate it."""
+    counts = np.bincount(ratings.public.items, minlength=ratings.n_items)
+    return _centred(ratings.n_items, [PUBLIC_SPREAD * np.log1p(counts)[:, None]])
 
 
 def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:

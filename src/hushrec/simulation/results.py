@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray, IntArray, PublicRatings
 from hushrec.data.ratings import Catalogue, Ratings, Scale
 from hushrec.errors import ParameterError, RunError
 from hushrec.files import check_free, replacing, stamp
@@ -276,6 +276,8 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
     }
     if ratings.values is not None:
         arrays["rating_values"] = ratings.values
+    if ratings.public is not None:
+        arrays |= {f"public_{name}": array for name, array in ratings.public._asdict().items()}
     record = {
         "format": FORMAT,
         "private": "holds user vectors and who rated what: do not share",
@@ -320,6 +322,9 @@ def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataF
         titles,
         attributes,
         catalogue=Catalogue(ids, titles, attributes, data["candidates"], data["unlisted"]) if published else None,
+        public=PublicRatings(*(model[f"public_{name}"] for name in PublicRatings._fields))
+        if data.get("public")
+        else None,
     )
 
 

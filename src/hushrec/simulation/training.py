@@ -414,6 +414,7 @@ class Run:
                 "items": ratings.n_items,
                 "candidates": ratings.n_candidates,
                 "unlisted": ratings.n_unlisted,
+                "public": 0 if ratings.public is None else len(ratings.public.items),
                 "train": len(split.train) - held_out,
                 "validation": held_out,
                 "test": len(split.test),

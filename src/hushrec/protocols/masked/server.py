@@ -199,7 +199,11 @@ class GpLearner(Learner[Learned]):
         estimates = np.concatenate([learned.estimates, estimate[None]])
         estimate_variances = np.concatenate([learned.estimate_variances, np.maximum(variances, TINY)[None]])
         pooled, variance = pool(list(estimates), list(estimate_variances))
-        found = effect_posterior(pooled, variance + np.maximum(sampling, TINY), learned.prior_columns)
+        variance = variance + np.maximum(sampling, TINY)
+        if self.item_columns.public is not None:
+            effects, doubt = self._public_effects()
+            pooled, variance = pool([pooled, effects], [variance, doubt])
+        found = effect_posterior(pooled, variance, learned.prior_columns)
         columns = learned.columns.copy()
         quality = columns.shape[1] - self.item_columns.taste.shape[1] - 3
         columns[:, quality] = found.mean - np.average(found.mean, weights=learned.counts)
@@ -211,6 +215,26 @@ class GpLearner(Learner[Learned]):
             estimates=estimates,
             estimate_variances=estimate_variances,
         )
+
+    def _public_effects(self) -> tuple[FloatArray, FloatArray]:
+        """Estimates of the effects from public ratings alone, and their variances: no noise, and no budget.
+
+        As on a device: what is left of each rating when taste explains the others, under the table of this round.
+        """
+        from hushrec.models import gp  # compiled: imported where it is used
+
+        public, table = self.item_columns.public, self.table()
+        assert public is not None
+        left = np.empty(len(public.items))
+        for person in range(public.n_people):
+            own = slice(public.starts[person], public.starts[person + 1])
+            items = public.items[own]
+            rows, residuals = table.rows[items], public.values[own] - table.offsets[items]
+            taste = gp.taste_posterior(rows, residuals, 1 / table.variances[items])
+            left[own] = gp.held_out_residuals(rows, residuals, *taste)
+        counts = np.bincount(public.items, minlength=len(table.offsets))
+        sums = np.bincount(public.items, left, minlength=len(table.offsets))
+        return self.learned.effects + sums / np.maximum(counts, 1), self.constants.noise / np.maximum(counts, TINY)
 
     def _audience(self, learned: Learned, noisy: ItemSum) -> FloatArray:
         """Who rates this item: the mean description of its raters, `(n_items, K)`, with mean 0 and mean square 1."""
