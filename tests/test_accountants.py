@@ -69,7 +69,7 @@ def test_rounds_never_cost_more_than_their_permanent_bits() -> None:
 def test_a_selection_without_permanent_bits_has_no_price() -> None:
     """It is refused, and nothing changes."""
     accountant = SelectionAccountant()
-    with pytest.raises(UnknownEvent, match="a SelectionSent needs an earlier PermanentDraw"):
+    with pytest.raises(UnknownEvent, match="a SelectionSent"):
         accountant.compose(SelectionSent(4.0))
     assert accountant == SelectionAccountant()
 
@@ -185,10 +185,10 @@ def test_an_event_needs_a_positive_epsilon(epsilon: float) -> None:
 
 def test_an_event_refuses_counts_without_meaning() -> None:
     """No bits are drawn from nothing; losses are finite and not negative. Neither value is shown."""
-    with pytest.raises(ParameterError, match="n_protected must be at least 1"):
+    with pytest.raises(ParameterError, match="n_protected"):
         PermanentDraw(8.0, 0, capped=False)
     for n_gradients, rho in ((-1, 1.0), (1, -1.0), (1, math.nan), (1, math.inf)):
-        with pytest.raises(ParameterError, match="n_gradients and rho must be finite and not negative"):
+        with pytest.raises(ParameterError, match="n_gradients"):
             GradientsSent(n_gradients, rho)
 
 

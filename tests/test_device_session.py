@@ -102,7 +102,7 @@ def test_a_round_that_is_announced_again_is_never_answered_with_other_bytes(tmp_
         job = device._session.step()
         assert next(job).request.target == "/v1/inbox?after=1&wait=0"
         rate(device)
-        with pytest.raises(RemoteProtocolError, match="rounds must rise: round 1"):
+        with pytest.raises(RemoteProtocolError, match="rounds"):
             job.send(replace(announced, last_round=None))
         assert device._store.get("outbox") is None
         assert (device.budget(), device._store.get("private_state")) == (spent, state)

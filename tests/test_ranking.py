@@ -61,7 +61,7 @@ def test_blocks_agree_with_sorting_one_user_at_a_time(n_users, n_items, k, seed)
 
 def test_nobody_to_rank_for_is_refused():
     """With the sentence that says what is needed."""
-    with pytest.raises(ValueError, match="one held-out item per user, at least one, and k at least 1, got 10"):
+    with pytest.raises(ValueError, match="k at least 1"):
         rank(np.zeros((0, 3)), [], [])
 
 

@@ -62,7 +62,7 @@ def test_a_protocol_is_configured_from_plain_options():
     assert made == [Plain(), Isgld(4.0, clamp=True), Sdcf(4.0, 1.0, 8.0)]
     assert find_protocol("sdcf").configure(run, "bpr") == Sdcf(4.0, None, 8.0)
     assert protocols_of("bpr") == ["plain", "sdcf"]
-    with pytest.raises(ParameterError, match=r"protocol must be one of .* got abacus"):
+    with pytest.raises(ParameterError, match="protocol"):
         find_protocol("abacus")
 
 

@@ -187,7 +187,7 @@ def test_before_its_first_round_a_device_has_nothing_to_recommend(tmp_path: Path
             device.join(live.url)
             with pytest.raises(LocalProtocolError, match="has no item vectors yet"):
                 device.recommend()
-            with pytest.raises(ParameterError, match="count must be at least 1, got 0"):
+            with pytest.raises(ParameterError, match="count"):
                 device.recommend(0)
             device.join(live.url)  # it has, and nothing changes
             assert live.rounds.registry.count_active() == 1
@@ -280,7 +280,7 @@ def test_plain_http_beyond_this_machine_is_refused(tmp_path: Path) -> None:
 
     with new_device(tmp_path / "device") as device, pytest.raises(ParameterError, match="can be read on the way"):
         device.join("http://192.0.2.1:80")
-    with pytest.raises(ParameterError, match="plain HTTP must bind to a loopback address"):
+    with pytest.raises(ParameterError, match="plain HTTP"):
         check_binding("0.0.0.0", tls=False, insecure=False)
     check_binding("0.0.0.0", tls=True, insecure=False)
     check_binding("0.0.0.0", tls=False, insecure=True)

@@ -147,7 +147,7 @@ def test_an_address_that_leads_nowhere_is_one_sentence(tmp_path: Path) -> None:
         http._transport.close()
         http._transport = httpx.MockTransport(drop)
         driver = BlockingDriver(None, http, patience=0)  # type: ignore[arg-type]
-        with pytest.raises(ConnectionFailed, match=r"could not be reached within 10 s\. Is its address right\?"):
+        with pytest.raises(ConnectionFailed, match="within 10 s"):
             driver._make(replace(CALL, wait=30.0))
     assert limits == [{"connect": 10.0, "read": 50.0, "write": 20.0, "pool": 20.0}]
 

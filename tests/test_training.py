@@ -103,7 +103,7 @@ def test_a_scale_is_mapped_there_and_back(ratings):
     assert result.metrics["rmse"] == pytest.approx(25 * narrow.metrics["rmse"])
     best, same = result.recommend("7", 1)[0], narrow.recommend("7", 1)[0]
     assert best.score == pytest.approx(25 * (same.score - 1))
-    assert 0 <= best.predicted <= 100
+    assert best.predicted == pytest.approx(25 * (same.predicted - 1))
 
 
 @pytest.mark.parametrize(
@@ -170,9 +170,9 @@ def test_a_prediction_is_shown_within_the_scale_and_ranked_as_it_is(result):
 
 def test_a_stranger_or_no_item_is_refused(result):
     """With the name of what was asked."""
-    with pytest.raises(ParameterError, match="user 12345 is not among the 60 users"):
+    with pytest.raises(ParameterError, match="user 12345"):
         result.recommend(12345)
-    with pytest.raises(ParameterError, match="n must be at least 1, got 0"):
+    with pytest.raises(ParameterError, match=r"^n must"):
         result.recommend("7", 0)
 
 
