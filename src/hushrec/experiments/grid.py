@@ -36,6 +36,7 @@ from hushrec.simulation.training_problem import make_problem
 
 RunSettings = dict[str, Any]
 CPU_MEMORY = 4 * 10**9  # bytes that a batch may take where there is no GPU
+MODELS = ("mf", "bpr")  # that engine gpu runs
 METRICS = {  # by what a model predicts; the first makes the curve
     "rating": ["rmse", "mae"],
     "ranking": ["auc", "hr_at_10", "ndcg_at_10", "recall_at_10"],

@@ -22,7 +22,7 @@ from hushrec.engines import make_engine
 from hushrec.errors import HushrecError, ParameterError, RunError
 from hushrec.experiment_records import Record, Shared, is_experiment, write_records
 from hushrec.experiments.config import DataTable, Experiment, Plan, make_plans, read_experiment
-from hushrec.experiments.grid import METRICS, Grid, GridResult, RunSettings, run_grid
+from hushrec.experiments.grid import MODELS, Grid, GridResult, RunSettings, run_grid
 from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, split_record, without_result
 from hushrec.protocols.gradient.protocols import value_statement
 from hushrec.scale import error_from_unit
@@ -192,7 +192,7 @@ def make_grid(prepared: Prepared) -> Grid:
 
 
 def _refuse_what_no_grid_holds(plans: Sequence[Plan]) -> None:
-    if any(plan.settings.model not in METRICS or plan.groups or plan.data_weight for plan in plans):
+    if any(plan.settings.model not in MODELS or plan.groups or plan.data_weight for plan in plans):
         raise ParameterError("a grid for engine gpu must hold runs of model mf or bpr without groups or data_weight.")
     if any(plan.settings.options.get("no_fallback") is False for plan in plans):
         raise ParameterError("a grid for engine gpu must have no_fallback = true: it measures vectors alone.")
