@@ -86,7 +86,7 @@ def play(
     people: People,
     *,
     seed: int,
-    settings: TermsSettings = TermsSettings(),
+    settings: TermsSettings = TermsSettings(protocol="sdcf"),
     attack: Attack | None = None,
     bounded: bool = True,
 ) -> Played:

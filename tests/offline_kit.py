@@ -19,7 +19,7 @@ N_ITEMS = 30
 
 def make_small_offer(n_items: int = N_ITEMS, **terms: Any) -> Offer:
     """An offer of few items, factors and rounds."""
-    settings = TermsSettings(**{"factors": 3, "rounds": 6, "expected_devices": 20} | terms)
+    settings = TermsSettings(**{"protocol": "sdcf", "factors": 3, "rounds": 6, "expected_devices": 20} | terms)
     names = [f"item-{n}" for n in range(n_items)]
     return make_run(settings, Items(names, names), secrets.token_hex(16))[0]
 

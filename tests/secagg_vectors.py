@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hushrec.protocols.masked.messages import announce
 from hushrec.protocols.masked.secagg import device as steps
-from hushrec.protocols.masked.secagg.primitives import PAIR_LABEL, SELF_LABEL, SHARE_LABEL, agree, derive
+from hushrec.protocols.masked.secagg.primitives import PAIR_LABEL, SELF_LABEL, SHARE_LABEL, agree, derive, load_private
 from hushrec.protocols.masked.secagg.roster import Rules, make_roster, survivors_text
 from hushrec.protocols.masked.secagg.server import recover_sum
 
@@ -111,7 +111,7 @@ def attempt() -> dict[str, Any]:
                 "sender": sender,
                 "recipient": recipient,
                 "key": derive(
-                    agree(secrets[sender].channel_private, keys[recipient].channel_key),
+                    agree(load_private(secrets[sender].channel_private), keys[recipient].channel_key),
                     SHARE_LABEL,
                     roster.digest,
                     sender,
@@ -130,7 +130,11 @@ def attempt() -> dict[str, Any]:
                 "lower": lower,
                 "upper": upper,
                 "key": derive(
-                    agree(secrets[lower].mask_private, keys[upper].mask_key), PAIR_LABEL, context, lower, upper
+                    agree(load_private(secrets[lower].mask_private), keys[upper].mask_key),
+                    PAIR_LABEL,
+                    context,
+                    lower,
+                    upper,
                 ).hex(),
             }
             for lower, upper in itertools.combinations(range(DEVICES), 2)

@@ -44,7 +44,7 @@ OPEN_SOCKETS = [
 
 def small_settings(**changes: Any) -> Settings:
     """Few factors and rounds, open enrolment, generous limits; `changes` name tables or fields."""
-    terms = {"factors": 4, "rounds": 6, "expected_devices": 50} | changes.pop("terms", {})
+    terms = {"protocol": "sdcf", "factors": 4, "rounds": 6, "expected_devices": 50} | changes.pop("terms", {})
     rounds = {"min_devices": 2, "quorum": 1.0} | changes.pop("rounds", {})
     limits = {"requests_per_second": 1000, "burst": 1000} | changes.pop("limits", {})
     return Settings.model_validate(

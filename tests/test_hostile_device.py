@@ -54,7 +54,7 @@ def attacked(benchmark: dict[str, ModuleType]) -> dict[str, Any]:
     people = benchmark["network_run"].draw_people(load("synthetic:users=60,items=300,ratings=3600,seed=2"), 40, 0)
     known = benchmark["hostile"].attacks(people)
     attacks = {"none": None, **{name: known[name] for name in ("every item", "together, 10 items", "away, all it may")}}
-    settings = TermsSettings(rounds=30, factors=10)
+    settings = TermsSettings(protocol="sdcf", rounds=30, factors=10)
     return {
         name: benchmark["network_run"].play(people, seed=3, settings=settings, attack=attack)
         for name, attack in attacks.items()
@@ -73,7 +73,7 @@ def test_without_the_bounds_one_device_ends_the_run(benchmark: dict[str, ModuleT
     """The same device against a server that only stops the absurd: honest devices give up."""
     people = benchmark["network_run"].draw_people(load("synthetic:users=60,items=300,ratings=3600,seed=2"), 40, 0)
     attack = benchmark["hostile"].attacks(people)["together, all it may"]
-    settings = TermsSettings(rounds=30, factors=10)
+    settings = TermsSettings(protocol="sdcf", rounds=30, factors=10)
     assert benchmark["network_run"].play(people, seed=3, settings=settings, attack=attack, bounded=False).finished < 40
 
 

@@ -8,12 +8,21 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from service_kit import OPEN_SOCKETS, Live, live_server
+import pytest
+import sqlalchemy as sa
+from service_kit import OPEN_SOCKETS, RUN_ID, Live, RawDevice, held_port, live_server, wait_for
 
-from hushrec import Device
+from hushrec import Device, wire
+from hushrec.errors import RemoteProtocolError
+from hushrec.messages import Address, Envelope
 from hushrec.models.item_columns import item_columns
+from hushrec.protocols.masked.device_round import Keyed, Sent, Shared
+from hushrec.protocols.masked.device_state import attempt_in
+from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
+from hushrec.service.schema import reports
 from hushrec.service.settings import Settings
 from hushrec.service.setup import Items
+from hushrec.signing import DeviceKey
 
 pytestmark = OPEN_SOCKETS
 
@@ -24,7 +33,7 @@ PHASES = ("keys", "shares", "table", "consent", "unmask")
 def masked_settings(devices: int, **changes: Any) -> Settings:
     """A run of so many devices of which four in five must survive; phases close when everybody has reported."""
     terms = {"protocol": "masked", "expected_devices": devices, "survivors": 0.8, **changes.pop("terms", {})}
-    rounds = {"quorum": 1.0, "min_devices": devices, "deadline_seconds": 1.5, **changes.pop("rounds", {})}
+    rounds = {"quorum": 1.0, "min_devices": devices, "deadline_seconds": 60, **changes.pop("rounds", {})}
     return Settings.model_validate({"open_enrolment": True, "terms": terms, "rounds": rounds, **changes})
 
 
@@ -84,7 +93,197 @@ def test_a_whole_run_over_tls_learns_and_recommends(tmp_path: Path) -> None:
         for device in devices:
             statement = device.budget()
             assert 0 < statement["spent"] <= statement["limit"]
-            assert statement["tables"] == live.rounds.offer.terms.max_rounds
+            assert statement["rounds"] == live.rounds.offer.terms.max_rounds
             assert len(device._session.kept.private_state()["attempt"]) == 0
             assert len(device.recommend(3)) == 3
             assert device.predict().shape == (N_ITEMS,)
+
+
+def report(live: Live, devices: list[Device], phase: str, round_number: int = 1, attempt: int = 1) -> None:
+    """Let these devices report in a phase, when it is open."""
+    wait_for_phase(live, Address(round_number, attempt, phase))
+    assert [device.step(wait=5) for device in devices] == ["reported"] * len(devices)
+
+
+def wait_for_phase(live: Live, place: Address) -> None:
+    """The phase is open, and takes reports."""
+    wait_for(lambda: live.rounds.is_open and live.rounds.server.address == place and not live.rounds._is_closing)
+
+
+def play_round(live: Live, devices: list[Device], round_number: int = 1, attempt: int = 1) -> None:
+    """Let these devices report in all phases."""
+    for phase in PHASES:
+        report(live, devices, phase, round_number, attempt)
+
+
+def close_phase(live: Live) -> None:
+    """The deadline passes."""
+    assert live.admin("POST", "/v1/admin/close").status_code == 200
+
+
+def tables_of(devices: list[Device]) -> list[int]:
+    """How many tables each ledger was charged with."""
+    return [device.budget()["rounds"] for device in devices]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_device_that_sleeps_in_a_phase_drops_out_cleanly_and_is_back_in_the_next_round(
+    tmp_path: Path, phase: str
+) -> None:
+    """One of five is silent from one phase on; the sum is of whose tables arrived, and it reports in round 2."""
+    with joined(tmp_path, 5) as (live, devices):
+        for place in PHASES:
+            awake = devices if PHASES.index(place) < PHASES.index(phase) else devices[1:]
+            report(live, awake, place)
+            if place == phase:
+                close_phase(live)
+        wait_for(lambda: live.rounds.round_number == 2)
+        assert live.rounds.server.side.learner.round_number == 1
+        sent = int(PHASES.index(phase) > PHASES.index("table"))
+        assert tables_of(devices) == [sent, 1, 1, 1, 1]
+        play_round(live, devices, 2)
+        assert tables_of(devices) == [sent + 1, 2, 2, 2, 2]
+
+
+def test_too_few_devices_end_an_attempt_and_the_next_one_succeeds(tmp_path: Path) -> None:
+    """Two of five sleep before their tables: nothing is revealed; attempt 2 has all of them, with new secrets."""
+    with joined(tmp_path, 5) as (live, devices):
+        report(live, devices, "keys")
+        report(live, devices, "shares")
+        report(live, devices[2:], "table")
+        close_phase(live)
+        assert live.rounds.server.side.learner.round_number == 0
+        play_round(live, devices, attempt=2)
+        wait_for(lambda: live.rounds.round_number == 2)
+        assert tables_of(devices) == [1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_a_server_that_restarts_in_a_phase_goes_on_and_loses_no_report(tmp_path: Path, phase: str) -> None:
+    """Half of the devices have reported in the phase; after the restart the others do, in the same attempt."""
+    settings = masked_settings(4, terms={"survivors": 1.0})
+    with held_port() as port, ExitStack() as stack:
+        devices = new_people(tmp_path, 4)
+        for device in devices:
+            stack.callback(device.close)
+        with live_server(tmp_path, settings, items=catalogue(), port=port) as live:
+            for device in devices:
+                device.join(live.url)
+            for place in PHASES[: PHASES.index(phase)]:
+                report(live, devices, place)
+            report(live, devices[:2], phase)
+            reported = set(live.rounds.server.reported)
+        with live_server(tmp_path, settings, items=catalogue(), port=port) as live:
+            assert live.rounds.server.address == Address(1, 1, phase)
+            assert set(live.rounds.server.reported) == reported
+            assert len(reported) == 2
+            report(live, devices[2:], phase)
+            for place in PHASES[PHASES.index(phase) + 1 :]:
+                report(live, devices, place)
+            wait_for(lambda: live.rounds.round_number == 2)
+            assert live.rounds.server.side.learner.round_number == 1
+        assert tables_of(devices) == [1] * 4
+
+
+def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(tmp_path: Path) -> None:
+    """Its process ends after each phase; secrets are in the store while an attempt needs them, and gone after it."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
+        store = tmp_path / "device-0"
+        kept: list[bytes] = []
+        devices[0].close()
+        for phase in PHASES:
+            report(live, devices[1:], phase)
+            with Device(store) as device:
+                report(live, [device], phase)
+                attempt = attempt_in(device._session.kept.private_state())
+                if isinstance(attempt, Keyed | Shared):
+                    kept += [attempt.secrets.mask_private, attempt.secrets.channel_private, attempt.secrets.seed]
+                    assert kept[0] in bytes_in(store)
+                if isinstance(attempt, Sent):
+                    kept += [shares.seed_share for shares in attempt.held.values()]
+        assert len(kept) == 2 * 3 + 3
+        assert not any(secret in bytes_in(store) for secret in kept)
+
+
+def bytes_in(store: Path) -> bytes:
+    """Everything that lies in a store's folder."""
+    return b"".join(path.read_bytes() for path in store.iterdir())
+
+
+def test_a_person_changes_their_budget_and_nobody_sees_it(tmp_path: Path) -> None:
+    """A quarter of it from the second round on: the ledger stays below, and a report is as long as everybody's."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
+        play_round(live, devices)
+        devices[0].choose_epsilon(2.0)
+        for number in range(2, live.rounds.offer.terms.max_rounds + 1):
+            for phase in PHASES:
+                report(live, devices[:-1], phase, number)
+                assert len(set(bodies_of(live, phase))) == 1
+                report(live, devices[-1:], phase, number)
+        spent = [device.budget()["spent"] for device in devices]
+        assert spent[0] < 4 < spent[1]
+
+
+def bodies_of(live: Live, phase: str) -> list[int]:
+    """Lengths of the reports of the open phase, as they are stored."""
+    query = sa.select(sa.func.length(reports.c.body)).where(reports.c.phase == phase)
+    return live.storage.at_once(lambda connection: list(connection.execute(query).scalars()))
+
+
+def test_a_device_does_not_join_a_run_that_its_person_would_not_accept(tmp_path: Path) -> None:
+    """A smallest cohort below the person's own minimum: nothing is enrolled."""
+    with live_server(tmp_path, masked_settings(5), items=catalogue()) as live:
+        with Device.create(tmp_path / "device", least_cohort=50) as device:
+            with pytest.raises(RemoteProtocolError, match="at least 50"):
+                device.join(live.url)
+            assert not device.has_joined
+        assert live.rounds.registry.count_active() == 0
+
+
+def test_a_hostile_device_is_refused_and_the_others_go_on(tmp_path: Path) -> None:
+    """Stale attempts, other phases, short tables, forged consent and second reports: each is a refusal."""
+    with joined(tmp_path, 5) as (live, devices), RawDevice(live) as hostile:
+        wait_for(lambda: live.rounds.is_open)
+        assert hostile.name not in live.rounds.server.asked  # it joined after the round was opened
+        name = devices[0]._session._device
+        assert name is not None
+        hostile.name, hostile.key = name, DeviceKey.from_bytes(devices[0]._session.kept.required("key"))
+        report(live, devices, "keys")
+        wait_for_phase(live, Address(1, 1, "shares"))
+        for place, message, status in (
+            (Address(1, 1, "keys"), Consent(bytes(64)), 409),
+            (Address(1, 2, "shares"), Consent(bytes(64)), 409),
+            (Address(1, 1, "shares"), Consent(bytes(64)), 409),
+            (Address(1, 1, "shares"), SealedShares(np.arange(2), (bytes(148),) * 2), 422),
+        ):
+            assert hostile.report(wire.encode(Envelope.to(RUN_ID, place, message))).status_code == status
+        report(live, devices, "shares")
+        short = MaskedTable(np.zeros(3, dtype=np.uint32))
+        body = wire.encode(Envelope.to(RUN_ID, Address(1, 1, "table"), short))
+        wait_for_phase(live, Address(1, 1, "table"))
+        assert hostile.report(body).status_code == 422
+        report(live, devices, "table")
+        forged = wire.encode(Envelope.to(RUN_ID, Address(1, 1, "consent"), Consent(bytes(64))))
+        wait_for_phase(live, Address(1, 1, "consent"))
+        assert hostile.report(forged).status_code == 401
+        report(live, devices, "consent")
+        report(live, devices[1:], "unmask")
+        stranger = Unmasking(np.array([0]), (bytes(66),))
+        answer = hostile.report(wire.encode(Envelope.to(RUN_ID, Address(1, 1, "unmask"), stranger))).status_code
+        assert answer in (200, 422)  # whether it holds a share of the first device is chance
+        close_phase(live) if answer == 422 else None
+        wait_for(lambda: live.rounds.server.side.learner.round_number == 1)
+
+
+def test_a_server_with_another_key_is_not_believed(tmp_path: Path) -> None:
+    """Devices pin the key of the offer that they accepted: an announcement under another one is refused."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0}, rounds={"automatic": False})) as (
+        live,
+        devices,
+    ):
+        live.rounds.server.side.sign_as(RUN_ID, bytes(range(32)))
+        live.admin("POST", "/v1/admin/start")
+        with pytest.raises(RemoteProtocolError, match="signed by the server"):
+            devices[0].step(wait=5)
+        assert tables_of(devices) == [0] * 4
+        assert len(devices[0]._session.kept.private_state()["attempt"]) == 0

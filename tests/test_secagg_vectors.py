@@ -14,7 +14,16 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from secagg_vectors import PLACE, attempt, word
 
 from hushrec.errors import RemoteProtocolError
-from hushrec.protocols.masked.secagg.primitives import Keystream, agree, derive, is_signed, public_half, seal, unseal
+from hushrec.protocols.masked.secagg.primitives import (
+    Keystream,
+    agree,
+    derive,
+    is_signed,
+    load_private,
+    public_half,
+    seal,
+    unseal,
+)
 
 VECTORS = json.loads(PLACE.read_text("utf-8"))
 PRIME = 2**521 - 1
@@ -26,10 +35,11 @@ def test_agreement_is_that_of_rfc_7748() -> None:
     bob = bytes.fromhex("5dab087e624a8a4b79e17f8b83800ee66f3bb1292618b6fd1c2f8b27ff88e0eb")
     assert public_half(alice).hex() == "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"
     assert public_half(bob).hex() == "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
-    assert agree(alice, public_half(bob)) == agree(bob, public_half(alice))
-    assert agree(alice, public_half(bob)).hex() == "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
+    shared = agree(load_private(alice), public_half(bob))
+    assert shared == agree(load_private(bob), public_half(alice))
+    assert shared.hex() == "4a5d9d5ba4ce2de1728e3bf480350f25e07e21c947d19e3376f09b3c1e161742"
     with pytest.raises(RemoteProtocolError, match="X25519"):
-        agree(alice, bytes(31))
+        agree(load_private(alice), bytes(31))
 
 
 def test_signatures_are_those_of_rfc_8032() -> None:

@@ -126,10 +126,10 @@ def test_a_server_that_cannot_start_says_why(
     """In one sentence, with exit code 1."""
     monkeypatch.chdir(tmp_path)
     Path("items.csv").write_text("id,title\n1,A\n2,B\n3,C\n")
-    Path("bad.toml").write_text("[terms]\nfactors = 0\n")
+    Path("bad.toml").write_text("[terms]\nmodel = 'mf'\nfactors = 0\n")
     Path("unknown.toml").write_text("[term]\nfactors = 1\n")
-    Path("cap.toml").write_text("[terms]\nprofile_cap = 3\n")
-    Path("many.toml").write_text("[terms]\nreports_per_client = 3\n")
+    Path("cap.toml").write_text("[terms]\nmodel = 'mf'\nprofile_cap = 3\n")
+    Path("many.toml").write_text("[terms]\nmodel = 'mf'\nreports_per_client = 3\n")
     Path("taken").mkdir()
     Path("taken/admin-token").write_text("of another run")
     outcome = run("serve", "--items", "items.csv", "--port", "0", *options)

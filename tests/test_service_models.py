@@ -89,7 +89,7 @@ def test_a_server_of_fm_starts_again_and_lets_no_item_join(tmp_path: Path) -> No
 def made_offer(**terms: Any) -> Offer:
     """What a server with these settings offers."""
     names = [f"item-{n}" for n in range(N_ITEMS)]
-    return make_run(TermsSettings(**terms), Items(names, names), RUN_ID)[0]
+    return make_run(TermsSettings(**{"protocol": "sdcf", **terms}), Items(names, names), RUN_ID)[0]
 
 
 @pytest.mark.parametrize(

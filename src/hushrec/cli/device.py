@@ -24,16 +24,20 @@ WAIT_SECONDS = 30.0
 SPEAK_SECONDS = 10.0  # from one line about rounds to the next
 
 
-@device_app.command(epilog="Example: hushrec device init --epsilon-i 4 --rate 50=5 --rate 7=2")
+@device_app.command(epilog="Example: hushrec device init --epsilon 4 --rate 50=5 --rate 7=2")
 def init(
     store: Folder = None,
-    epsilon_i: Annotated[float, typer.Option(help="Budget of one round's selection.")] = 4.0,
+    epsilon: Annotated[
+        float, typer.Option(help="masked: what one run may cost this person's whole profile, at most.")
+    ] = 8.0,
+    least_cohort: Annotated[int, typer.Option(help="masked: how many devices a sum must have, at least.")] = 3,
+    epsilon_i: Annotated[float, typer.Option(help="sdcf: budget of one round's selection.")] = 4.0,
     epsilon_p: Annotated[
-        float | None, typer.Option(help="Budget of all rounds' selections.  [default: 2 × epsilon-i]")
+        float | None, typer.Option(help="sdcf: budget of all rounds' selections.  [default: 2 × epsilon-i]")
     ] = None,
-    epsilon_g: Annotated[float, typer.Option(help="Range of the fake errors; 0 is α = ∞. No guarantee.")] = 4.0,
+    epsilon_g: Annotated[float, typer.Option(help="sdcf: range of the fake errors; 0 is α = ∞. No guarantee.")] = 4.0,
     max_value_rho: Annotated[
-        float | None, typer.Option(help="Stop when the gradient values cost more than this.  [default: no limit]")
+        float | None, typer.Option(help="sdcf: stop when the gradient values cost more than this.  [default: no limit]")
     ] = None,
     scale: Annotated[str, typer.Option(help="Smallest and largest rating.")] = "1,5",
     ratings: Annotated[
@@ -46,6 +50,8 @@ def init(
     values = _first_ratings(ratings or [])
     with Device.create(
         store,
+        epsilon=epsilon,
+        least_cohort=least_cohort,
         epsilon_i=epsilon_i,
         epsilon_p=epsilon_p,
         epsilon_g=epsilon_g,
@@ -197,17 +203,19 @@ def _take_part(device: "Device", rounds: int | None) -> None:
 
     from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED
 
-    reported, outcome, spoke = 0, "", -SPEAK_SECONDS
-    while outcome != RUN_OVER and (rounds is None or reported < rounds):
+    seen: set[int] = set()
+    outcome, spoke, status = "", -SPEAK_SECONDS, device.status()
+    while outcome != RUN_OVER and (rounds is None or len(seen) < rounds or status.in_round):
         if not outcome:
             say("waiting for a round; Ctrl-C stops, and nothing is lost")
         outcome = device.step(wait=WAIT_SECONDS)
-        reported += outcome == STEPPED
+        status = device.status()
+        seen |= {status.round_number} if outcome == STEPPED else set()
         if time.monotonic() - spoke >= SPEAK_SECONDS and outcome != RUN_OVER:
-            spoke, status = time.monotonic(), device.status()
+            spoke = time.monotonic()
             still = "still waiting: the server opens a round when enough devices are there; " * (outcome == NO_ROUND)
             say(f"{still}last reported: round {status.round_number} of {status.rounds}")
-    say(f"{counted(reported, 'round')} reported" + ("; the run is over" if outcome == RUN_OVER else ""))
+    say(f"{counted(len(seen), 'round')} reported" + ("; the run is over" if outcome == RUN_OVER else ""))
 
 
 @device_app.command(epilog="Example: hushrec device search godfather")
@@ -261,8 +269,11 @@ def recommend(
 
 @device_app.command(epilog="Example: hushrec device budget --raise-to 16")
 def budget(
+    epsilon: Annotated[
+        float | None, typer.Option(help="masked: allow a run this much from now on. Nobody else sees the change.")
+    ] = None,
     raise_to: Annotated[
-        float | None, typer.Option(help="Allow this much for selections: each further draw costs epsilon-p.")
+        float | None, typer.Option(help="sdcf: allow this much for selections: each further draw costs epsilon-p.")
     ] = None,
     store: Folder = None,
     as_json: JsonFlag = False,
@@ -271,6 +282,8 @@ def budget(
     from hushrec import Device
 
     with Device(store) as device:
+        if epsilon is not None:
+            device.choose_epsilon(epsilon)
         if raise_to is not None:
             device.raise_budget(raise_to)
         statement = device.budget()
@@ -283,7 +296,8 @@ def budget(
     print(f"  covers: {statement['unit']}")
     for sentence in statement["not_covered"]:
         print(f"  does not cover: {sentence}")
-    print(f"  gradient values so far: rho {statement['value_rho']:.3g}")
+    for sentence in statement.get("also", ()):
+        print(f"  {sentence}")
 
 
 @device_app.command("rotate-key", epilog="Example: hushrec device rotate-key")

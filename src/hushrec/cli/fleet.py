@@ -24,9 +24,10 @@ def fleet(
     devices: Annotated[int | None, typer.Option(help="How many devices, one per user.  [default: all]", min=1)] = None,
     stores: Annotated[Path, typer.Option(help="A folder for the devices' stores.")] = Path("fleet"),
     rounds: Annotated[int | None, typer.Option(help="Rounds to report in.  [default: until the run is over]")] = None,
-    epsilon_i: Annotated[float, typer.Option(help="Budget of one round's selection.")] = 4.0,
-    epsilon_g: Annotated[float, typer.Option(help="Range of the fake errors.")] = 4.0,
-    epochs: Annotated[int, typer.Option(help="Permanent epochs that everybody agrees to.", min=1)] = 1,
+    epsilon: Annotated[float, typer.Option(help="masked: what everybody allows the run.")] = 8.0,
+    epsilon_i: Annotated[float, typer.Option(help="sdcf: budget of one round's selection.")] = 4.0,
+    epsilon_g: Annotated[float, typer.Option(help="sdcf: range of the fake errors.")] = 4.0,
+    epochs: Annotated[int, typer.Option(help="sdcf: permanent epochs that everybody agrees to.", min=1)] = 1,
     split_seed: Annotated[int, typer.Option(help="Which ratings are held out to measure with.")] = 0,
     invitations: Annotated[Path | None, typer.Option(help="A file of invitation codes, one a line.")] = None,
     ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
@@ -42,7 +43,8 @@ def fleet(
     members = _members(ratings, devices or ratings.n_users, split_seed, stores)
     if ratings.scale is None:
         raise ParameterError(f"a fleet needs ratings, {ratings.name} holds pairs alone. Use data with a rating column.")
-    budgets = Budgets(epsilon_i=epsilon_i, epsilon_g=epsilon_g, scale=(ratings.scale.low, ratings.scale.high))
+    scale = (ratings.scale.low, ratings.scale.high)
+    budgets = Budgets(epsilon=epsilon, epsilon_i=epsilon_i, epsilon_g=epsilon_g, scale=scale)
     orders = Orders(
         server=check_address(server),
         budgets=budgets,

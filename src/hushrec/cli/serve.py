@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 def serve(
     items: Annotated[Path, typer.Option(help="The catalogue: a table with id and title, or a publisher's own file.")],
     config: Annotated[Path | None, typer.Option(help="A TOML file: terms, rounds and limits.")] = None,
+    devices: Annotated[
+        int | None, typer.Option(help="How many devices are expected: terms.expected_devices.  [default: 1000]", min=1)
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(help="Budget of one person's whole profile: terms.epsilon.  [default: 8]")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="What is learned: terms.model.  [default: gp]")] = None,
     database: Annotated[
         str, typer.Option(help="Where the run is kept: sqlite:///FILE or postgresql://USER@HOST/NAME.")
     ] = "sqlite:///hushrec-server.sqlite",
@@ -39,11 +46,12 @@ def serve(
         Path | None, typer.Option(help="Where the admin's token and a self-signed certificate go.  [default: .]")
     ] = None,
 ) -> None:
-    """Serve a run to devices: item vectors go out, reports come in, only their sum is kept."""
+    """Serve a run to devices: a public table goes out, reports come in, only their sum is kept."""
     from hushrec.service.certificates import certified_names
-    from hushrec.service.settings import Settings, read_settings
+    from hushrec.service.settings import read_settings
 
-    settings = Settings() if config is None else read_settings(config)
+    given = {"expected_devices": devices, "epsilon": epsilon, "model": model}
+    settings = read_settings(config, **{name: value for name, value in given.items() if value is not None})
     if open_enrolment:
         settings = settings.model_copy(update={"open_enrolment": True})
     _serve(

@@ -53,6 +53,7 @@ class Status:
     server: str | None
     round_number: int  # the last that this device reported in; 0 before the first
     rounds: int | None  # of the whole run; None before joining
+    in_round: bool  # that round has phases left
     is_over: bool
     n_items: int
     n_ratings: int
@@ -93,8 +94,8 @@ class Device:
     def create(cls, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS, **budgets: Any) -> Self:
         """Make a new store.
 
-        `budgets` are fields of `Budgets`: epsilon_i, epsilon_p, epsilon_g, max_value_rho and scale. Nothing is made
-        where one of them is impossible.
+        `budgets` are fields of `Budgets`: epsilon and least_cohort for `masked`, epsilon_i, epsilon_p, epsilon_g and
+        max_value_rho for `sdcf`, and scale. Nothing is made where one of them is impossible.
         """
         checked = Budgets(**budgets)
         place = default_folder() if folder is None else Path(folder)
@@ -331,6 +332,7 @@ class Device:
                 server=self.server if joined else None,
                 round_number=session.last_round if joined else 0,
                 rounds=offer.terms.max_rounds if offer is not None and joined else None,
+                in_round=joined and session.in_round,
                 is_over=session.is_over,
                 n_items=store.count_items(),
                 n_ratings=len(store.ratings()),
@@ -358,6 +360,11 @@ class Device:
         """Set the budget of one round's selection, before the first round; that of all rounds becomes twice as much."""
         with self._lock:
             self._session.change_budgets(self.budgets.with_selection(epsilon_i))
+
+    def choose_epsilon(self, epsilon: float) -> None:
+        """Allow a masked run another budget from its next round on. It shows in nothing that is sent."""
+        with self._lock:
+            self._session.change_epsilon(epsilon)
 
     def raise_budget(self, max_selection_epsilon: float) -> None:
         """Allow further draws of permanent bits: each costs epsilon_p."""

@@ -2,19 +2,24 @@
 
 import math
 import multiprocessing
+import threading
+import time
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 
+import httpx
 import numpy as np
 
 from hushrec.arrays import FloatArray
+from hushrec.client import Client
 from hushrec.device.budgets import Budgets
 from hushrec.device.session import RUN_OVER, STEPPED, Session
 from hushrec.device.store import Store
 from hushrec.device.transport import BlockingDriver, open_http, tls_context
+from hushrec.models.predictor import Arrays
 from hushrec.open_files import allow_open_files
 
 WAIT_SECONDS = 30.0
@@ -52,6 +57,9 @@ class Outcome:
     held_out: int
     squared_error: float  # of what the devices show: the vector fitted to their ratings, within the scale
     squared_error_trained: float  # of the vectors that the rounds trained, as an engine measures them
+    bytes_up: int  # bodies of all requests
+    bytes_down: int  # and of all replies
+    cpu_seconds: float  # of all devices, from joining to the end of the run
 
     @property
     def rmse(self) -> float | None:
@@ -79,20 +87,40 @@ def _part_of(orders: Orders, number: int, processes: int) -> Orders:
 
 def _run_part(members: list[Member], orders: Orders) -> Outcome:
     allow_open_files()
-    context = tls_context(orders.ca)
+    context, traffic = tls_context(orders.ca), _Traffic()
+    started = time.process_time()
     with ExitStack() as stack:
         drivers = []
         for member in members:
             session = _open(member, orders)
             stack.callback(session.store.close)
             http = open_http(orders.server, context, seconds=REQUEST_SECONDS)
+            http.event_hooks = {"request": [traffic.sent], "response": [traffic.received]}
             drivers.append(BlockingDriver(session, stack.enter_context(http), patience=PATIENCE_SECONDS))
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         codes = orders.invitations or [None] * len(drivers)
         list(pool.map(_join, drivers, codes))
         reports = _take_part(drivers, orders, pool)
+        used = time.process_time() - started
         shown, trained = _errors(members, drivers) if any(member.held_out for member in members) else np.empty((2, 0))
-    return Outcome(reports, len(shown), float(shown @ shown), float(trained @ trained))
+    errors = float(shown @ shown), float(trained @ trained)
+    return Outcome(reports, len(shown), *errors, traffic.up, traffic.down, used)
+
+
+class _Traffic:
+    """Counts the bytes of bodies, as their heads name them."""
+
+    def __init__(self) -> None:
+        self.up = self.down = 0
+        self._lock = threading.Lock()
+
+    def sent(self, request: httpx.Request) -> None:
+        with self._lock:
+            self.up += int(request.headers.get("content-length", 0))
+
+    def received(self, response: httpx.Response) -> None:
+        with self._lock:
+            self.down += int(response.headers.get("content-length", 0))
 
 
 def _join(driver: BlockingDriver, invitation: str | None) -> None:
@@ -115,18 +143,23 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
     """Return errors on held-out ratings with the server's latest item vectors: as shown, and of the trained vectors."""
     first = drivers[0].session
     drivers[0].run(first.refresh_public())
-    vectors = first.predictions.item_vectors()
-    assert vectors is not None  # a fleet is of the network's own protocol
+    public = first.predictions.public()
     position = {name: n for n, (name, _) in enumerate(first.store.catalogue())}
     rows = []
     for member, driver in zip(members, drivers, strict=True):
         session, places = driver.session, [position[item] for item in member.held_out]
         client = session.client()
-        scores = client.predict({"item_vectors": vectors}), vectors @ client.private_state()["user_vector"]
+        scores = client.predict(public), _trained(client, public)
         shown, trained = (session.budgets.from_unit(found)[places] for found in scores)
         true = np.array(list(member.held_out.values()))
         rows.append(np.array([np.clip(shown, *session.budgets.scale) - true, trained - true]))
     return np.concatenate(rows, axis=1)
+
+
+def _trained(client: Client, public: Arrays) -> FloatArray:
+    """Predictions as an engine makes them: of the vectors that the rounds trained, where a protocol trains some."""
+    vectors = public.get("item_vectors")
+    return client.predict(public) if vectors is None else np.asarray(vectors @ client.private_state()["user_vector"])
 
 
 def _open(member: Member, orders: Orders) -> Session:

@@ -18,7 +18,7 @@ import numpy as np
 
 from hushrec import wire
 from hushrec.budget.ledger import Ledger
-from hushrec.client import Client
+from hushrec.client import Client, Stage
 from hushrec.device.budgets import Budgets, consent
 from hushrec.device.calls import (
     LARGEST_PAGE,
@@ -93,6 +93,22 @@ class Session:
         self.budgets = budgets
         self.forget_client()
 
+    def change_epsilon(self, epsilon: float) -> None:
+        """Another budget of masked runs, from the next round on; one that has joined agrees to what that may cost."""
+        self.budgets = replace(self.budgets, epsilon=epsilon)
+        self.forget_client()
+        with self.store.change():
+            self.store.put_json("budgets", self.budgets)
+            if self.is_enrolled:
+                client = self.client()
+                client.agree()
+                self.store.put_json("ledger", client.ledger.to_record())
+
+    @property
+    def in_round(self) -> bool:
+        """Whether the last round that this device reported in has phases left."""
+        return self.client().stage is Stage.IN_ROUND
+
     @property
     def is_over(self) -> bool:
         """Whether the server said that all rounds are over."""
@@ -163,6 +179,7 @@ class Session:
         check_size(offer)
         with offered():  # before anything is fetched or sent, where the model is known without the catalogue
             protocol = self._make_protocol(offer)
+            protocol.check_terms(offer.terms)
             if find_model(offer.model).item_facts is None:
                 protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
         if not find_protocol(offer.protocol).is_private:

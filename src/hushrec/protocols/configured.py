@@ -65,7 +65,7 @@ class ConfiguredProtocol(ABC):
         """The protocol with these options, which its declaration lists; refused where a value is impossible."""
 
     @classmethod
-    def network_options(cls, options: Mapping[str, Any], n_items: int) -> dict[str, Any]:
+    def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
         """Return the options of a network run, with defaults for those that a simulation counts from its ratings."""
         return dict(options)
 
@@ -99,6 +99,10 @@ class ConfiguredProtocol(ABC):
     @abstractmethod
     def make_device(self, terms: Any, model: Any) -> DeviceSide:
         """What a device with these budgets does under terms that it accepted; refused where they do not fit."""
+
+    def check_terms(self, terms: Any) -> None:
+        """Refuse terms that a device with these budgets does not accept, as far as they tell without the catalogue."""
+        return
 
     @abstractmethod
     def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:

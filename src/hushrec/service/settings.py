@@ -4,12 +4,12 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from hushrec.errors import ParameterError
 from hushrec.offers import run_options
 from hushrec.options import with_defaults
-from hushrec.protocols import find_protocol
+from hushrec.protocols import default_protocol, find_protocol
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
@@ -28,9 +28,15 @@ class TermsSettings(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
 
-    protocol: str = "sdcf"
+    protocol: str = ""  # as in training: `masked`, or `sdcf` for a model that only that speaks
     model: str | None = None  # None: the first that the protocol speaks
     expected_devices: Count = 1000  # n: nobody tells the server how many there will be
+
+    @model_validator(mode="before")
+    @classmethod
+    def _choose_protocol(cls, given: Any) -> Any:
+        chosen = not isinstance(given, dict) or "protocol" in given
+        return given if chosen else {**given, "protocol": default_protocol(given.get("model"))}
 
     @property
     def model_name(self) -> str:
@@ -81,15 +87,19 @@ class Settings(_Table):
     """Everything in the file that `--config` names."""
 
     open_enrolment: bool = False
-    terms: TermsSettings = TermsSettings()
+    terms: TermsSettings = Field(default_factory=TermsSettings)
     rounds: RoundSettings = RoundSettings()
     limits: LimitSettings = LimitSettings()
 
 
-def read_settings(path: Path) -> Settings:
-    """Settings from a TOML file; what it does not name has its default, what we do not know is refused."""
+def read_settings(path: Path | None, **terms: Any) -> Settings:
+    """Settings from a TOML file, with these terms in place of its own.
+
+    What is not named has its default, and what we do not know is refused.
+    """
     try:
-        return Settings.model_validate(tomllib.loads(path.read_text("utf-8")))
+        found = {} if path is None else tomllib.loads(path.read_text("utf-8"))
+        return Settings.model_validate({**found, "terms": {**found.get("terms", {}), **terms}} if terms else found)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ParameterError(f"{path} must be a readable TOML file: {error}.") from None
     except ValidationError as error:

@@ -98,7 +98,9 @@ def make_run(settings: TermsSettings, items: Items, run_id: str) -> tuple[Offer,
     protocol for the rest.
     """
     names, n_items = (settings.protocol, settings.model_name), len(items.ids)
-    options = imported(find_protocol(settings.protocol).implementation).network_options(settings.options, n_items)
+    options = imported(find_protocol(settings.protocol).implementation).network_options(
+        settings.options, n_items, settings.expected_devices
+    )
     model = make_run_model(settings.model_name, options, items.attributes, items.titles, items.details)
     configured = make_run_protocol(*names, options)
     seed = secrets.randbits(62)

@@ -113,6 +113,7 @@ class GradientProtocol(ConfiguredProtocol):
             "capped": capped,
             "value_rho": ledger["value"].rho,
             "rating_epsilon": rating.charged(),
+            "also": [f"gradient values so far: rho {ledger['value'].rho:.3g}"],
             "not_covered": wording.ledger_not_covered(capped=capped, perturbed=rating.perturbations > 0),
         }
 
@@ -292,7 +293,7 @@ class Sdcf(GradientProtocol):
         return cls(options["epsilon_i"], options.get("epsilon_g"), options["epsilon_p"], options["profile_cap"])
 
     @classmethod
-    def network_options(cls, options: Mapping[str, Any], n_items: int) -> dict[str, Any]:
+    def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
         """Without ratings to count, a device reports one item in twenty, and profiles are capped.
 
         The cap is 600, or half of a smaller catalogue.

@@ -17,9 +17,14 @@ MASKED = Protocol(
             "survivors",
             float,
             "Smallest part of the devices that a round may end with: noise is sized for them.",
-            default_text="what dropout surely leaves",
+            default_text="what dropout surely leaves, on the network 0.8",
         ),
-        Option("corrupt", float, "Part of the surviving devices that may be hostile and add no noise.", 0.0),
+        Option(
+            "corrupt",
+            float,
+            "Part of the surviving devices that may be hostile and add no noise.",
+            default_text="0, on the network 0.05",
+        ),
         Option(
             "reserve",
             float,

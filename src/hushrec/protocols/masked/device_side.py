@@ -52,13 +52,14 @@ class MaskedDevice(DeviceSide):
         return isinstance(message, Partners) and private.public is None
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        if private.membership is None or private.public is None:
+        if private.membership is None or (private.public is None and isinstance(message, Announcement | Partners)):
             raise LocalProtocolError("a device must have joined and hold the public table before it reports.")
         upload = _Upload(self._terms, self._learning, self._fraction, private, address.attempt)
         device = _device_round(self._terms, private.membership, upload, attempt_in(private.state))
         purpose = Purpose.MASK_KEYS if isinstance(message, Announcement) else Purpose.MASK_SHARES
         stream = private.randomness.stream(purpose, stream_number(address.round_number, address.attempt))
-        reply = device.report(message, table_digest=published_digest(private.public), rng=stream)
+        digest = b"" if private.public is None else published_digest(private.public)
+        reply = device.report(message, table_digest=digest, rng=stream)
         if device.place != (address.round_number, address.attempt):
             raise RemoteProtocolError(f"a message of {device.place} must not come in the envelope of {address}.")
         return Report(reply, make_state(device.state, upload.spent), upload.events)

@@ -26,6 +26,8 @@ from hushrec.randomness import Purpose, SeededRandomness, SystemRandomness
 
 SAFE_DEVIATIONS = 5.0  # below the expected number of survivors: a round with fewer cannot be revealed
 NETWORK_SURVIVORS = 0.8  # of the expected devices, unless the operator says otherwise
+NETWORK_CORRUPT = 0.05  # of the smallest cohort
+LARGE_COHORT = 20  # devices: a smaller one could not do without five in a hundred of them
 NETWORK_RESERVE = 0.2  # of μ²: a second attempt of the most expensive round of every plan
 
 
@@ -40,7 +42,7 @@ class Masked(ConfiguredProtocol):
     delta: float | None = None
     dropout: float = 0.0
     survivors: float | None = None
-    corrupt: float = 0.0
+    corrupt: float | None = None
     reserve: float | None = None
     own_epsilon: float | None = None
     least_cohort: int | None = None
@@ -61,10 +63,11 @@ class Masked(ConfiguredProtocol):
         return np.ones(len(rated_counts), dtype=np.bool_)
 
     @classmethod
-    def network_options(cls, options: Mapping[str, Any], n_items: int) -> dict[str, Any]:
+    def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
         """Return the options with those for which a network needs room: devices drop out, and attempts are repeated."""
         given = {name: value for name, value in options.items() if value is not None}
-        return {**options, "survivors": NETWORK_SURVIVORS, "reserve": NETWORK_RESERVE, **given}
+        corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
+        return {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
 
     def asks(self, terms: MaskedTerms) -> list[str]:
         priced, rules = terms.priced, terms.rules
@@ -79,7 +82,7 @@ class Masked(ConfiguredProtocol):
         """Choose the plan from public numbers, and size the noise of every block."""
         devices = len(fleet.rated_counts)
         delta = default_delta(devices) if self.delta is None else self.delta
-        cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt)
+        cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
         if self.least_cohort is not None and cohort.smallest < self.least_cohort:
             raise ParameterError(f"least_cohort must be at most the smallest cohort, {cohort.smallest}.")
         plan = learning_of(fleet.model).choose_plan(devices, run_mu(self.epsilon, delta))
@@ -123,13 +126,17 @@ class Masked(ConfiguredProtocol):
     # Its two sides ----------------------------------------------------------------------------------------------
 
     def make_device(self, terms: MaskedTerms, model: Any) -> DeviceSide:
+        self.check_terms(terms)
+        return MaskedDevice(terms, model, self.fraction(terms))
+
+    def check_terms(self, terms: MaskedTerms) -> None:
         smallest = terms.rules.smallest
         if self.least_cohort is not None and smallest < self.least_cohort:
             raise ParameterError(
                 f"the smallest cohort must be at least {self.least_cohort}, as this device asks, got {smallest}."
             )
         choose_rules(terms.priced.cohort.devices, smallest, terms.rules.most_corrupt)  # refuses impossible ones
-        return MaskedDevice(terms, model, self.fraction(terms))
+        self.fraction(terms)  # refuses a run without noise
 
     def make_server(self, terms: MaskedTerms, model: Any, seed: int) -> ServerSide:
         return MaskedServer(terms, model, SeededRandomness(seed))
@@ -154,9 +161,10 @@ class Masked(ConfiguredProtocol):
             "spent": spent.epsilon(delta),
             "limit": allowed.epsilon(delta),
             "delta": delta,
-            "tables": spent.tables,
+            "rounds": spent.tables,
             "item_level": spent.replaced_epsilon(delta),
             "item_level_unit": LEDGER_REPLACED_UNIT,
+            "also": [f"{LEDGER_REPLACED_UNIT}: epsilon {spent.replaced_epsilon(delta):.3g}"],
             "not_covered": list(NOT_COVERED),
         }
 

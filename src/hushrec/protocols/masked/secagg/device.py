@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from hushrec.protocols.masked.secagg.primitives import (
     KEY_BYTES,
@@ -18,6 +19,7 @@ from hushrec.protocols.masked.secagg.primitives import (
     derive,
     digest,
     is_signed,
+    load_private,
     public_half,
     refuse,
     seal,
@@ -116,8 +118,9 @@ def seal_shares(
         refuse(f"a device must have at least {rules.threshold} neighbours, got {len(places)}")
     of_mask = split_secret(secrets.mask_private, places, rules.threshold, rng=rng)
     of_seed = split_secret(secrets.seed, places, rules.threshold, rng=rng)
+    channel = load_private(secrets.channel_private)
     return {
-        position: seal(_share_key(secrets, roster, own, position, own), of_mask[position + 1] + of_seed[position + 1])
+        position: seal(_share_key(channel, roster, own, position, own), of_mask[position + 1] + of_seed[position + 1])
         for position in drawn
     }
 
@@ -146,9 +149,9 @@ def accept_partners(
 
 def open_shares(secrets: Secrets, roster: Roster, own: int, sealed: Mapping[int, bytes]) -> dict[int, HeldShares]:
     """Return the shares that others sealed to this device; what cannot be opened is left out."""
-    held = {}
+    held, channel = {}, load_private(secrets.channel_private)
     for sender, ciphertext in sealed.items():
-        text = unseal(_share_key(secrets, roster, own, sender, sender), ciphertext)
+        text = unseal(_share_key(channel, roster, own, sender, sender), ciphertext)
         if text is not None and len(text) == 2 * SHARE_BYTES:
             held[sender] = HeldShares(text[:SHARE_BYTES], text[SHARE_BYTES:])
     return held
@@ -163,13 +166,14 @@ def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, upl
     table = np.array(upload, dtype=np.uint32)
     keystream = Keystream(len(table))
     keystream.add(table, derive(secrets.seed, SELF_LABEL, pairing.context, own))
+    mask_key = load_private(secrets.mask_private)
     for other in sorted(pairing.neighbours):
-        key = pair_key(secrets.mask_private, roster, pairing.context, own, other)
+        key = pair_key(mask_key, roster, pairing.context, own, other)
         (keystream.add if own < other else keystream.subtract)(table, key)
     return table
 
 
-def pair_key(private: bytes, roster: Roster, context: bytes, own: int, other: int) -> bytes:
+def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int, other: int) -> bytes:
     """Return the key of the mask that two devices share, from the private mask key of one of them."""
     secret = agree(private, roster.entries[other].mask_key)
     return derive(secret, PAIR_LABEL, context, min(own, other), max(own, other))
@@ -221,9 +225,9 @@ def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes]
     refuse(f"at least {quorum} devices must have signed the same survivors, got {signed}")
 
 
-def _share_key(secrets: Secrets, roster: Roster, own: int, other: int, sender: int) -> bytes:
+def _share_key(channel: X25519PrivateKey, roster: Roster, own: int, other: int, sender: int) -> bytes:
     """Return the key of what `sender`, one of the two, seals for the other."""
-    secret = agree(secrets.channel_private, roster.entries[other].channel_key)
+    secret = agree(channel, roster.entries[other].channel_key)
     return derive(secret, SHARE_LABEL, roster.digest, sender, other if sender == own else own)
 
 

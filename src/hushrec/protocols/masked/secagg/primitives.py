@@ -58,10 +58,15 @@ def public_half(private: bytes) -> bytes:
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
-def agree(private: bytes, public: bytes) -> bytes:
+def load_private(private: bytes) -> X25519PrivateKey:
+    """Return a private key that can agree with many others: loading it takes as long as agreeing once."""
+    return X25519PrivateKey.from_private_bytes(private)
+
+
+def agree(private: X25519PrivateKey, public: bytes) -> bytes:
     """Return the X25519 shared secret. A public key of low order, which has none, is refused."""
     try:
-        return X25519PrivateKey.from_private_bytes(private).exchange(X25519PublicKey.from_public_bytes(public))
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
         refuse("an X25519 key of the roster must be 32 bytes and of full order")
 

@@ -13,6 +13,7 @@ from hushrec.protocols.masked.secagg.primitives import (
     Table,
     derive,
     digest,
+    load_private,
     public_half,
 )
 from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, Rules, edges, partners_digest
@@ -43,7 +44,7 @@ def recover_sum(
         keystream.subtract(result, derive(seed, SELF_LABEL, context, owner))
     partners = edges(drawn)
     for owner in sorted(set(drawn).difference(survivors)):
-        private = _rebuild(owner, drawn, revealed, rules, _is_mask_key_of(roster.entries[owner]))
+        private = load_private(_rebuild(owner, drawn, revealed, rules, _is_mask_key_of(roster.entries[owner])))
         for other in partners[owner].intersection(survivors):
             # The survivor added the mask if its position is the lower one.
             remove = keystream.subtract if other < owner else keystream.add
