@@ -17,7 +17,7 @@ from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays, ProfilePredictions
 
 MOST_KEPT_ITEMS = 5000  # up to here k of all pairs of items is kept, 200 MB at most
-PEOPLE_PER_TASK = 32
+PEOPLE_PER_TASK = 8
 
 
 @dataclass(frozen=True, eq=False)
