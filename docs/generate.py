@@ -2,10 +2,10 @@
 
 That is `docs/cli.md`, README's example, the demo's output and plots, the dashboard's words in `docs/privacy.md`, the
 pictures of `docs/reproduction.md` and its words on two cores, the table of newcomers in `docs/service.md`, the tables
-and pictures of `docs/audit.md`, from the records, the test vectors of `docs/wire.md`, and every marked number of every
-page (see `measured.py`), and the tables of model `audience` (see `one_class.py`).
+and pictures of `docs/audit.md`, accuracy against leakage, from the records, the test vectors of `docs/wire.md`, every
+marked number of every page (see `measured.py`), and the tables of model `audience` (see `one_class.py`).
 Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper`,
-`grid`, `newcomers`, `audit`, `wire`, `keys`, `numbers` and `one-class`.
+`grid`, `newcomers`, `audit`, `leakage`, `wire`, `keys`, `numbers` and `one-class`.
 """
 
 import contextlib
@@ -32,6 +32,7 @@ from hushrec.protocols import server_knowledge
 from hushrec.report import plots
 from hushrec.report.audits import attack_rows, audit_figures
 from hushrec.report.figures import paper_figures
+from hushrec.report.leakage import leakage_plot, read_points
 from hushrec.report.studies import make_study, read_studies
 from hushrec.simulation.settings import COMMON
 
@@ -46,7 +47,9 @@ AUDIT_COMMANDS = {
     "ml-100k-bpr": "ml-100k --model bpr",
     "ml-100k-cap": "ml-100k --protocol sdcf --profile-cap 600",
     "ml-100k-sweeps": "ml-100k --protocol sdcf --users 30 --sweep noise --sweep budget",
+    "ml-100k-masked": "ml-100k --protocol masked",
 }
+LEAKAGE = DOCS.parent / "experiments" / "records" / "leakage" / "ml-100k.json"
 AUDIT_PICTURES = {
     "ml-100k": ["sdcf-roc", "sdcf-rounds", "sdcf-selection"],
     "ml-100k-sweeps": ["sdcf-noise", "sdcf-budget"],
@@ -176,10 +179,15 @@ def audit_tables() -> dict[str, str]:
     """Every table of docs/audit.md by name, from the records of the audits."""
     records = {name: json.loads((AUDITS / f"{name}.json").read_text("utf-8")) for name in AUDIT_COMMANDS}
     run = [
-        [f"`{name}`", f"`hushrec audit {AUDIT_COMMANDS[name]} --plots DIR`", f"{record['seconds']:.0f}"]
+        [
+            f"`{name}`",
+            f"`hushrec audit {AUDIT_COMMANDS[name]} --plots DIR`",
+            f"{record['seconds']:.0f}",
+            f"{record['processor_seconds']:.0f}" if "processor_seconds" in record else "",
+        ]
         for name, record in records.items()
     ]
-    tables = {"commands": table(["record", "command", "seconds"], run)}
+    tables = {"commands": table(["record", "command", "seconds", "of processors"], run)}
     for name, record in records.items():
         rows = [[row.target, row.name, row.measure, row.chance, *row.cells] for row in attack_rows(record)]
         tables[name] = table(["target", "attack", "measure", "chance", *map("`{}`".format, record["worst"])], rows)
@@ -187,7 +195,17 @@ def audit_tables() -> dict[str, str]:
             for kind, across in (("noise", "noise"), ("budget", "epsilon_g"), ("selection", "rounds")):
                 if kind in curves:
                     tables[f"{name}-{kind}"] = sweep_table(curves[kind], across)
+    tables["rare"] = rare_table(next(iter(records["ml-100k-masked"]["runs"].values())))
     return tables
+
+
+def rare_table(run: dict[str, Any]) -> str:
+    """Whom exact sums expose to anybody."""
+    rows = [
+        ["items that one person alone rated", f"{run['rare_items']}"],
+        ["people who rated such an item", f"{run['people_with_a_rare_item']:.1%}"],
+    ]
+    return table(["ML-100K, training part", ""], rows)
 
 
 def with_tables(page: str) -> str:
@@ -208,6 +226,17 @@ def audit_pictures() -> dict[str, str]:
         figures = audit_figures(json.loads((AUDITS / f"{name}.json").read_text("utf-8")))
         drawn |= {f"audit-{one}.svg": figures[one][1] for one in wanted}
     return drawn
+
+
+def leakage_picture() -> str:
+    """Accuracy against leakage, drawn from its record."""
+    record = json.loads(LEAKAGE.read_text("utf-8"))
+    return leakage_plot(read_points(record), record["lines"])
+
+
+def write_leakage() -> None:
+    """Writes the picture of README and docs/privacy.md."""
+    (DOCS / "pictures" / "leakage.svg").write_text(leakage_picture(), "utf-8")
 
 
 def write_audit() -> None:
@@ -347,7 +376,7 @@ if __name__ == "__main__":
     made = {
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
         "paper": write_paper, "grid": write_grid, "newcomers": write_newcomers, "audit": write_audit,
-        "wire": write_wire, "keys": write_keys, "numbers": write_numbers,
+        "leakage": write_leakage, "wire": write_wire, "keys": write_keys, "numbers": write_numbers,
         "one-class": write_one_class,
     }  # fmt: skip
     for name in sys.argv[1:] or made:

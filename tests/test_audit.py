@@ -85,7 +85,7 @@ def test_an_observation_leads_to_messages_and_public_state_alone(model, protocol
 
 # What the modules of attacks may import, besides NumPy, SciPy and the standard library.
 ATTACKERS_MAY = {
-    "arrays", "audit.levels",
+    "arrays", "audit.rating_levels",
     "audit.attacks", "audit.crowd", "audit.error_laws", "audit.observation", "audit.own_steps", "audit.partners",
     "audit.rank_one",
     "audit.rating_grid", "audit.selection", "audit.statistics", "budget.calibrate", "errors", "messages", "protocols",

@@ -45,6 +45,16 @@ def test_the_folder_holds_runs_plots_one_page_and_sample_files(short: demo.Demo)
     assert {path.suffix for path in (short.folder / "plots").iterdir()} == {".svg", ".pdf", ".csv", ".tex"}
 
 
+def test_what_is_trained_is_attacked_and_drawn(short: demo.Demo) -> None:
+    """Plain gives everything away, masked next to nothing; the picture is on the page and beside it."""
+    recovered = {point.label: point.recovered for point in short.points}
+    assert list(recovered) == [setting.label for setting in short.study.settings]
+    assert recovered["plain, not private"]["items"].gained == 1
+    assert recovered["masked ε=8"]["items"].gained < 0.1
+    assert "Accuracy against what a server recovers" in short.page.read_text("utf-8")
+    assert (short.folder / "plots" / "leakage.svg").read_text("utf-8").startswith("<?xml")
+
+
 def test_the_sample_files_are_the_ratings_that_were_trained_on(short: demo.Demo) -> None:
     """Read back as anyone's file, they are the built-in set, titles and genres included."""
     from hushrec.data import load, synthetic

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from hushrec.audit.quick import quick_audit
 from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import RunError
 from hushrec.extras import is_installed
 from hushrec.report import Section, Study, read_studies, write_report
+from hushrec.report.leakage import PANELS, Point, leakage_plot, recovered
 from hushrec.simulation.results import Reason, Recommendation, Result
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
@@ -22,6 +24,7 @@ from hushrec.simulation.training import train
 MARK = ".hushrec-demo"  # a folder with this file is the demo's own, and may be replaced
 SHAPE = {"rounds": 400, "factors": 5, "step": 0.6}  # of the settings whose model and protocol use these options
 SHOWN = 5
+ATTACKED_ROUNDS = 100  # of the gradient protocols, which give away what they do in the first
 
 # Run folder and settings, in the order of the report.
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -63,6 +66,7 @@ class Demo:
     page: Path | None  # None where the extra `report` is not installed
     study: Study
     advice: Advice
+    points: list[Point]
     seconds: float
 
 
@@ -76,24 +80,53 @@ def run_demo(out: str | Path = "hushrec-demo", *, rounds: int | None = None, pro
     folder = prepare(out)
     ratings = synthetic()
     _write_files(ratings, folder)
-    results = {}
-    for name, settings in SETTINGS.items():
-        used = Settings(**settings).options
-        shape = {option: value for option, value in options.items() if option in used}
-        results[name] = _train(ratings, folder, name, {**settings, **shape}, progress)
+    results = {
+        name: _train(ratings, folder, name, shaped(settings, options), progress) for name, settings in SETTINGS.items()
+    }
     advice = advise(results[RECOMMENDS_FROM], ratings)
     runs = [folder / "runs" / name for name in SETTINGS]
+    study = read_studies(runs)[0]
+    points = attack(ratings, options, study)
     page = None
     if is_installed("report"):
+        bias = results[RECOMMENDS_FROM].record["baselines"]["bias"]["rmse"]
+        picture = leakage_plot(points, {"bias model": bias})
         page = write_report(
             runs,
             folder / "report.html",
             plots_folder=folder / "plots",
             title="hushrec demo",
             command="hushrec demo",
-            sections=[_recommendations(advice)],
+            sections=[_leaks(points), _recommendations(advice)],
+            more_figures={"leakage": ("Accuracy against what a server recovers", picture)},
         ).page
-    return Demo(folder, page, read_studies(runs)[0], advice, time.perf_counter() - started)
+        _write_picture(picture, folder / "plots")
+    return Demo(folder, page, study, advice, points, time.perf_counter() - started)
+
+
+def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a run, with those of `shape` that its model and protocol use."""
+    used = Settings(**settings).options
+    return {**settings, **{option: value for option, value in shape.items() if option in used}}
+
+
+def attack(ratings: Ratings, shape: dict[str, Any], study: Study) -> list[Point]:
+    """Attack every setting, and put what is recovered beside where the study says that it ends."""
+    fewer = {**shape, "rounds": min(shape["rounds"], ATTACKED_ROUNDS)}
+    points = []
+    for settings, trained in zip(SETTINGS.values(), study.settings, strict=True):
+        found = quick_audit(ratings, Settings(**shaped(settings, fewer)))
+        caught = recovered(found, found["protocol"])
+        points.append(Point(trained.label, trained.protocol, trained.mean("rmse"), caught))
+    return points
+
+
+def _write_picture(picture: Any, folder: Path) -> None:
+    try:
+        (folder / "leakage.svg").write_text(picture, "utf-8")
+        (folder / "leakage.pdf").write_bytes(picture.pdf)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written ({error.strerror or error}). Choose another --out.") from None
 
 
 def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], progress: Progress | None) -> Result:
@@ -160,6 +193,21 @@ def in_words(reasons: list[Reason]) -> str:
     """The reasons as half a sentence."""
     named = "; ".join(f"{reason.title}, your {reason.rating:g}" for reason in reasons)
     return f"like {named}" if reasons else "nothing you liked is like it"
+
+
+ABOUT_LEAKS = (
+    "Attacks on 20 people, by a server that follows the protocol. Of each person: the rated items that are found at 1 %"
+    " false alarms, the ratings that are guessed exactly, and the cosine of a guess with the person's taste. In"
+    " brackets: what is known without any message. Against masked the server knows everybody else's ratings as well."
+)
+
+
+def _leaks(points: list[Point]) -> Section:
+    rows = [
+        [point.label, *(f"{one.value:.2f} ({one.known_anyway:.2f})" for one in point.recovered.values())]
+        for point in points
+    ]
+    return Section("What a server recovers", [ABOUT_LEAKS], ["", *PANELS.values()], rows)
 
 
 def _recommendations(advice: Advice) -> Section:

@@ -90,7 +90,10 @@ def audit(
             people = load_people(data, ratings.user_ids, reading.data_dir)
             found = _run_gradient(ratings, settings, users, people, progress)
         found = swept(found, ratings, settings, sweep or [])
-    record = {**found.record(), "seconds": round(time.perf_counter() - started, 1)}
+    times = os.times()  # of this process, and of those that it waited for
+    spent = times.user + times.system + times.children_user + times.children_system
+    seconds = {"seconds": round(time.perf_counter() - started, 1), "processor_seconds": round(spent, 1)}
+    record = {**found.record(), **seconds}
     if plots is not None:
         from hushrec.simulation.results import to_json
 

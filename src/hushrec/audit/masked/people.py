@@ -21,8 +21,7 @@ SUMS = "sums, everybody else known"
 
 def attack_people(run: Watched) -> list[Finding]:
     """Every victim in a world of their own: the run with this person in it, everybody else's ratings known."""
-    rng = run.draws(1)
-    left = [readings.left_of(run.seen, tables, rng=rng) for tables in run.victims_tables]
+    left = _left(run)
     return [
         *_existence(run, left),
         *_taste(run, left),
@@ -31,6 +30,17 @@ def attack_people(run: Watched) -> list[Finding]:
         *_values(run, left),
         *_rare_items(run),
     ]
+
+
+def read_people(run: Watched) -> list[Finding]:
+    """Items, ratings and taste alone."""
+    left = _left(run)
+    return _existence(run, left) + _taste(run, left) + _values(run, left)
+
+
+def _left(run: Watched) -> list[readings.Left]:
+    rng = run.draws(1)
+    return [readings.left_of(run.seen, tables, rng=rng) for tables in run.victims_tables]
 
 
 def _existence(run: Watched, left: list[readings.Left]) -> list[Finding]:

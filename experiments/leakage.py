@@ -1,0 +1,54 @@
+"""Accuracy against leakage of ML-100K, put together from records; written to `records/leakage/ml-100k.json`.
+
+    python experiments/leakage.py
+
+What attacks recover is that of the audits' records. The test error of `masked` is that of the run that was attacked;
+that of the gradient protocols is of the same settings in `task1-ml-100k`, split 0. Nothing is computed anew.
+"""
+
+import json
+from pathlib import Path
+
+from hushrec.experiment_records import read_records
+from hushrec.report.leakage import Point, leakage_record, recovered
+
+RECORDS = Path(__file__).parent / "records"
+AUDITED = {"plain": "plain, not private", "isgld": "isgld ε=4", "sdcf": "sdcf ε_I=4, ε_g=4"}
+PEERS = {"Surprise SVD": "SVD", "Surprise SVDpp": "SVD++", "myFM": "myFM"}
+OUT = RECORDS / "leakage" / "ml-100k.json"
+
+
+def read_json(*place: str) -> dict:
+    """Return a record."""
+    return json.loads(RECORDS.joinpath(*place).read_text("utf-8"))
+
+
+def main() -> None:
+    """Write the record."""
+    gradient, masked = read_json("audit", "ml-100k.json"), read_json("audit", "ml-100k-masked.json")
+    runs = [one for one in read_records(RECORDS / "task1-ml-100k") if one["split_seed"] == 0]
+    errors = {one["label"]: one["metrics"]["rmse"] for one in runs}
+    points = [Point(label, name, errors[label], recovered(gradient, name)) for name, label in AUDITED.items()]
+    points += [
+        Point(label.replace("inf", "∞"), "masked", run["metrics"]["rmse"], recovered(masked, label))
+        for label, run in masked["runs"].items()
+    ]
+    points += (
+        [
+            Point(one["label"], one["label"], one["rmse"], recovered(one, one["label"]))
+            for one in read_json("audit", "ml-100k-rivals.json")["rivals"]
+            if one["rmse"] is not None
+        ]
+        if (RECORDS / "audit" / "ml-100k-rivals.json").exists()
+        else []
+    )
+    peers = read_json("task1-ml-100k", "peers.json")["splits"]["0"]
+    lines = {"bias model": runs[0]["baselines"]["bias"]["rmse"]}
+    lines |= {f"{short}, not private": peers[name]["rmse"] for name, short in PEERS.items()}
+    about = {"dataset": "ml-100k", "people_attacked": masked["users"], "made_by": "python experiments/leakage.py"}
+    OUT.parent.mkdir(exist_ok=True)
+    OUT.write_text(json.dumps(leakage_record(points, lines, about), indent=1, ensure_ascii=False) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
