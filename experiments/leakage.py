@@ -15,6 +15,8 @@ from hushrec.report.leakage import Point, leakage_record, recovered
 RECORDS = Path(__file__).parent / "records"
 AUDITED = {"plain": "plain, not private", "isgld": "isgld ε=4", "sdcf": "sdcf ε_I=4, ε_g=4"}
 PEERS = {"Surprise SVD": "SVD", "Surprise SVDpp": "SVD++", "myFM": "myFM"}
+OTHERS = "simulated"
+SHORT = {"Slope One sums": "Slope One", "public group of 20%": "public group"}
 OUT = RECORDS / "leakage" / "ml-100k.json"
 
 
@@ -33,15 +35,11 @@ def main() -> None:
         Point(label.replace("inf", "∞"), "masked", run["metrics"]["rmse"], recovered(masked, label))
         for label, run in masked["runs"].items()
     ]
-    points += (
-        [
-            Point(one["label"], one["label"], one["rmse"], recovered(one, one["label"]))
-            for one in read_json("audit", "ml-100k-rivals.json")["rivals"]
-            if one["rmse"] is not None
-        ]
-        if (RECORDS / "audit" / "ml-100k-rivals.json").exists()
-        else []
-    )
+    points += [
+        Point(f"{OTHERS} {SHORT[one['label'].split(' (')[0]]}", OTHERS, one["rmse"], recovered(one, one["label"]))
+        for one in read_json("audit", "ml-100k-rivals.json")["rivals"]
+        if one["rmse"] is not None
+    ]
     peers = read_json("task1-ml-100k", "peers.json")["splits"]["0"]
     lines = {"bias model": runs[0]["baselines"]["bias"]["rmse"]}
     lines |= {f"{short}, not private": peers[name]["rmse"] for name, short in PEERS.items()}

@@ -94,7 +94,7 @@ def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing
             axes.tick_params(labelleft=False)
         figure.supxlabel("what the best attack recovers: 0 is what is known anyway, 1 is everything", fontsize=9)
         handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=4, frameon=False, fontsize=8)
+        figure.legend(handles, labels, loc="outside upper center", ncols=6, frameon=False, fontsize=8)
         return to_svg(figure)
 
 

@@ -1,0 +1,303 @@
+"""What other people's protocols would show, as far as their messages can be simulated, attacked as ours are.
+
+Each rival gives what its server sees of one victim after everything else that the attack knows is removed, and a guess
+made from it. What is *not* simulated is said in `left_out`. Cryptography is taken to work: where a paper sums under
+encryption, the sum is what is seen.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from scipy.special import logit
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.audit.findings import EXACT, Finding
+from hushrec.audit.judge import abs_cosines, judge_existence
+from hushrec.audit.masked.sums import Profile, profile_of, watch
+from hushrec.audit.masked.watched import Named, owners
+from hushrec.audit.observed_run import Truth
+from hushrec.audit.statistics import BoolArray, mean_interval
+from hushrec.simulation.tasks import RatingTask
+from hushrec.simulation.training_problem import AnyProblem, make_problem
+
+STARS = np.arange(1.0, 6.0)
+FACTORS, RIDGE = 10, 5.0
+LENGTHS = np.geomspace(1, 40, 4000)  # of a person's vector, that an attacker tries
+PERTURBED_EPSILON = 4.0  # of Shen and Jin's categories
+PUBLIC_SHARE = 0.2  # of people, in Xin and Jaakkola's public group
+
+
+@dataclass(frozen=True, eq=False)
+class Guess:
+    """What an attack makes of one rival: scores of items, ratings and vectors, one row per victim; None: not asked."""
+
+    items: FloatArray = field(repr=False)
+    ratings: FloatArray | None = field(default=None, repr=False)
+    taste: FloatArray | None = field(default=None, repr=False)
+    true_taste: FloatArray | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Rival:
+    """One system: what of it was simulated, what was not, and how."""
+
+    label: str
+    simulated: str
+    left_out: str
+    attack: Callable[["Scene"], Guess] = field(repr=False)
+    rmse: Callable[["Scene"], float] | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """People, who is attacked, and public knowledge of how popular items are among the others."""
+
+    task: RatingTask = field(repr=False)
+    problem: AnyProblem = field(repr=False)
+    victims: IntArray = field(repr=False)
+    popularity: FloatArray = field(repr=False)
+    rng: np.random.Generator = field(repr=False)
+
+    def profile(self, user: int | np.integer[Any]) -> Profile:
+        """Rated items and their values."""
+        return profile_of(self.problem, int(user))
+
+    @property
+    def dense(self) -> tuple[FloatArray, FloatArray]:
+        """Ratings with zeros, and which are there, `(n_users, n_items)`."""
+        shape = self.problem.n_users, self.problem.n_items
+        ratings, there = np.zeros(shape), np.zeros(shape)
+        ratings[owners(self.problem), self.problem.items] = self.problem.values
+        there[owners(self.problem), self.problem.items] = 1.0
+        return ratings, there
+
+
+def exact_sums(scene: Scene) -> Guess:
+    """Sums of gradients e u of every item, everybody else's subtracted: u from their direction, then r = e + u·v."""
+    _, there = scene.dense
+    vectors = scene.rng.standard_normal((scene.problem.n_items, FACTORS)) * 0.3
+    tastes, errors = _fit(scene, vectors)
+    total = np.einsum("uj,uk->jk", errors * there, tastes)
+    items, ratings, taste = [], [], []
+    for user in scene.victims:
+        others = total - np.outer(errors[user] * there[user], tastes[user])
+        own = total - others
+        lengths = np.linalg.norm(own, axis=1)
+        direction = np.linalg.svd(own, full_matrices=False)[2][0]
+        items.append(np.where(lengths > 1e-9, lengths + 1, 0.0))
+        taste.append(direction)
+        ratings.append(_ratings_on_grid(own @ direction, vectors @ direction, lengths > 1e-9))
+    return Guess(np.array(items), np.array(ratings), np.array(taste), tastes[scene.victims])
+
+
+def _fit(scene: Scene, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Everybody's vector by ridge regression on public item vectors, and all errors."""
+    ratings, _ = scene.dense
+    tastes = np.zeros((scene.problem.n_users, FACTORS))
+    for user in range(scene.problem.n_users):
+        items, values = scene.profile(user)
+        rows = vectors[items]
+        tastes[user] = np.linalg.solve(rows.T @ rows + RIDGE * np.eye(FACTORS), rows.T @ values)
+    return tastes, ratings - tastes @ vectors.T
+
+
+def _ratings_on_grid(along: FloatArray, scores: FloatArray, there: BoolArray) -> FloatArray:
+    """Ratings e + u·v from e‖u‖ and v·u/‖u‖: the length ‖u‖ that puts them nearest to whole stars, of either sign."""
+    found, best = np.full(len(along), np.nan), np.inf
+    for length in np.concatenate([LENGTHS, -LENGTHS]):
+        guess = along[there] / length + length * scores[there]
+        stars = np.clip(np.rint(guess), 1, 5)
+        off = float(((guess - stars) ** 2).mean())
+        if off < best:
+            best, found[there] = off, stars
+    return found
+
+
+def slope_one(scene: Scene) -> Guess:
+    """Sums over pairs of items, everybody else's subtracted: one person's pairs, and their ratings up to a shift."""
+    means = _item_means(scene)
+    items, ratings = [], []
+    for user in scene.victims:
+        own, values = scene.profile(user)
+        score = np.zeros(scene.problem.n_items)
+        score[own] = 1.0 if len(own) > 1 else 0.0  # a pair shows both of its items
+        differences = values - values[0]
+        shifts = [first for first in STARS if np.all((first + differences >= 1) & (first + differences <= 5))]
+        best = min(shifts, key=lambda first: float(((first + differences - means[own]) ** 2).sum()))
+        guess = np.full(scene.problem.n_items, np.nan)
+        guess[own] = best + differences
+        items.append(score)
+        ratings.append(guess)
+    return Guess(np.array(items), np.array(ratings))
+
+
+def slope_one_error(scene: Scene) -> float:
+    """Test error of weighted Slope One."""
+    ratings, there = scene.dense
+    counts = there.T @ there
+    np.fill_diagonal(counts, 0)
+    sums = ratings.T @ there  # of j over those who rated k too
+    deviations = (sums - sums.T) / np.maximum(counts, 1)
+    users, items, actual = scene.task._test()
+    weights = there @ counts
+    predicted = (there @ (deviations * counts).T + ratings @ counts) / np.maximum(weights, 1)
+    mean = scene.problem.values.mean()
+    found = np.where(weights > 0, predicted, mean)[users, items]
+    return float(np.sqrt(np.mean((scene.task.scale.from_unit(found) - actual) ** 2)))
+
+
+def _item_means(scene: Scene) -> FloatArray:
+    ratings, there = scene.dense
+    return np.asarray((ratings.sum(axis=0) + 3.5) / (there.sum(axis=0) + 1))
+
+
+def perturbed_profiles(scene: Scene) -> Guess:
+    """Every rating, 0 where there is none, sent once with Laplace noise of 5/ε; the likeliest value of each."""
+    scale = 5 / PERTURBED_EPSILON
+    values = np.concatenate([[0.0], STARS])
+    odds = logit(np.clip(scene.popularity, 1e-4, 1 - 1e-4))
+    items, ratings = [], []
+    for user in scene.victims:
+        own, stars = scene.profile(user)
+        sent = np.zeros(scene.problem.n_items)
+        sent[own] = stars
+        sent = sent + scene.rng.laplace(0, scale, len(sent))
+        likelihood = -np.abs(sent[:, None] - values) / scale
+        rated = np.log(np.exp(likelihood[:, 1:]).mean(axis=1)) - likelihood[:, 0]
+        items.append(rated + odds)
+        shares = np.log([0.06, 0.11, 0.27, 0.34, 0.22])
+        ratings.append(STARS[np.argmax(likelihood[:, 1:] + shares, axis=1)])
+    return Guess(np.array(items), np.array(ratings))
+
+
+def constant_noise(scene: Scene) -> Guess:
+    """Gradients of all items in two rounds, each with the same noise: it cancels in their difference."""
+    vectors = scene.rng.standard_normal((scene.problem.n_items, FACTORS)) * 0.3
+    moved = vectors + 0.1 * scene.rng.standard_normal(vectors.shape)
+    before, errors_before = _fit(scene, vectors)
+    after, errors_after = _fit(scene, moved)
+    items, taste = [], []
+    for user in scene.victims:
+        noise = scene.rng.laplace(0, 10, vectors.shape)
+        there = np.isin(np.arange(len(vectors)), scene.profile(user)[0])[:, None]
+        first = there * np.outer(errors_before[user], before[user]) + noise
+        second = there * np.outer(errors_after[user], after[user]) + noise
+        difference = second - first
+        items.append(np.linalg.norm(difference, axis=1))
+        taste.append(np.linalg.svd(difference, full_matrices=False)[2][0])
+    scores = np.array(items)
+    return Guess(np.where(scores > 1e-9, scores + 1, 0.0), None, np.array(taste), after[scene.victims])
+
+
+def public_group(scene: Scene) -> Guess:
+    """Private people send nothing of their own that is looked at: popularity is all there is."""
+    return Guess(np.tile(logit(np.clip(scene.popularity, 1e-4, 1 - 1e-4)), (len(scene.victims), 1)))
+
+
+def public_group_error(scene: Scene) -> float:
+    """Test error of model gp with items learned from the public group alone, without noise; devices predict."""
+    problem = scene.problem
+    people = np.setdiff1d(np.flatnonzero(problem.rated_counts > 0), scene.victims)
+    public = np.sort(scene.rng.permutation(people)[: int(PUBLIC_SHARE * problem.n_users)])
+    kept = np.isin(owners(problem), public)
+    group = make_problem(
+        np.searchsorted(public, owners(problem)[kept]),
+        problem.items[kept],
+        problem.values[kept],
+        n_users=len(public),
+        n_items=problem.n_items,
+        model=problem.model,
+        protocols=problem.protocols,
+        seed=problem.seed,
+    )
+    _, engine = watch(group)
+    table = {**vars(engine.learner.table()), "round_number": np.array(problem.terms.max_rounds)}
+    return scene.task.metrics(problem.protocol(0).make_predictor(problem, table, {}))["rmse"]
+
+
+RIVALS = (
+    Rival(
+        "exact sums (Canny 2002, Nikolaenko 2013)",
+        "sums of gradients over all people, one round, random item vectors; everybody else known",
+        "the cryptography; learning over many rounds",
+        exact_sums,
+    ),
+    Rival(
+        "Slope One sums (Basu 2013)",
+        "exact sums of differences and counts of all pairs of items; everybody else known",
+        "the cryptography",
+        slope_one,
+        slope_one_error,
+    ),
+    Rival(
+        f"perturbed profiles (after Shen and Jin 2014), ε = {PERTURBED_EPSILON:g} per rating",
+        "every rating, or 0, sent once with Laplace noise",
+        "their mechanism, which spreads noise within categories so that its totals stay; their recommender",
+        perturbed_profiles,
+    ),
+    Rival(
+        "noise in the objective (after Hua 2015)",
+        "gradients of all items with a noise vector that stays the same, two rounds",
+        "how the noise of a user is sized; learning over many rounds",
+        constant_noise,
+    ),
+    Rival(
+        f"public group of {PUBLIC_SHARE:.0%} (after Xin and Jaakkola 2014)",
+        "items are learned from volunteers whose ratings everybody sees; nobody else sends anything",
+        "the noisy moments that private people add once in their paper",
+        public_group,
+        public_group_error,
+    ),
+)
+
+
+def attack_rival(rival: Rival, scene: Scene) -> dict[str, Any]:
+    """Return what a rival gives away, as the record of an audit has it, and its test error where it was trained."""
+    guess = rival.attack(scene)
+    ratings = np.full((len(scene.victims), scene.problem.n_items), np.nan)
+    for row, user in enumerate(scene.victims):
+        items, values = scene.profile(user)
+        ratings[row, items] = values
+    truth = Truth(~np.isnan(ratings), ratings, np.zeros((0, 0)), np.zeros((0, 0)))
+    blind = np.tile(logit(np.clip(scene.popularity, 1e-4, 1 - 1e-4)), (len(scene.victims), 1))
+    findings = judge_existence(Named("popularity", "existence", "–"), rival.label, blind, truth, scene.rng)
+    findings += judge_existence(Named(rival.simulated, "existence", "–"), rival.label, guess.items, truth, scene.rng)
+    findings += _values(rival, guess, truth, scene) + _taste(rival, guess, scene)
+    return {
+        "label": rival.label,
+        "simulated": rival.simulated,
+        "left_out": rival.left_out,
+        "rmse": None if rival.rmse is None else rival.rmse(scene),
+        "attacks": [one.record() for one in findings],
+    }
+
+
+def _values(rival: Rival, guess: Guess, truth: Truth, scene: Scene) -> list[Finding]:
+    if guess.ratings is None:
+        return []
+    pairs = list(zip(guess.ratings, truth.ratings, truth.rated, strict=True))
+    shares = np.array([np.mean(np.abs(own[row] - actual[row]) < 0.5) for own, actual, row in pairs])
+    chance = np.mean([np.max(np.bincount(actual[row].astype(int))) / row.sum() for _, actual, row in pairs])
+    interval = mean_interval(shares, rng=scene.rng)
+    return [
+        Finding(
+            protocol=rival.label, name=rival.simulated, target="value", metric=EXACT, value=float(shares.mean()),
+            interval=interval, chance=float(chance), claim="–",
+        )
+    ]  # fmt: skip
+
+
+def _taste(rival: Rival, guess: Guess, scene: Scene) -> list[Finding]:
+    if guess.taste is None or guess.true_taste is None:
+        return []
+    cosines = abs_cosines(guess.taste, guess.true_taste)
+    chance = abs_cosines(np.roll(guess.true_taste, 1, axis=0), guess.true_taste).mean()
+    return [
+        Finding(
+            protocol=rival.label, name=rival.simulated, target="model", metric="mean_abs_cosine",
+            value=float(cosines.mean()), interval=mean_interval(cosines, rng=scene.rng), chance=float(chance),
+            claim="–",
+        )
+    ]  # fmt: skip
