@@ -79,7 +79,7 @@ def train(
     else:
         print_result(result.record)
         if out is not None:
-            say(f"kept in {out} (private to you: it holds user vectors)")
+            say(f"kept in {out} (private to you: it holds every rating)")
 
 
 @contextmanager
