@@ -12,11 +12,12 @@ would need the ratings of everybody on one machine.
 import itertools
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from measure import load_data, write_record
+from people import choose_people
 
 from hushrec.models.baselines import fit_biases
 from hushrec.models.mf import MatrixFactorization
@@ -40,19 +41,11 @@ class Person:
     later_values: np.ndarray
 
 
-def newcomers(ratings: Any) -> tuple[Any, list[Person]]:
-    """The ratings without a third of the people, and these people."""
+def newcomers(ratings: Any, one_in: int = 3) -> tuple[Any, list[Person]]:
+    """The ratings without a third of the people (or one in so many), and these people."""
     rng = np.random.default_rng(SEED)
-    new = rng.choice(ratings.n_users, ratings.n_users // 3, replace=False)
-    stays = ~np.isin(ratings.users, new)
-    old, users = np.unique(ratings.users[stays], return_inverse=True)
-    rest = replace(
-        ratings,
-        user_ids=[ratings.user_ids[user] for user in old],
-        users=users,
-        items=ratings.items[stays],
-        values=ratings.values[stays],
-    )
+    new = rng.choice(ratings.n_users, ratings.n_users // one_in, replace=False)
+    rest = choose_people(ratings, ~np.isin(np.arange(ratings.n_users), new))
     people = []
     for user in new:
         rows = rng.permutation(np.flatnonzero(ratings.users == user))
@@ -79,6 +72,12 @@ def baselines(rest: Any, vectors: np.ndarray, people: list[Person], count: int) 
     """The person's own mean; a start vector; the bias model with their `count` ratings."""
     rng = np.random.default_rng(SEED)
     start = MatrixFactorization(vectors.shape[1]).initial_vectors(len(people), rng=rng)
+    found = without_taste(rest, people, count)
+    return found | {"start vector": rmse((vectors[p.later_items] @ u, p) for u, p in zip(start, people, strict=True))}
+
+
+def without_taste(rest: Any, people: list[Person], count: int) -> dict[str, float]:
+    """The person's own mean, and the bias model with their `count` ratings."""
     mean = rest.values.mean()
     _, item_bias = fit_biases(rest.users, rest.items, rest.values - mean, len(rest.user_ids), rest.n_items)
 
@@ -88,7 +87,6 @@ def baselines(rest: Any, vectors: np.ndarray, people: list[Person], count: int) 
 
     return {
         "own mean": rmse((np.full(len(p.later_items), p.values[:count].mean()), p) for p in people),
-        "start vector": rmse((vectors[p.later_items] @ u, p) for u, p in zip(start, people, strict=True)),
         "bias model": rmse((bias(p), p) for p in people),
     }
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hushrec.protocols.gradient.fleet_size import MEASURED, FleetSize, expected, fleet_sentence, pays_from
+from hushrec.protocols.fleet_size import FleetSize, smallest_that_pays
+from hushrec.protocols.gradient.fleet_size import MEASURED, expected, fleet_sentence, pays_from
+from hushrec.protocols.masked import fleet_size as masked
 
 ROOT = Path(__file__).parents[1]
 RECORD = json.loads((ROOT / "benchmarks" / "records" / "fleet-size-ml-100k.json").read_text())
@@ -32,3 +34,32 @@ def test_a_fleet_is_told_what_the_next_smaller_one_reached(devices: float, measu
     sentence = fleet_sentence(devices)
     assert f"With {measured} devices" in sentence
     assert ("less exact" in sentence) == (measured < pays_from())
+
+
+@pytest.mark.parametrize("epsilon", [8.0, 1.0])
+def test_the_sizes_of_masked_are_those_of_its_records(epsilon: float) -> None:
+    """Of ML-100K, and of ML-1M where there are more devices."""
+    records = (
+        (data, json.loads((ROOT / "benchmarks" / "records" / f"masked-fleet-size-{name}.json").read_text()))
+        for data, name in (("MovieLens 100K", "ml-100k"), ("MovieLens 1M", "ml-1m"))
+    )
+    found: list[FleetSize] = []
+    for data, record in records:
+        largest = found[-1].devices if found else 0
+        found += [
+            FleetSize(size["devices"], size[f"epsilon {epsilon:g}"], size["user_mean"], size["bias"], data)
+            for size in record["sizes"]
+            if size["devices"] > largest
+        ]
+    assert tuple(found) == masked.MEASURED[epsilon]
+
+
+@pytest.mark.parametrize(("epsilon", "devices", "shown"), [(8, 1500, "1,000"), (4, 30, "25"), (0.5, 7000, "6,040")])
+def test_a_masked_fleet_is_told_by_its_budget_and_size(epsilon: float, devices: int, shown: str) -> None:
+    """Budgets between the measured ones count as the smaller; such a run beats the own mean at every measured size."""
+    measured = masked.measured_at(epsilon)
+    assert smallest_that_pays(measured) == 25
+    sentence = masked.fleet_sentence(epsilon, devices)
+    assert f"With {shown} devices" in sentence
+    assert "more exact" in sentence
+    assert "at most 25 devices" in sentence

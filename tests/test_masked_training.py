@@ -193,8 +193,9 @@ def test_a_catalogue_that_ratings_make_is_said_to_reveal_them(tmp_path: Path, li
         [(0, item, 3) for item in range(6)],  # one person
         [(user, 0, 1 + user % 5) for user in range(12)],  # one item
         [(user, item, 3) for user in range(6) for item in range(6)],  # the same rating everywhere, all of them
+        [(user, item, 1 + user * item % 5) for user in range(6) for item in range(6)],  # everybody rated everything
     ],
-    ids=["three by three", "one person", "one item", "constant"],
+    ids=["three by three", "one person", "one item", "constant", "everything"],
 )
 def test_tiny_data_gives_an_answer(rows: list[tuple[int, int, int]]) -> None:
     """Finite predictions within the scale, whatever there is to learn from."""

@@ -1,0 +1,67 @@
+"""From how many devices on `masked` pays: test RMSE of fleets of 25 to 6,040 people beside what needs no server.
+
+    python benchmarks/masked_fleet_size.py [--data ml-100k] [--sizes 25,50,100,200,400,943] [--epsilon 8,1]
+
+So many people are drawn at random (three times for up to 200 of them) and train by themselves, with the plan that the
+default rule chooses for their number. Beside them: each person's own mean, which needs no server, and the bias model of
+the same people, which needs everybody's ratings in one place.
+"""
+
+import argparse
+import sys
+from typing import Any
+
+import numpy as np
+from measure import load_data, write_record
+from people import choose_people
+
+from hushrec.engines import make_engine, run_round
+from hushrec.evaluate import rmse
+from hushrec.models.baselines import rating_baselines
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import task_problem
+
+SIZES = "25,50,100,200,400,943"
+REPEATED_UP_TO = 200
+
+
+def measured(ratings: Any, devices: int, epsilons: list[float], seed: int) -> dict[str, float]:
+    """Test RMSE of one draw of so many people, by what predicts."""
+    drawn = np.random.default_rng(seed).permutation(ratings.n_users)[:devices]
+    people = choose_people(ratings, np.isin(np.arange(ratings.n_users), drawn))
+    found = {}
+    for epsilon in epsilons:
+        settings = Settings(protocol="masked", epsilon=epsilon, split_seed=seed, seed=seed)
+        task = settings.make_task(people)
+        engine = make_engine("cpu", task_problem(task, settings))
+        for _ in range(engine.problem.terms.max_rounds):
+            run_round(engine)
+        found[f"epsilon {epsilon:g}"] = task.metrics(engine.predictor())["rmse"]
+    train, test, values = task.split.train, task.split.test, people.values
+    fitted = rating_baselines(people.users[train], people.items[train], values[train], people.n_users, people.n_items)
+    for name in ("user_mean", "bias"):
+        found[name] = rmse(fitted[name](people.users[test], people.items[test]), values[test])
+    return found
+
+
+def main() -> None:
+    """Measure every size, and keep the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", default="ml-100k")
+    parser.add_argument("--sizes", default=SIZES)
+    parser.add_argument("--epsilon", default="8,1")
+    chosen = parser.parse_args()
+    ratings, epsilons = load_data(chosen.data), [float(epsilon) for epsilon in chosen.epsilon.split(",")]
+    sizes = []
+    for devices in map(int, chosen.sizes.split(",")):
+        draws = 3 if devices <= REPEATED_UP_TO else 1
+        runs = [measured(ratings, devices, epsilons, seed) for seed in range(draws)]
+        means = {name: round(float(np.mean([run[name] for run in runs])), 4) for name in runs[0]}
+        sizes.append({"devices": devices, "draws": draws, **means})
+        print(sizes[-1], flush=True)
+    command = "python " + " ".join(sys.argv)
+    write_record(f"masked-fleet-size-{chosen.data}", {"command": command, "data": chosen.data, "sizes": sizes})
+
+
+if __name__ == "__main__":
+    main()
