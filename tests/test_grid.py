@@ -5,7 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
 
-from hushrec.engines.gpu import placement  # noqa: E402
+from hushrec.engines.gpu import user_arrays  # noqa: E402
 from hushrec.experiments import grid as grids  # noqa: E402
 from hushrec.experiments.grid import Grid, GridResult, main, make_problems, run_grid  # noqa: E402
 
@@ -65,10 +65,10 @@ def test_a_grid_is_the_same_however_it_is_cut(small_grid, monkeypatch):
     whole = run_grid(small_grid, device="cpu")
     assert whole.about["batches"] == 1
     assert np.isfinite(whole.curve).all()
-    monkeypatch.setattr(placement, "runs_at_once", lambda *arguments: 2)
+    monkeypatch.setattr(user_arrays, "runs_at_once", lambda *arguments: 2)
     cut = run_grid(small_grid, device="cpu")
     assert cut.about["batches"] == 3
-    monkeypatch.setattr(placement, "runs_at_once", lambda *arguments: 6)
+    monkeypatch.setattr(user_arrays, "runs_at_once", lambda *arguments: 6)
     run_batch = grids._run_batch
 
     def too_much(grid, numbers, *rest):
