@@ -138,7 +138,7 @@ def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], 
 
 
 def prepare(out: str | Path) -> Path:
-    """An empty place for the demo: a new folder, an empty one, or an earlier demo's, whose files are removed."""
+    """Return an empty place for the demo: a new folder, an empty one, or an earlier demo's, whose files are removed."""
     folder = Path(out)
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} must be new, empty or an earlier demo's folder. Choose another --out.")
@@ -190,7 +190,7 @@ def advise(result: Result, ratings: Ratings) -> Advice:
 
 
 def in_words(reasons: list[Reason]) -> str:
-    """The reasons as half a sentence."""
+    """Return the reasons as half a sentence."""
     named = "; ".join(f"{reason.title}, your {reason.rating:g}" for reason in reasons)
     return f"like {named}" if reasons else "nothing you liked is like it"
 

@@ -28,7 +28,7 @@ class Shared:
 
 
 def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> None:
-    """Writes both files. A row: setting (its number), split_seed, seed, metrics, curve, seconds, bytes, value_rho.
+    """Write both files. A row: setting (its number), split_seed, seed, metrics, curve, seconds, bytes, value_rho.
 
     A row of a run that diverged has no metrics, and the sentence as `diverged`.
     """
@@ -72,19 +72,19 @@ def _flat(row: Record) -> Record:
 
 
 def is_experiment(folder: str | Path) -> bool:
-    """Whether a folder holds records of an experiment."""
+    """Return whether a folder holds records of an experiment."""
     return (Path(folder) / "experiment.json").is_file()
 
 
 def find_experiments(folder: str | Path) -> list[Path]:
-    """The folders of records that a folder is, or holds."""
+    """Return the folders of records that a folder is, or holds."""
     if is_experiment(folder):
         return [Path(folder)]
     return sorted(file.parent for file in Path(folder).rglob("experiment.json"))
 
 
 def read_records(folder: str | Path) -> list[Record]:
-    """Every run as `train --json` would print it, with the experiment's name and the setting's number.
+    """Return every run as `train --json` would print it, with the experiment's name and the setting's number.
 
     `peers.json` beside the records, where there is one, holds other libraries' results by split seed and name.
     """
@@ -104,7 +104,7 @@ def read_peers(folder: str | Path) -> dict[int, Record]:
 
 
 def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:
-    """Both files as they were written."""
+    """Return both files as they were written."""
     path = Path(folder)
     try:
         content = json.loads((path / "experiment.json").read_text("utf-8"))

@@ -55,11 +55,11 @@ class Option:
 
 
 def with_defaults(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Every one of these options by name: what was given, or its default."""
+    """Return every one of these options by name: what was given, or its default."""
     return {option.name: given.get(option.name, option.default) for option in options}
 
 
 def imported(place: str) -> Any:
-    """The object at `module:name`, imported now: how a light declaration names what does the work."""
+    """Return the object at `module:name`, imported now: how a light declaration names what does the work."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

@@ -226,7 +226,7 @@ def _unpack_any(body: msgspec.Raw) -> Any:
 
 
 def _array(dtype: Any, shape: str) -> _Part:
-    """How an array travels: whole numbers as uint32, others as float32, both little-endian."""
+    """Return how an array travels: whole numbers as uint32, others as float32, both little-endian."""
     (number,) = typing.get_args(dtype)
     pack, unpack = (_pack_whole, _unpack_whole) if issubclass(number, np.integer) else (_pack_floats, _unpack_floats)
     if shape == Row:

@@ -51,7 +51,7 @@ class Described(Protocol):
 
     @property
     def target(self) -> str:
-        """What it is after."""
+        """What the attack tries to find out."""
 
     @property
     def claim(self) -> str:

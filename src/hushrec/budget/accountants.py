@@ -28,10 +28,10 @@ class Accountant(ABC):
 
     @abstractmethod
     def charged(self) -> float:
-        """What the limit holds against."""
+        """Return what the limit holds against."""
 
     def spent(self) -> float:
-        """What was really released so far; it can be less than what is charged."""
+        """Return what was really released so far; it can be less than what is charged."""
         return self.charged()
 
     def copy(self) -> Self:
@@ -39,7 +39,7 @@ class Accountant(ABC):
         return replace(self)  # type: ignore[type-var]
 
     def is_sound(self) -> bool:
-        """Whether every total is of its own type, finite and not negative, and all can belong to one history."""
+        """Return whether every total is of its own type, finite and not negative, and all can belong to one history."""
         totals = [(getattr(self, total.name), total.type) for total in fields(self)]  # type: ignore[arg-type]
         return all(type(number) is kind and 0 <= number < math.inf for number, kind in totals)
 
@@ -114,15 +114,15 @@ class SelectionAccountant(Accountant):
         )
 
     def committed(self) -> float:
-        """What all selections can ever cost with the bits drawn so far: Σ epsilon_p."""
+        """Return what all selections can ever cost with the bits drawn so far: Σ epsilon_p."""
         return self.closed_committed + self.epoch_epsilon
 
     def spent(self) -> float:
-        """What the selections sent so far cost: Σ over epochs of min(Σ epsilon_i, epsilon_p)."""
+        """Return what the selections sent so far cost: Σ over epochs of min(Σ epsilon_i, epsilon_p)."""
         return self.closed_spent + min(self.epoch_sent, self.epoch_epsilon)
 
     def item_level(self) -> float:
-        """The same for one rating replaced by another: each epoch divided by its h, or H."""
+        """Return the same for one rating replaced by another: each epoch divided by its h, or H."""
         return self.closed_item_level + min(self.epoch_sent, self.epoch_epsilon) / self.epoch_protected
 
 
@@ -149,7 +149,7 @@ class ValueAccountant(Accountant):
         return self.rho
 
     def epsilon(self, delta: float) -> float:
-        """The epsilon of this loss at `delta`, on the Gaussian's own curve."""
+        """Return the epsilon of this loss at `delta`, on the Gaussian's own curve."""
         return gaussian_epsilon(self.rho, delta)
 
 
@@ -204,15 +204,15 @@ class TableAccountant(Accountant):
         return self.mu_squared
 
     def epsilon(self, delta: float) -> float:
-        """The profile against zeros: what the tables sent so far cost at `delta`."""
+        """Return the profile against zeros: what the tables sent so far cost at `delta`."""
         return self._epsilon(math.sqrt(self.mu_squared), delta)
 
     def replaced_epsilon(self, delta: float) -> float:
-        """One profile replaced by another, or one rating added, removed or changed: the norm moves by up to 2Δ."""
+        """Return ε for one profile replaced by another, or one rating changed: the norm moves by up to 2Δ."""
         return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
 
     def zcdp_epsilon(self, delta: float) -> float:
-        """The profile against zeros by zero-concentrated privacy alone: larger, from published theorems only."""
+        """Return the profile against zeros by zero-concentrated privacy alone: larger, from published theorems only."""
         return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
 
     def _epsilon(self, mu: float, delta: float) -> float:

@@ -61,7 +61,7 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """The upper end of a bracket around the point from which on `holds` is true. It must hold at `upper`."""
+    """Return the upper end of a bracket around the point from which on `holds` is true. It must hold at `upper`."""
     while True:
         middle = (lower + upper) / 2
         if not lower < middle < upper:

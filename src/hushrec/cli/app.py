@@ -82,7 +82,7 @@ def _check_threads(given: str | None) -> None:
 
 
 def print_json(value: Any) -> None:
-    """The value as JSON, alone on stdout; infinity is the string "inf"."""
+    """Print the value as JSON, alone on stdout; infinity is the string "inf"."""
     from hushrec.simulation.results import to_json
 
     print(json.dumps(to_json(value), indent=1))
@@ -104,12 +104,12 @@ def saying_what_was_kept(in_words: Callable[[], str]) -> Iterator[None]:
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """The number with its noun: 1 round, 2 rounds."""
+    """Return the number with its noun: 1 round, 2 rounds."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def as_percentage(share: float) -> str:
-    """A share in per cent: two decimals, and two digits of what is smaller than those show."""
+    """Return a share in per cent: two decimals, and two digits of what is smaller than those show."""
     percent = 100 * share
     return f"{percent:.2f} %" if percent >= 0.1 or percent == 0 else f"{percent:.2g} %"
 

@@ -105,7 +105,7 @@ def audit(
 
 
 def is_masked(model: str | None, protocols: list[str]) -> bool:
-    """Whether masked is audited; refused beside others, whose models it does not speak."""
+    """Return whether masked is audited; refused beside others, whose models it does not speak."""
     from hushrec.protocols.masked import MASKED
 
     if MASKED.name in protocols and len(set(protocols)) > 1:
@@ -116,7 +116,7 @@ def is_masked(model: str | None, protocols: list[str]) -> bool:
 def choose_settings(
     model: str | None, protocol: list[str] | None, options: dict[str, Any], seed: int, *, masked: bool
 ) -> list[Any]:
-    """One entry per column of the audit; an option that its protocol does not use is refused."""
+    """Return one entry per column of the audit; an option that its protocol does not use is refused."""
     from hushrec.audit.masked.bench import masked_settings
     from hushrec.audit.run import settings_for
 

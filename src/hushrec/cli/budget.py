@@ -74,7 +74,7 @@ def _draw(chosen: "SelectionBudget", plot: Path) -> None:
 
 
 def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """The lines to print, none wider than 80."""
+    """Return the lines to print, none wider than 80."""
     found = meaning.probabilities
     cap = "" if chosen.profile_cap is None else f", calibrated from a public cap of {chosen.profile_cap}"
     rounds = "one round" if chosen.rounds == 1 else f"{chosen.rounds:,} rounds"
@@ -113,7 +113,7 @@ def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
 
 
 def _fakes_in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """What the fakes do not hide; nothing for a model without them."""
+    """Return what the fakes do not hide; nothing for a model without them."""
     if chosen.epsilon_g is None:
         return []
     return _wrapped(

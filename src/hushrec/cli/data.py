@@ -91,7 +91,7 @@ def get(
 
 
 def _ask(address: str) -> None:
-    """Goes on only with a yes; without a terminal nobody can give one."""
+    """Go on only with a yes; without a terminal nobody can give one."""
     if not sys.stdin.isatty():
         raise typer.BadParameter("nobody is here to accept the licence. Read it, then pass --yes.", param_hint="--yes")
     typer.confirm(f"download {address} on these terms?", abort=True, err=True)

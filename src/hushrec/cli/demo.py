@@ -107,7 +107,7 @@ def _print_leaks(done: "Demo") -> None:
 
 
 def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
-    """What each private protocol leaves open, in one list for all its settings."""
+    """Return what each private protocol leaves open, in one list for all its settings."""
     found: dict[str, dict[str, None]] = {}
     for setting in study.settings:
         if setting.private:

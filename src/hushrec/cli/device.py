@@ -190,7 +190,7 @@ def join(
 
 
 def _welcome(device: "Device") -> str:
-    """What joining has brought."""
+    """Return what joining has brought."""
     status = device.status()
     unknown = status.n_ratings - status.n_known
     rest = f"; {counted(unknown, 'rating is', 'ratings are')} of items that it does not have" if unknown else ""

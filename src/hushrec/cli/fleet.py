@@ -67,7 +67,7 @@ def fleet(
 
 
 def _members(ratings: "Ratings", devices: int, split_seed: int, stores: Path) -> "list[Member]":
-    """The first users of the file who have training ratings; the split is the one that `train` uses."""
+    """Return the first users of the file who have training ratings; the split is the one that `train` uses."""
     from hushrec.data import random_split
     from hushrec.device.fleet import Member
     from hushrec.errors import ParameterError

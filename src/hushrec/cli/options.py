@@ -29,7 +29,7 @@ ProtocolOption = Annotated[
 
 
 def with_declared_options(command: Command) -> Command:
-    """Gives a command that takes `**options` every option that a model or a protocol declares, after its `protocol`.
+    """Give a command that takes `**options` every option that a model or a protocol declares, after its `protocol`.
 
     An option that is not given arrives as None.
     """

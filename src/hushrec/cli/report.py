@@ -81,7 +81,7 @@ def print_study(study: "Study") -> None:
 
 
 def study_summary(study: "Study") -> dict[str, Any]:
-    """A study for machines."""
+    """Return a study for machines."""
     return {
         "dataset": study.dataset,
         "model": study.model,

@@ -23,7 +23,7 @@ COLUMNS = {
 
 
 def kept_run(out: Path | None) -> str:
-    """What an interrupted `train` left in its folder."""
+    """Return what an interrupted `train` left in its folder."""
     from hushrec.errors import RunError
     from hushrec.simulation.results import read_record
 
@@ -61,7 +61,7 @@ def print_result(record: dict[str, Any]) -> None:
 
 
 def _facts(record: dict[str, Any]) -> str:
-    """What was trained on what, and how long it took: in rounds, and with measuring and comparing."""
+    """Return what was trained on what, and how long it took: in rounds, and with measuring and comparing."""
     data = record["data"]
     return (
         f"{harmless(record['dataset'])}: {counted(data['train'], 'rating')} to train, {data['test']} to test,"
@@ -109,7 +109,7 @@ def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
 
 
 def _cell(metrics: dict[str, Any], column: str) -> str:
-    """A measure; empty where a baseline has no such thing."""
+    """Return a measure; empty where a baseline has no such thing."""
     if column not in metrics:
         return ""
     return "diverged" if metrics[column] is None else f"{metrics[column]:.4f}"

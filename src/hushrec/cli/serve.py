@@ -69,7 +69,7 @@ def serve(
 
 
 def _read_items(path: Path, settings: "Settings") -> "Items":
-    """The catalogue, with the columns that the run's model learns from, if it does."""
+    """Return the catalogue, with the columns that the run's model learns from, if it does."""
     from types import SimpleNamespace
 
     from hushrec.data.items import list_items, read_items

@@ -32,7 +32,7 @@ class Columns:
 
 
 def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns:
-    """Finds user, item and rating: as `spec` says, else by the header's names, else by position 1, 2, 3.
+    """Find user, item and rating: as `spec` says, else by the header's names, else by position 1, 2, 3.
 
     A file of two columns, or `implicit`, has no rating. Line 1 counts as a header only if it holds names that we
     know or that `spec` gives; anything else is data, and is checked as data.
@@ -56,7 +56,7 @@ def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns
 
 
 def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
-    """The seconds of a column that the header calls a time, or of a fourth column of numbers below no header."""
+    """Return the seconds of a column that the header calls a time, or of a fourth column of numbers below no header."""
     names = [_plain(name) for name in table.first_row()]
     named = [place for place, name in enumerate(names) if name in TIMES and place not in taken]
     if not named and body is table and table.names is None and table.frame.width == 4 and taken == [0, 1, 2]:
@@ -74,7 +74,7 @@ def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
 
 
 def _dates(column: pl.Series) -> bool:
-    """Whether a column of text holds dates as in 2020-01-31, with or without a time."""
+    """Return whether a column of text holds dates as in 2020-01-31, with or without a time."""
     return bool(column.str.contains(r"^\d{4}-\d\d-\d\d").fill_null(False).all())
 
 
@@ -90,12 +90,12 @@ def _split_spec(spec: str | None, *, implicit: bool) -> list[str]:
 
 
 def is_item_name(name: str) -> bool:
-    """Whether a column of this name holds item ids: `id`, or a name we know for items."""
+    """Return whether a column of this name holds item ids: `id`, or a name we know for items."""
     return name.lower() == "id" or role_of(name) == "item"
 
 
 def role_of(name: str) -> str | None:
-    """The role a column name stands for; case, `_`, `-`, spaces and a `:type` suffix do not matter."""
+    """Return the role a column name stands for; case, `_`, `-`, spaces and a `:type` suffix do not matter."""
     return next((role for role, names in KNOWN_NAMES.items() if _plain(name) in names), None)
 
 
@@ -157,7 +157,7 @@ def _header_place(table: Table) -> str:
 
 
 def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
-    """Ids as text without surrounding space; none may be empty."""
+    """Return ids as text without surrounding space; none may be empty."""
     if column.dtype != pl.String:
         if not (column.dtype.is_integer() or isinstance(column.dtype, (pl.Categorical, pl.Enum))):
             raise DataError(f"{table.path}, column {role}: expected whole numbers or text as ids.")
@@ -170,7 +170,7 @@ def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
 
 
 def without_missing(columns: Columns, missing: str | float | None) -> Columns:
-    """The rows whose rating is not what stands for none: the same number, or else the same text."""
+    """Return the rows whose rating is not what stands for none: the same number, or else the same text."""
     if missing is None:
         return columns
     if columns.ratings is None:

@@ -65,7 +65,7 @@ def as_polars(data: RatingTable) -> pl.DataFrame:
 
 
 def is_pandas(data: object) -> bool:
-    """Whether this is a frame or a column of pandas, without importing it."""
+    """Return whether this is a frame or a column of pandas, without importing it."""
     return type(data).__module__.partition(".")[0] == "pandas"
 
 

@@ -104,7 +104,7 @@ def _flags(column: pl.Series) -> list[pl.Series]:
 
 
 def _list_own(path: Path, table: Table) -> Listing:
-    """A table with a header: the id first, a `title` (or `name`) if there is one, attributes."""
+    """Return a table with a header: the id first, a `title` (or `name`) if there is one, attributes."""
     names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
     if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):
@@ -122,7 +122,7 @@ def _list_own(path: Path, table: Table) -> Listing:
 
 
 def _own_attribute(path: Path, column: pl.Series) -> pl.Series:
-    """Numbers if every filled field is one, else text."""
+    """Return numbers if every filled field is one, else text."""
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return column.cast(pl.Float64).fill_nan(None)
     text = _text(path, column)
@@ -142,7 +142,7 @@ def _text(path: Path, column: pl.Series) -> pl.Series:
 
 
 def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
-    """A publisher's latin-1 file, cut into `n_fields`; the last field may hold the separator."""
+    """Return a publisher's latin-1 file, cut into `n_fields`; the last field may hold the separator."""
     rows = [line.rstrip("\r").split(separator, n_fields - 1) for line in read_bytes(path).decode("latin-1").split("\n")]
     rows = rows[:-1] if rows[-1] == [""] else rows
     for number, row in enumerate(rows, start=1):

@@ -99,7 +99,7 @@ class Found:
 
 
 def data_dirs(data_dir: str | Path | None = None) -> list[Path]:
-    """Where named sets are looked for, in order: the folder given, $HUSHREC_DATA, the user's cache."""
+    """Return where named sets are looked for, in order: the folder given, $HUSHREC_DATA, the user's cache."""
     given = [Path(folder) for folder in (data_dir, os.environ.get("HUSHREC_DATA")) if folder]
     return [*given, cache_dir()]
 
@@ -111,7 +111,7 @@ def cache_dir() -> Path:
 
 
 def find(name: str, data_dir: str | Path | None = None) -> Found:
-    """The files of a named set, in the first folder that has its ratings."""
+    """Return the files of a named set, in the first folder that has its ratings."""
     entry = lookup(name)
     folders = data_dirs(data_dir)
     for folder in folders:
@@ -124,7 +124,7 @@ def find(name: str, data_dir: str | Path | None = None) -> Found:
 
 
 def lookup(name: str) -> NamedSet:
-    """The entry of a named set."""
+    """Return the entry of a named set."""
     if name not in SETS:
         raise DataError(f"there is no set named {name!r}. Named sets: synthetic, {', '.join(SETS)}.")
     return SETS[name]
@@ -180,7 +180,7 @@ def get(
 
 
 def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
-    """Takes plain files of the set's own folder out of the archive, and nothing that points elsewhere."""
+    """Take plain files of the set's own folder out of the archive, and nothing that points elsewhere."""
     with zipfile.ZipFile(archive) as content:
         names = content.namelist()
         if not any(file in names for file in entry.ratings_files):

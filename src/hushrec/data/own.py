@@ -39,7 +39,7 @@ def _read_rows(path: Path) -> list[list[str]]:
 
 
 def is_number(text: str) -> bool:
-    """Whether a text is a number."""
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:

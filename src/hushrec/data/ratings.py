@@ -40,7 +40,7 @@ class Scale:
 
     @classmethod
     def parse(cls, text: str) -> "Scale":
-        """Reads `MIN,MAX`, as in `--scale 1,5`."""
+        """Read `MIN,MAX`, as in `--scale 1,5`."""
         try:
             low, high = (float(part) for part in text.split(","))
         except ValueError:
@@ -49,7 +49,7 @@ class Scale:
 
     @classmethod
     def guess(cls, values: npt.ArrayLike) -> "Scale":
-        """The smallest of the usual scales that holds every value; refused when none does."""
+        """Return the smallest of the usual scales that holds every value; refused when none does."""
         array = np.asarray(values, dtype=np.float64)
         for scale in USUAL_SCALES:
             if scale.holds(array).all():
@@ -167,7 +167,7 @@ class Ratings:
         return self.n_items if self.catalogue is None else self.catalogue.n_unlisted
 
     def with_catalogue(self) -> "Ratings":
-        """The same ratings among all items of the catalogue; unchanged where there is none."""
+        """Return the same ratings among all items of the catalogue; unchanged where there is none."""
         whole = self.catalogue
         if whole is None or len(whole.ids) == self.n_items:
             return self
@@ -197,7 +197,7 @@ class Ratings:
 
 
 def index_ids(column: pl.Series) -> tuple[list[str], IntArray]:
-    """The distinct ids in order, and each row's index among them.
+    """Return the distinct ids in order, and each row's index among them.
 
     Ordered as numbers if every id is an integer, else as text.
     """
@@ -211,6 +211,6 @@ def index_ids(column: pl.Series) -> tuple[list[str], IntArray]:
 
 
 def year_of(title: str) -> float | None:
-    """The year in brackets at the end of a film's title, if there is one."""
+    """Return the year in brackets at the end of a film's title, if there is one."""
     match = re.search(r"\((\d{4})\)\s*$", title)
     return float(match[1]) if match else None

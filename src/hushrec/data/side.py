@@ -14,7 +14,7 @@ LARGEST_NORM = 0.7
 
 
 def attribute_names(ratings: Ratings) -> list[str]:
-    """The attributes that the items have: `genre` for all the flags `genre=…`, the name itself for a number."""
+    """Return the attributes that the items have: `genre` for all the flags `genre=…`, the name itself for a number."""
     columns = [] if ratings.attributes is None else ratings.attributes.columns
     return list(dict.fromkeys(column.partition("=")[0] for column in columns))
 
@@ -41,12 +41,12 @@ def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | No
 
 
 def machine_columns(ratings: Ratings, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What model `fm` learns of the items: the columns of the attributes that its options name."""
+    """Return what model `fm` learns of the items: the columns of the attributes that its options name."""
     return {"attributes": side_columns(ratings, options["attributes"])}
 
 
 def _attribute(frame: pl.DataFrame, name: str) -> FloatArray:
-    """The columns of one attribute, `(n_items, n_categories)` or `(n_items, 1)`, of norm 1 at most."""
+    """Return the columns of one attribute, `(n_items, n_categories)` or `(n_items, 1)`, of norm 1 at most."""
     chosen = frame.select([column for column in frame.columns if column.partition("=")[0] == name])
     values = chosen.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
     if chosen.dtypes[0] == pl.Boolean:

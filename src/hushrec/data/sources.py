@@ -155,7 +155,7 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
 
 
 def _pairs(users: IntArray, items: IntArray) -> pl.Series:
-    """One number for each (user, item) pair."""
+    """Return one number for each (user, item) pair."""
     return pl.Series("pair", users * (int(items.max()) + 1) + items)
 
 

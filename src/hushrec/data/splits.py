@@ -23,7 +23,7 @@ class Split:
 
 
 def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
-    """A seeded permutation of the rows, cut once: the first 1 − test_share of it trains.
+    """Return a seeded permutation of the rows, cut once: the first 1 − test_share of it trains.
 
     The rows of `numpy.random.default_rng(seed).permutation(n_ratings)`, in that order.
     """
@@ -33,7 +33,7 @@ def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
 
 
 def everything(n_ratings: int) -> Split:
-    """All rows train and none is held out: for the model that is used, after others were measured."""
+    """Return a split in which all rows train and none is held out: for a model that is used, not measured."""
     return Split(np.arange(n_ratings), np.empty(0, dtype=np.int64))
 
 
@@ -46,7 +46,7 @@ def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
 
 
 def leave_one_out(ratings: Ratings, seed: int) -> Split:
-    """Holds out one random rating of every user who has at least two; the others only train."""
+    """Hold out one random rating of every user who has at least two; the others only train."""
     shuffled = np.random.default_rng(_check_seed(seed)).permutation(ratings.n_ratings)
     users = ratings.users[shuffled]
     _, first = np.unique(users, return_index=True)
@@ -102,7 +102,7 @@ def k_core(ratings: Ratings, *, per_user: int = 5, per_item: int = 5) -> Ratings
 
 
 def _without_absent(ratings: Ratings) -> Ratings:
-    """The same rows; users and items without a rating are left out of the lists."""
+    """Return the same rows; users and items without a rating are left out of the lists."""
     users, user_rows = np.unique(ratings.users, return_inverse=True)
     items, item_rows = np.unique(ratings.items, return_inverse=True)
     return replace(
@@ -123,7 +123,7 @@ def _times_of(ratings: Ratings) -> FloatArray:
 
 
 def cold_counts(ratings: Ratings, split: Split) -> tuple[int, int]:
-    """How many users, and how many items, are in the test part but not in the training part."""
+    """Return how many users, and how many items, are in the test part but not in the training part."""
     cold_users = np.setdiff1d(ratings.users[split.test], ratings.users[split.train])
     cold_items = np.setdiff1d(ratings.items[split.test], ratings.items[split.train])
     return len(cold_users), len(cold_items)

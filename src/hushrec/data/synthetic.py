@@ -85,7 +85,7 @@ class Truth:
     item_vectors: FloatArray  # (n_items, N_FACTORS)
 
     def expected(self, users: IntArray, items: IntArray) -> FloatArray:
-        """The rating before noise and rounding, kept in 1..5."""
+        """Return the rating before noise and rounding, kept in 1..5."""
         taste = np.einsum("rk,rk->r", self.user_vectors[users], self.item_vectors[items])
         return np.asarray(np.clip(self.mean + self.user_biases[users] + self.item_biases[items] + taste, 1, 5))
 
@@ -139,7 +139,7 @@ def stream(
 
 
 def synthetic_truth(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0) -> Truth:
-    """The biases and vectors behind `synthetic` of the same arguments."""
+    """Return the biases and vectors behind `synthetic` of the same arguments."""
     world = _make_world(Shape(n_users, n_items, n_ratings, seed))
     people = [_person(seed, user)[:2] for user in range(n_users)]
     biases = np.array([bias for bias, _ in people])
@@ -189,7 +189,7 @@ def _make_world(shape: Shape) -> _World:
 
 
 def _draw_genres(rng: np.random.Generator, n_items: int) -> BoolArray:
-    """One main genre and up to two more, as flags (n_items, len(GENRES))."""
+    """Return one main genre and up to two more, as flags (n_items, len(GENRES))."""
     genres = rng.random((n_items, len(GENRES))) < 0.08
     genres[np.arange(n_items), rng.integers(0, len(GENRES), n_items)] = True
     return genres
@@ -223,7 +223,7 @@ def _draw_titles(rng: np.random.Generator, years: FloatArray) -> list[str]:
 
 
 def _person(seed: int, user: int) -> tuple[float, FloatArray, np.random.Generator]:
-    """One person's bias and taste, and the stream from which their ratings go on."""
+    """Return one person's bias and taste, and the stream from which their ratings go on."""
     rng = SeededRandomness(seed, user).stream(Purpose.SYNTHETIC, round_number=1)
     draws = rng.standard_normal(1 + N_FACTORS)
     return float(USER_BIAS * draws[0]), draws[1:], rng
@@ -242,7 +242,7 @@ def _stream(world: _World, users_per_block: int) -> Iterator[Block]:
 
 
 def _rate(world: _World, user: int) -> tuple[IntArray, FloatArray]:
-    """The items one person rated, by item, and the ratings.
+    """Return the items one person rated, by item, and the ratings.
 
     Drawn without replacement with weights w: the smallest of Exp(1) / w.
     """

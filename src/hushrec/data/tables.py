@@ -45,22 +45,22 @@ class Table:
         return f"{where}, column {column}" if column else where
 
     def first_row(self) -> list[str]:
-        """The column names, or the fields of line 1, which may be a header."""
+        """Return the column names, or the fields of line 1, which may be a header."""
         return list(self.names) if self.names is not None else [field or "" for field in self.frame.row(0)]
 
     def without_first(self) -> "Table":
-        """The rows below the first line, with their line numbers."""
+        """Return the rows below the first line, with their line numbers."""
         lines = np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
         return Table(self.path, self.frame[1:], self.names, lines[1:], self.first_line)
 
     def rows(self, kept: pl.Series) -> "Table":
-        """The rows where `kept` is true, with their line numbers."""
+        """Return the rows where `kept` is true, with their line numbers."""
         lines = np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
         return Table(self.path, self.frame.filter(kept), self.names, lines[kept.to_numpy()], self.first_line)
 
 
 def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0) -> Table:
-    """Reads CSV, TSV, `::`, `;` or `|` separated text, or Parquet; plain or gzipped.
+    """Read CSV, TSV, `::`, `;` or `|` separated text, or Parquet; plain or gzipped.
 
     `encoding` is that of text, UTF-8 unless given; `skip_rows` lines of text above the first row are left out.
     """
@@ -79,7 +79,7 @@ def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0) -
 
 
 def read_bytes(path: Path) -> bytes:
-    """The file's bytes, decompressed if it is gzipped."""
+    """Return the file's bytes, decompressed if it is gzipped."""
     try:
         data = path.read_bytes()
     except IsADirectoryError:
@@ -98,7 +98,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _as_utf8(path: Path, data: bytes, encoding: str | None) -> bytes:
-    """The text in UTF-8, from the encoding given."""
+    """Return the text in UTF-8, from the encoding given."""
     if encoding is None:
         return data
     try:
@@ -112,7 +112,7 @@ def _as_utf8(path: Path, data: bytes, encoding: str | None) -> bytes:
 
 
 def _skip(path: Path, data: bytes, skip_rows: int) -> bytes:
-    """The text below the first few lines."""
+    """Return the text below the first few lines."""
     for _ in range(skip_rows):
         _, found, data = data.partition(b"\n")
         if not found:
@@ -223,7 +223,7 @@ def _read_quoted(path: Path, data: bytes, separator: str, first_line: int) -> Ta
 
 
 def _quotes_are_needless(data: bytes, separator: str) -> bool:
-    """Whether quotes come only around whole fields that hold no quote, separator or line end."""
+    """Return whether quotes come only around whole fields that hold no quote, separator or line end."""
     edges = np.sort(np.concatenate([[-1, len(data)], _places(data, "\n"), _places(data, separator)]))
     quotes = _places(data, '"')
     opening, closing = quotes[0::2], quotes[1::2]

@@ -352,7 +352,7 @@ class Session:
             )
 
     def _check_last_round(self, reply: Reply) -> None:
-        """The server knows a report of this key that the store does not: another copy made it."""
+        """Refuse to go on when the server knows a report of this key that the store does not: another copy made it."""
         assert self.offer is not None
         if reply.last_round is not None and reply.last_round > self.last_round:
             if reply.last_round > self.offer.terms.max_rounds:

@@ -35,29 +35,29 @@ class Engine(Protocol):
         """Run one round: every device that takes part reports, the server learns from it."""
 
     def predictor(self) -> Predictor:
-        """What is predicted after the last round. It stays as it is when training goes on."""
+        """Return what is predicted after the last round. It stays as it is when training goes on."""
 
     def predictor_from(self, arrays: Arrays) -> Predictor:
-        """The predictor that `Predictor.arrays` described; refused where it is of another problem."""
+        """Return the predictor that `Predictor.arrays` described; refused where it is of another problem."""
 
     def losses(self) -> dict[str, FloatArray]:
-        """What the budget statement measures while it runs, by name, `(n_users,)` each."""
+        """Return what the budget statement measures while it runs, by name, `(n_users,)` each."""
 
     def bytes_per_client_round(self) -> float:
-        """Mean size of what one device sent in a round, as indices of 4 bytes and numbers of 4."""
+        """Return the mean size of what one device sent in a round, as indices of 4 bytes and numbers of 4."""
 
     def failure(self, round_number: int) -> Diverged:
-        """What to say when a party refused to go on in this round, or when a metric is no number any more."""
+        """Return what to say when a party refused to go on in this round, or when a metric is no number any more."""
 
     def state(self) -> State:
-        """Everything that the rounds to come depend on, as named arrays."""
+        """Return everything that the rounds to come depend on, as named arrays."""
 
     def restore(self, state: State) -> None:
         """Continues from a state, bit for bit as if there had been no interruption."""
 
 
 def make_engine(name: str, problem: AnyProblem, *, remark: Remark | None = None) -> Engine:
-    """The engine of that name, if the problem's protocol has one. Imports it only now."""
+    """Return the engine of that name, if the problem's protocol has one. Imports it only now."""
     with np.errstate(over="ignore", invalid="ignore"):  # what is beyond the engine's numbers, the first round refuses
         return find_protocol(problem.protocol(0).name).engine(name)(problem, remark=remark)  # type: ignore[no-any-return]
 

@@ -43,7 +43,7 @@ class GradientEngine(ABC):
 
     @abstractmethod
     def value_rho(self) -> FloatArray:
-        """The zCDP loss of the gradient values that each user has sent so far, `(n_users,)`."""
+        """Return the zCDP loss of the gradient values that each user has sent so far, `(n_users,)`."""
 
     def predictor(self) -> VectorPredictor:
         return self._predictions.predictor(self.user_vectors, self.item_vectors)
@@ -52,7 +52,7 @@ class GradientEngine(ABC):
         return self._predictions.predictor_from(arrays)
 
     def losses(self) -> dict[str, FloatArray]:
-        """Values that are no numbers any more have no bound."""
+        """Return values that are no numbers any more have no bound."""
         with np.errstate(over="ignore", invalid="ignore"):
             return {"value_rho": np.nan_to_num(self.value_rho(), nan=np.inf, posinf=np.inf)}
 

@@ -78,7 +78,7 @@ class MaskedRun(ABC):
         return self._protocol.failure(self.problem.terms, self.learner.state(), round_number)
 
     def state(self) -> State:
-        """What the server learned; devices keep nothing."""
+        """Return what the server learned; devices keep nothing."""
         return self.learner.state()
 
     def restore(self, state: State) -> None:

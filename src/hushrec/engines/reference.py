@@ -65,7 +65,7 @@ class ReferenceEngine:
             self.server.receive(user, address, report)
 
     def _absent_users(self, address: Address) -> Set[int]:
-        """Those who are absent from the whole round."""
+        """Return those who are absent from the whole round."""
         present = self._protocol.present(self.problem.seed, address.round_number, self.problem.n_users)
         return set(np.flatnonzero(~present).tolist())
 

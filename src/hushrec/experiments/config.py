@@ -79,7 +79,7 @@ class GroupTable(_Table):
     epsilon_g: float = Field(ge=0)
 
     def budgets(self) -> dict[str, float]:
-        """The options of this group's people."""
+        """Return the options of this group's people."""
         return {"epsilon_i": self.epsilon_i, "epsilon_g": self.epsilon_g}
 
 
@@ -107,7 +107,7 @@ class Plan:
 
 
 def read_experiment(path: str | Path) -> Experiment:
-    """Reads and checks a file; a refusal names the key."""
+    """Read and check a file; a refusal names the key."""
     try:
         content = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
@@ -158,7 +158,7 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[Plan]:
-    """Every run of the experiment, curve by curve within a split."""
+    """Return every run of the experiment, curve by curve within a split."""
     first = experiment.splits.first
     seeds = range(first, first + min(experiment.splits.count, n_splits or experiment.splits.count))
     curves = [
@@ -199,7 +199,7 @@ def _check_special(place: str, chosen: dict[str, Any]) -> None:
 
 
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
-    """The groups of a curve, whose budgets its protocol must use and the curve itself must not give."""
+    """Return the groups of a curve, whose budgets its protocol must use and the curve itself must not give."""
     if "groups" not in chosen:
         return ()
     budgets = set(GroupTable.model_fields) - {"share"}

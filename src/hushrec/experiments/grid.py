@@ -56,7 +56,7 @@ class Grid:
     runs: list[RunSettings] = field(repr=False)  # each names its row of `held_out` as "split"
 
     def save(self, path: str | Path) -> None:
-        """Writes the file, small: indices of 16 or 32 bits, a bit per rating and split."""
+        """Write the file, small: indices of 16 or 32 bits, a bit per rating and split."""
         width = np.uint16 if max(self.n_users, self.n_items) < 2**16 else np.uint32
         np.savez_compressed(
             path,
@@ -70,7 +70,7 @@ class Grid:
 
     @staticmethod
     def load(path: str | Path) -> "Grid":
-        """Reads a grid file."""
+        """Read a grid file."""
         with np.load(path, allow_pickle=False) as file:
             n_users, n_items = (int(number) for number in file["shape"])
             users = file["users"].astype(np.int64)
@@ -126,7 +126,7 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProbl
 def _training_problem(
     grid: Grid, run: RunSettings, protocol: GradientProtocol, first: GradientProblem | None
 ) -> GradientProblem:
-    """Sorts the training part of a split, or shares the arrays of the first problem on it."""
+    """Sort the training part of a split, or shares the arrays of the first problem on it."""
     if first is not None and _differs_in_protocol_alone(run, first):
         own = replace(first, protocols=[protocol])
         counts = own.rated_counts[own.active_users]
@@ -167,7 +167,7 @@ def run_grid(
     after_batch: Callable[[GridResult], None] | None = None,
     done: GridResult | None = None,
 ) -> GridResult:
-    """Runs the whole grid in batches of `splits_at_once` splits that fit into memory.
+    """Run the whole grid in batches of `splits_at_once` splits that fit into memory.
 
     Stops before a batch that would pass `seconds`, if it takes as long as the one before; its rows stay NaN. `done` is
     the result of a call that stopped: its whole rows are not run again.
@@ -231,7 +231,7 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """What the rounds of `mf` must read of training values (twice) and bits (once) in that many runs.
+    """Return what the rounds of `mf` must read of training values (twice) and bits (once) in that many runs.
 
     Divided by the seconds this is a memory bandwidth; runs that share a training set may find it in the cache.
     """
@@ -239,7 +239,7 @@ def bytes_needed(grid: Grid, n_runs: int) -> float:
 
 
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
-    """Runs a batch and fills in its rows; returns the seconds spent in rounds."""
+    """Run a batch and fill in its rows; return the seconds spent in rounds."""
     from hushrec.engines.gpu.engine import GpuBatch
 
     runs = [grid.runs[number] for number in numbers]
@@ -264,12 +264,12 @@ def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: s
 
 
 def is_measured(round_number: int, rounds: int, every: int) -> bool:
-    """Whether a curve has a point at this round: every so many, and always the first and the last."""
+    """Return whether a curve has a point at this round: every so many, and always the first and the last."""
     return round_number % every == 0 or round_number in (1, rounds)
 
 
 def _measure(batch: Any, placed: Any) -> FloatArray:
-    """The metrics of every run on its own split, `(n_runs, n_metrics)`."""
+    """Return the metrics of every run on its own split, `(n_runs, n_metrics)`."""
     if not batch.from_pairs:
         return np.asarray(batch.held_out_errors(placed))
     with np.errstate(divide="ignore", invalid="ignore"):  # of runs that went astray
@@ -278,7 +278,7 @@ def _measure(batch: Any, placed: Any) -> FloatArray:
 
 
 def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
-    """The held-out ratings of these splits, one row each."""
+    """Return the held-out ratings of these splits, one row each."""
     from hushrec.engines.gpu.held_out import HeldOut
 
     rows = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
@@ -310,7 +310,7 @@ def _device_name(device: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs every grid file; 1 if one failed."""
+    """Run every grid file; 1 if one failed."""
     parser = argparse.ArgumentParser(prog="hushrec.experiments.grid")
     parser.add_argument("--seconds", type=float, default=np.inf, help="time for each grid")
     parser.add_argument("--splits-at-once", type=int, default=5)
@@ -342,7 +342,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def summary(result: GridResult) -> str:
-    """One line on what has been run so far."""
+    """Return one line on what has been run so far."""
     about, last = result.about, result.curve[:, -1]
     ended = last[np.isfinite(last)]
     low, high = (ended.min(), ended.max()) if len(ended) else (np.nan, np.nan)

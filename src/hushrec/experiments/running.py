@@ -53,7 +53,7 @@ def prepare(
     n_splits: int | None = None,
     reading: dict[str, Any] | None = None,
 ) -> Prepared:
-    """Reads the file, finds the data, and checks every run; `reading` goes before what the file says of reading."""
+    """Read the file, find the data, and check every run; `reading` overrides what the file says of reading."""
     experiment = read_experiment(path)
     if reading:
         chosen = {name: str(value) if isinstance(value, Path) else value for name, value in reading.items()}
@@ -77,7 +77,7 @@ def _load(data: DataTable, data_dir: str | Path | None) -> Ratings:
 
 
 def _check_engines(ratings: Ratings, plans: Sequence[Plan]) -> None:
-    """Makes one engine of each kind, so that what it cannot do is refused; on engine gpu all runs are one batch."""
+    """Make one engine of each kind, so that what it cannot do is refused; on engine gpu all runs are one batch."""
     engines = {plan.settings.chosen_engine: plan for plan in plans}
     if "gpu" in engines:
         if len(engines) > 1:
@@ -91,7 +91,7 @@ _TASKS: dict[tuple[Any, ...], Task] = {}
 
 
 def _make_task(ratings: Ratings, plan: Plan) -> Task:
-    """The task of a split; the last one is kept, because runs come split by split."""
+    """Return the task of a split; the last one is kept, because runs come split by split."""
     settings = plan.settings
     key = (id(ratings), settings.model, settings.split_seed, settings.options.get("at_least"), plan.validation)
     if key not in _TASKS:
@@ -107,7 +107,7 @@ def _make_task(ratings: Ratings, plan: Plan) -> Task:
 def run_experiment(
     prepared: Prepared, out: str | Path, *, jobs: int = 1, resume: bool = False, progress: Progress | None = None
 ) -> Path:
-    """Runs every plan and writes the records to `out`/NAME; returns that folder."""
+    """Run every plan and write the records to `out`/NAME; return that folder."""
     folder = Path(out) / prepared.experiment.name
     parts = folder / "parts"
     if is_experiment(folder) or (parts.is_dir() and not resume):
@@ -175,7 +175,7 @@ def _plan_key(prepared: Prepared, plan: Plan) -> str:
 
 
 def make_grid(prepared: Prepared) -> Grid:
-    """All plans as one grid file for engine `gpu`."""
+    """Return all plans as one grid file for engine `gpu`."""
     plans = prepared.plans
     _refuse_what_no_grid_holds(plans)
     seeds = sorted({plan.settings.split_seed for plan in plans})
@@ -232,14 +232,14 @@ def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> 
 
 
 def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
-    """Makes the records from a grid's result; machine and versions are those that ran it."""
+    """Make the records from a grid's result; machine and versions are those that ran it."""
     about = result.about
     versions = {"hushrec": _version("hushrec"), **about["versions"]}
     store(prepared, grid_rows(prepared, result), folder, "gpu", about["device"], versions)
 
 
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
-    """The rows of a grid's result, found by their settings; a run's seconds are its share of the batch."""
+    """Return the rows of a grid's result, found by their settings; a run's seconds are its share of the batch."""
     scale = prepared.task(prepared.plans[0]).scale
     stretch = 1.0 if scale is None else float(error_from_unit(1.0, scale.low, scale.high))
     places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}
@@ -262,7 +262,7 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
 
 
 def _astray(plan: Plan, curve: FloatArray) -> Record:
-    """What takes the place of a run's numbers if it was played and its last error is no number: it diverged."""
+    """Return what takes the place of a run's numbers if it was played and its last error is no number: it diverged."""
     if np.isfinite(curve[-1]):
         return {}
     last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
@@ -364,7 +364,7 @@ def _label(plan: Plan, budget: Record) -> str:
 
 
 def _plain_plan(plan: Plan) -> Record:
-    """Everything that defines a run but its seeds."""
+    """Return everything that defines a run but its seeds."""
     settings = {name: value for name, value in plan.settings.chosen().items() if name not in SEEDS}
     special = {"data_weight": plan.data_weight, "measure_every": plan.measure_every}
     special |= {"validation": True if plan.validation else None}

@@ -20,7 +20,7 @@ from hushrec.simulation.training_problem import AnyProblem, settle_terms
 
 
 def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
-    """The problem of a run, with what only an experiment may change."""
+    """Return the problem of a run, with what only an experiment may change."""
     problem = task_problem(task, plan.settings)
     if plan.data_weight is not None:
         problem = dataclasses.replace(problem, terms=dataclasses.replace(problem.terms, data_weight=plan.data_weight))
@@ -30,7 +30,7 @@ def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
 
 
 def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
-    """One protocol for all, or one for each user where budgets differ between groups."""
+    """Return one protocol for all, or one for each user where budgets differ between groups."""
     if not plan.groups:
         return [plan.settings.make_protocol()]
     levels = [plan.settings.replace(**group.budgets()).make_protocol() for group in plan.groups]
@@ -38,7 +38,7 @@ def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
 
 
 def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Which group each user belongs to: a seeded shuffle, cut by the shares."""
+    """Return which group each user belongs to: a seeded shuffle, cut by the shares."""
     shares = np.array([group.share for group in plan.groups])
     if abs(shares.sum() - 1) > 1e-9:
         raise ParameterError(f"curves[{plan.curve}].groups: shares must add up to 1, got {shares.sum():g}.")
@@ -48,7 +48,7 @@ def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int6
 
 
 def check_plan(task: Task, plan: Plan) -> None:
-    """Refuses an impossible budget, for whichever user it is impossible, before the first run."""
+    """Refuse an impossible budget, for whichever user it is impossible, before the first run."""
     users, _, _ = task.training()
     counts = np.bincount(users, minlength=task.ratings.n_users)
     settings = plan.settings
@@ -100,12 +100,12 @@ def _play(task: Task, plan: Plan, engine: Engine, curve: list[dict[str, float]])
 
 
 def without_result(sentence: str) -> Record:
-    """What a row of a run that diverged has in place of its numbers."""
+    """Return what a row of a run that diverged has in place of its numbers."""
     return {"metrics": {}, "value_rho": {"median": None, "max": None}, "diverged": sentence}
 
 
 def _whole_budget(engine: Engine) -> Record:
-    """What a setting whose run diverged would have cost: all rounds, whatever was measured without a bound."""
+    """Return what a setting whose run diverged would have cost: all rounds, whatever was measured without a bound."""
     problem = engine.problem
     unbounded = {name: np.full(problem.n_users, np.inf) for name in engine.losses()}
     return dict(to_json(problem.budget(problem.terms.max_rounds, unbounded)))
@@ -131,7 +131,7 @@ def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
 
 
 def split_record(task: Task) -> Record:
-    """What all runs on a split share: its sizes, and the non-personal baselines on it."""
+    """Return what all runs on a split share: its sizes, and the non-personal baselines on it."""
     cold_users, cold_items = cold_counts(task.ratings, task.split)
     return {
         "train": len(task.split.train),

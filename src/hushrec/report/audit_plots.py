@@ -64,7 +64,7 @@ def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str,
 
 
 def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
-    """Every other entry of the points against the entry `across`, on a logarithmic axis."""
+    """Return every other entry of the points against the entry `across`, on a logarithmic axis."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         for number, name in enumerate(name for name in points[0] if name != across):
             colour = SERIES[number % len(SERIES)]
@@ -83,7 +83,7 @@ def _line(points: Points, across: str, name: str) -> tuple[list[float], list[flo
 
 
 def _places(points: Points, across: str) -> tuple[list[float], list[str]]:
-    """Where the points stand on a logarithmic axis and what is written there; 0 stands left of all others."""
+    """Return where the points stand on a logarithmic axis and what is written there; 0 stands left of all others."""
     numbers = [float(point[across] or 0.0) for point in points]
     least = min((number for number in numbers if number), default=1.0)
     return [number or least / 4 for number in numbers], [_plain(number) for number in numbers]

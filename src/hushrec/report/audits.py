@@ -65,7 +65,7 @@ def audit_sections(record: Record) -> list[Section]:
 
 
 def audit_words(record: Record) -> list[str]:
-    """What an audit is, and on which kind of ratings this one was."""
+    """Return what an audit is, and on which kind of ratings this one was."""
     kind = record.get("ratings") if find_model(record["model"]).predicts == "rating" else None
     return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *map(_verdict, *_runs(record))]
 
@@ -76,7 +76,7 @@ def _runs(record: Record) -> tuple[list[str], list[Record]]:
 
 
 def _verdict(label: str, run: Record) -> str:
-    """Whether anything contradicts what the budget promises, and without a budget, whom exact sums expose."""
+    """Return whether anything contradicts what the budget promises, and without a budget, whom exact sums expose."""
     if run["budget"]["epsilon"] == "inf":
         exposed = f"{run['people_with_a_rare_item']:.1%} of the people have rated an item that nobody else has"
         return f"{label}: nothing is promised, and whoever knows everybody else reads everything; {exposed}."
@@ -86,12 +86,12 @@ def _verdict(label: str, run: Record) -> str:
 
 
 def _unbroken(cell: str) -> str:
-    """The value and its interval on one line of a narrow column."""
+    """Return the value and its interval on one line of a narrow column."""
     return cell.replace(" (", "\u00a0(").replace("–", "\u2060–\u2060")
 
 
 def worst_cell(found: Record | None) -> str:
-    """The measure, its value, and the attack that reached it."""
+    """Return the measure, its value, and the attack that reached it."""
     return "" if found is None else f"{found['metric'].replace('_', ' ')} {found['value']:.3f}: {found['name']}"
 
 
@@ -108,7 +108,7 @@ class AttackRow:
 
 
 def attack_rows(record: Record) -> list[AttackRow]:
-    """Every attack once, in the order of targets; where it does not apply the cell is empty."""
+    """Return every attack once, in the order of targets; where it does not apply the cell is empty."""
     protocols = list(record["worst"])
     found: dict[tuple[str, str, str], dict[str, Record]] = {}
     for attack in sorted(record["attacks"], key=lambda attack: list(TARGETS).index(attack["target"])):
@@ -200,7 +200,7 @@ def _seed_words(record: Record) -> str:
 
 
 def write_audit(record: Record, folder: str | Path) -> Path:
-    """Record, plots and one page in a folder; returns the page."""
+    """Write an audit's record, plots and page into a folder; return the page."""
     place = Path(folder)
     figures = audit_figures(record)
     made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}{_seed_words(record)}."
@@ -218,7 +218,7 @@ def write_audit(record: Record, folder: str | Path) -> Path:
 
 
 def read_audits(folders: Iterable[str | Path]) -> list[Record]:
-    """The audits in or below the folders that `hushrec audit --plots` wrote."""
+    """Return the audits in or below the folders that `hushrec audit --plots` wrote."""
     files = [file for folder in map(Path, folders) for file in sorted(folder.rglob(FILE))]
     records = []
     for file in files:

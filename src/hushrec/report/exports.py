@@ -61,7 +61,7 @@ def _numbers(table: Mapping[str, list[float]], shown: list[str]) -> dict[str, An
 
 
 def as_latex(study: Study) -> str:
-    """The table of the page as a `tabular`; it needs the package booktabs."""
+    """Return the table of the page as a `tabular`; it needs the package booktabs."""
     header = ["", *map(measure_name, measures(study)), "to best baseline", "protects"]
     lines = [r"\begin{tabular}{l" + "r" * (len(header) - 2) + "l}", r"\toprule", _latex_row(header), r"\midrule"]
     lines += [_latex_row([row.name, *row.values, row.gap, row.protects]) for row in study_rows(study)]

@@ -119,7 +119,7 @@ def _ranking_limits(study: Study) -> tuple[float, float]:
 
 
 def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
-    """A dot per budget group with one standard deviation to each side; everybody and non-private beside them."""
+    """Return a dot per budget group with one standard deviation to each side; everybody and non-private beside them."""
     shown = [(f"people at {group.name}", group.measure, setting) for group in setting.groups]
     shown += [("everybody", "rmse", setting)]
     shown += [(_shared_name(other), "rmse", other) for other in study.settings if not _is_private(other)]
@@ -164,7 +164,7 @@ def _is_private(setting: Setting) -> bool:
 
 
 def _is_noisy(setting: Setting) -> bool:
-    """Whether the budget is one of noisy ratings, as ISGLD has it."""
+    """Return whether the budget is one of noisy ratings, as ISGLD has it."""
     return "epsilon" in setting.levels and "epsilon_i" not in setting.levels
 
 
@@ -185,7 +185,7 @@ def _shared_name(setting: Setting) -> str:
 
 
 def _limits(study: Study) -> tuple[float, float]:
-    """A range that shows where the private curves end; what ends far above is named at the edge."""
+    """Return a range that shows where the private curves end; what ends far above is named at the edge."""
     ends = [setting.mean("rmse") for setting in study.settings if not _is_noisy(setting)]
     low = min([*ends, study.baseline(study.best_baseline)])
     near = [setting.mean("rmse") for setting in study.settings if setting.mean("rmse") < low + 5 * (max(ends) - low)]

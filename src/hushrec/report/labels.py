@@ -24,7 +24,7 @@ NOT_A_SETTING = {"model", "protocol", "seed", "split_seed", "measure_every", "va
 
 
 def shape_of(record: Record) -> Record:
-    """Everything but budgets and seeds that defines a run, by name; what a record does not say is left out."""
+    """Return everything but budgets and seeds that defines a run, by name; what a record does not say is left out."""
     given = {**(record.get("config") or {}), **(record.get("settings") or {})}
     shape = {name: value for name, value in given.items() if name not in IN_THE_LABEL | NOT_A_SETTING}
     names = ("model", "factors", "step", "order", "at_least", "engine", "patience")
@@ -35,7 +35,7 @@ def shape_of(record: Record) -> Record:
 
 
 def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
-    """The same labels, with what differs added to those that would be the same."""
+    """Return the labels, with the settings that differ added where two labels would be equal."""
     made = [
         label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
         for label, shape in zip(labels, shapes, strict=True)
@@ -44,7 +44,7 @@ def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
 
 
 def _differences(shape: Record, group: Sequence[Record]) -> str:
-    """What a setting has that others of its label have not."""
+    """Return what a setting has that others of its label have not."""
     names = [name for name in {**WORDS, **shape} if len({repr(other.get(name)) for other in group}) > 1]
     return "".join(f", {_in_words(name, shape[name])}" for name in names if name in shape)
 
@@ -58,7 +58,7 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def command_of(record: Record) -> str | None:
-    """The command that makes a run again; None where the record does not say enough."""
+    """Return the command that makes a run again; None where the record does not say enough."""
     if record.get("experiment"):
         return f"hushrec experiment experiments/{record['experiment']}.toml"
     if "settings" not in record:

@@ -82,12 +82,12 @@ def _write(file: Path, content: bytes) -> Path:
 
 
 def _names(sources: Sequence[Path]) -> str:
-    """The folders as words of a command, without the way to them: a page may be passed on."""
+    """Return the folders as words of a command, without the way to them: a page may be passed on."""
     return shlex.join(source.name or "." for source in sources)
 
 
 def study_plots(study: Study) -> Figures:
-    """The plots of one study."""
+    """Return the plots of one study."""
     panels = paper_figures(study)
     if panels:
         return panels
@@ -129,12 +129,12 @@ def make_page(
 
 
 def _beside(name: str) -> str:
-    """The text of a file beside this module."""
+    """Return the text of a file beside this module."""
     return files("hushrec.report").joinpath(name).read_text("utf-8")
 
 
 def _style() -> str:
-    """The style sheet, and the colours of the plots for light and dark."""
+    """Return the style sheet, and the colours of the plots for light and dark."""
     dark = f"@media (prefers-color-scheme: dark) {{ {_series(SERIES_DARK)} }}"
     return "\n".join([_beside("style.css"), _series(plots.SERIES), dark])
 
@@ -161,7 +161,7 @@ def _study(study: Study, figures: Figures) -> dict[str, Any]:
 
 
 def splits_in_words(study: Study) -> str:
-    """Which splits were run, and what ± means."""
+    """Return which splits were run, and what ± means."""
     first, last = study.seeds[0], study.seeds[-1]
     if first == last:
         return f"One split (seed {first}), one run of each setting: differences of 0.01 may be chance."
@@ -178,7 +178,7 @@ def _row(row: Row) -> tuple[str, list[str]]:
 
 
 def _budgets(studies: Sequence[Study]) -> list[tuple[str, tuple[str, ...], list[str]]]:
-    """Each unit once, with what it leaves open and the settings that it is for."""
+    """Return each unit once, with what it leaves open and the settings that it is for."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for setting in (setting for study in studies for setting in (*study.settings, *study.diverged)):
         labels = groups.setdefault((setting.unit, setting.not_covered), [])

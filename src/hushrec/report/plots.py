@@ -34,7 +34,7 @@ class Drawing(str):
 
 
 def curves(study: Study) -> Drawing:
-    """The measure by round, a band from the lowest to the highest seed, baselines as lines."""
+    """Return the measure by round, a band from the lowest to the highest seed, baselines as lines."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
@@ -58,7 +58,7 @@ def _draw_curve(axes: "Axes", number: int, setting: Setting, window: tuple[float
 
 
 def finals(study: Study) -> Drawing:
-    """Where every setting ends, one line each with its budget and unit; baselines as vertical lines."""
+    """Return where every setting ends, one line each with its budget and unit; baselines as vertical lines."""
     settings = sorted(
         study.settings, key=lambda setting: setting.mean(study.measure), reverse=not study.larger_is_better
     )
@@ -118,7 +118,7 @@ def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
 
 
 def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> list[float]:
-    """One muted line with its name on it for each baseline, close names moved apart; returns where they lie."""
+    """Return one muted line with its name on it for each baseline, close names moved apart; returns where they lie."""
     low, high = _window(study)
     taken = low
     for name in sorted(study.baselines, key=study.baseline):
@@ -188,7 +188,7 @@ def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> It
 
 
 def to_svg(figure: "Figure") -> Drawing:
-    """The figure as text, the same for the same numbers."""
+    """Return the figure as text, the same for the same numbers."""
     file, print_file = io.StringIO(), io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "hushrec"})
     figure.savefig(print_file, format="pdf", metadata={"CreationDate": None, "Creator": "hushrec"})
@@ -198,7 +198,7 @@ def to_svg(figure: "Figure") -> Drawing:
 
 
 def inline(svg: str, title: str) -> str:
-    """The same plot as part of a page: the page's colours, no background, a name for those who cannot see it."""
+    """Return the same plot as part of a page: the page's colours, no background, a name for those who cannot see it."""
     from html import escape
 
     body = svg[svg.index("<svg") :]

@@ -60,7 +60,7 @@ class Setting:
         return statistics.fmean(self.metrics[measure])
 
     def spread(self, measure: str) -> float:
-        """The standard deviation over the seeds; 0 for one."""
+        """Return the standard deviation over the seeds; 0 for one."""
         values = self.metrics[measure]
         return statistics.stdev(values) if len(values) > 1 else 0.0
 
@@ -99,7 +99,7 @@ class Study:
         return choose(self.baselines, key=self.baseline)
 
     def beats(self, setting: Setting) -> bool:
-        """Whether a setting is better than the best of what needs no personal model."""
+        """Return whether a setting is better than the best of what needs no personal model."""
         gain = setting.mean(self.measure) - self.baseline(self.best_baseline)
         return gain > 0 if self.larger_is_better else gain < 0
 
@@ -137,7 +137,7 @@ def _run_records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def find_runs(folders: Iterable[str | Path]) -> list[Path]:
-    """The run folders among and below the given ones, each once."""
+    """Return the run folders among and below the given ones, each once."""
     found: dict[Path, None] = {}
     for folder in map(Path, folders):
         if not folder.is_dir():
@@ -177,7 +177,7 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
 
 
 def _made_by(records: Sequence[dict[str, Any]]) -> str:
-    """Which version ran it, when, on what: as far as the records say."""
+    """Return which version ran it, when, on what: as far as the records say."""
     written = [record["written"] for record in records if "written" in record]
     known = {one["hushrec"] for one in written} | {record.get("versions", {}).get("hushrec") for record in records}
     versions = sorted(one for one in known if one)
@@ -189,7 +189,7 @@ def _made_by(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Measures of each baseline, one number per split."""
+    """Return the measure of each baseline, one number per split."""
     splits = list({record["split_seed"]: record["baselines"] for record in records}.values())
     return {
         name: {measure: [float(split[name][measure]) for split in splits] for measure in table}
@@ -198,7 +198,7 @@ def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[fl
 
 
 def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Measures of each peer, one number per split that it was run on."""
+    """Measure of each peer, one number per split that it was run on."""
     found: dict[str, dict[str, list[float]]] = {}
     for peers in {record["split_seed"]: record.get("peers", {}) for record in records}.values():
         for name, numbers in peers.items():
@@ -252,7 +252,7 @@ def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
-    """What single runs were set beside, as records without a curve, where it has no run of its own here."""
+    """Return what single runs were set beside, as records without a curve, where it has no run of its own here."""
     found = []
     for record in records:
         for protocol, entry in record.get("comparisons", {}).items():
@@ -294,7 +294,7 @@ def _setting(
 
 
 def _make_curve(group: list[dict[str, Any]]) -> Curve:
-    """The measure of every round that all seeds reached."""
+    """Return the measure of every round that all seeds reached."""
     curves = [record["curve"] for record in group]
     measure = next(name for name in MEASURES if name in group[0]["metrics"])
     length = min(map(len, curves))

@@ -29,7 +29,7 @@ class Row:
 
 
 def measures(study: Study) -> list[str]:
-    """The measures that every setting of the study has, or every baseline where no setting ended well."""
+    """Return the measures that every setting of the study has, or every baseline where no setting ended well."""
     tables = [setting.metrics for setting in study.settings] or list(study.baselines.values())
     groups = {group.measure for setting in study.settings for group in setting.groups}
     return [name for name in tables[0] if name not in groups and all(name in table for table in tables)]
@@ -40,7 +40,7 @@ ON_A_TERMINAL = ("rmse", "mae", "precision_at_10", "auc", "hr_at_10", "ndcg_at_1
 
 
 def measure_name(measure: str) -> str:
-    """What a measure is called above a column."""
+    """Return what a measure is called above a column."""
     return SHORT.get(measure, measure.upper())
 
 
@@ -80,7 +80,7 @@ def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
 
 
 def _numbers_row(numbers: dict[str, list[float]], name: str, shown: list[str], gap: str) -> Row:
-    """A baseline's row, with a cell for every measure that it has."""
+    """Return a baseline's row, with a cell for every measure that it has."""
     values = [_mean_with_spread(numbers.get(measure)) for measure in shown]
     return Row(baseline_name(name), values, gap, "not a personal model", baseline=True, better=False)
 
@@ -97,7 +97,7 @@ def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
 
 
 def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
-    """The people of each budget, where budgets differ within one training: their own error."""
+    """Return the people of each budget, where budgets differ within one training: their own error."""
     rows = []
     for group in setting.groups:
         mean = setting.mean(group.measure)
@@ -114,23 +114,23 @@ def _spread(values: list[float]) -> float:
 
 
 def baseline_name(name: str) -> str:
-    """What a baseline is called in front of people."""
+    """Return what a baseline is called in front of people."""
     return NAMES.get(name, name.replace("_", " "))
 
 
 def signed(gap: float) -> str:
-    """A difference with its sign, and none where it rounds to nothing."""
+    """Return a difference with its sign, and none where it rounds to nothing."""
     text = f"{gap:+.3f}"
     return text if float(text) else "0.000"
 
 
 def with_spread(mean: float, spread: float) -> str:
-    """The mean, and where there are several seeds the standard deviation."""
+    """Return the mean, and where there are several seeds the standard deviation."""
     return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
 
 
 def verdict(study: Study) -> str:
-    """What the table says: who beats the best model that knows no person's taste, and by how much."""
+    """Return what the table says: who beats the best model that knows no person's taste, and by how much."""
     name, best = study.measure.upper(), baseline_name(study.best_baseline)
     strength = f"{name} {study.baseline(study.best_baseline):.3f}"
     said = [f"The bar is the {best}, which knows no person's taste: {strength}."]

@@ -128,7 +128,7 @@ class Registry:
         return heard - newcomers
 
     def _hear(self, device: Device) -> None:
-        """A device asked for something: it counts again."""
+        """Note that a device was heard of: it counts for the quorum again."""
         device.last_seen = self._wall_clock()
         if device.heard < self.round_number:
             self._active_heard[device.heard] -= 1

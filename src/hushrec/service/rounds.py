@@ -93,7 +93,7 @@ class Rounds:
             self._monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
 
     def _take(self, stored: Stored) -> None:
-        """Go on with what the database has."""
+        """Continue with the state that the database holds."""
         self.offer, self.server, self.is_paused = stored.offer, stored.server, stored.is_paused
         self.registry.round_number = self.round_number
         resumed = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS)

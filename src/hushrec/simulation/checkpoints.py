@@ -41,7 +41,7 @@ class Checkpoint:
     best: Arrays = field(repr=False)  # the predictor of that round
 
     def check(self, settings: dict[str, Any], data: str) -> None:
-        """Refuses to go on with other data or another setting than the run began with."""
+        """Refuse to go on with other data or another setting than the run began with."""
         if self.data != data:
             raise RunError("the checkpoint is of a run on other data. Resume with what it began with.")
         names = settings.keys() | self.settings.keys()
@@ -54,18 +54,18 @@ class Checkpoint:
 
 
 def checkpoint_path(folder: str | Path, protocol: str) -> Path:
-    """Where the checkpoint of one protocol lies in a run folder."""
+    """Return where the checkpoint of one protocol lies in a run folder."""
     return Path(folder) / f"checkpoint-{protocol}.npz"
 
 
 def checkpoint_files(folder: str | Path) -> list[Path]:
-    """What a run that is not over left there: the file of each protocol, and one that was being written."""
+    """Return what a run that is not over left there: the file of each protocol, and one that was being written."""
     paths = [checkpoint_path(folder, protocol) for protocol in PROTOCOLS]
     return [path for path in (*paths, *(path.with_suffix(".part") for path in paths)) if path.exists()]
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Writes the whole file beside the last one and lets it take its place."""
+    """Write the whole file beside the last one, then replace that one with it."""
     about = {name: value for name, value in vars(checkpoint).items() if name not in ARRAYS}
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {
@@ -78,7 +78,7 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
-    """Reads a checkpoint back; None if there is none, refused by name if it is damaged."""
+    """Read a checkpoint back; None if there is none, refused by name if it is damaged."""
     try:
         header, _, content = path.read_bytes().partition(b"\n")
     except FileNotFoundError:

@@ -20,7 +20,7 @@ LIKED = 4.0  # the lowest held-out rating that counts as liked, on the scale 1 t
 def list_scores(
     predictor: Predictor, users: IntArray, own_means: FloatArray, support: FloatArray, strength: float = STRENGTH
 ) -> FloatArray:
-    """What the lists of some users are sorted by, `(len(users), n_items)`, on the scale 1 to 5.
+    """Return what the lists of some users are sorted by, `(len(users), n_items)`, on the scale 1 to 5.
 
     `own_means` has one mean rating per user, NaN without ratings; `support` the number of ratings per item.
     """

@@ -143,7 +143,7 @@ class Result:
     def _recommended(
         self, best: IntArray, scores: FloatArray, predicted: FloatArray | None, deviations: FloatArray | None
     ) -> list[Recommendation]:
-        """The items at these places; predictions and deviations, on the scale 1 to 5, are of these alone."""
+        """Return the items at these places; predictions and deviations, on the scale 1 to 5, are of these alone."""
         released = self.predictor.released_support()
         support = self.profiles.support if released is None else released
         scale = self.scale
@@ -211,7 +211,7 @@ class Result:
         return None if self.ratings.titles is None else self.ratings.titles[item]
 
     def _profile(self, row: int) -> tuple[IntArray, FloatArray]:
-        """The items that a user rated, and the ratings on the scale 1 to 5."""
+        """Return the items that a user rated, and the ratings on the scale 1 to 5."""
         own = self.profiles
         rows = slice(own.starts[row], own.starts[row + 1])
         return own.items[rows], own.values[rows]
@@ -248,7 +248,7 @@ class Result:
             raise ParameterError(f"user {user} is not among the {len(self.user_ids)} users of this run.") from None
 
     def save(self, folder: str | Path) -> None:
-        """Keeps this result in a folder that `load` reads."""
+        """Keep this result in a folder that `load` reads."""
         save(self, folder)
 
 
@@ -260,7 +260,7 @@ def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
 
 
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
-    """Writes the three files; `run.json` goes first and comes last, so that a folder with it is whole.
+    """Write the three files; `run.json` goes first and comes last, so that a folder with it is whole.
 
     With `replace`, the folder is that of this very run, and may hold its checkpoints and what an interruption left.
     """
@@ -294,7 +294,7 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
 
 
 def _items_table(ratings: Ratings) -> pl.DataFrame:
-    """Ids, titles and public attributes, each of those under a name that begins with its own mark."""
+    """Return ids, titles and public attributes, each of those under a name that begins with its own mark."""
     titles = ratings.titles if ratings.titles is not None else [None] * ratings.n_items
     table = pl.DataFrame({"item": ratings.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
     if ratings.attributes is None:
@@ -303,7 +303,7 @@ def _items_table(ratings: Ratings) -> pl.DataFrame:
 
 
 def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataFrame) -> Ratings:
-    """The ratings of a run folder as they were loaded."""
+    """Return the ratings of a run folder as they were loaded."""
     ids = table["item"].to_list()
     titles = None if table["title"].is_null().all() else table["title"].to_list()
     columns = [column for column in table if column.name.startswith(ATTRIBUTE)]
@@ -329,7 +329,7 @@ def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataF
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:
-    """A run's `run.json` alone, checked for its version: the record, and when and by what it was written."""
+    """Return a run's `run.json` alone, checked for its version: the record, and when and by what it was written."""
     content = _read_json(Path(folder), READABLE)
     return {name: value for name, value in content.items() if name not in ("format", "private")}
 
@@ -347,7 +347,7 @@ def _read_json(path: Path, formats: tuple[int, ...]) -> dict[str, Any]:
 
 
 def load(folder: str | Path) -> Result:
-    """Reads a run folder back."""
+    """Read a run folder back."""
     path = Path(folder)
     content = _read_json(path, (FORMAT,))
     record = {name: value for name, value in content.items() if name not in ("format", "private", "written")}
@@ -384,7 +384,7 @@ def load_final_model(folder: str | Path, measured: Result) -> Result | None:
 
 
 def to_json(value: Any) -> Any:
-    """The same value with infinity as the string "inf", so that it is standard JSON."""
+    """Return the same value with infinity as the string "inf", so that it is standard JSON."""
     if isinstance(value, dict):
         return {name: to_json(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):

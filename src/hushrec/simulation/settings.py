@@ -73,7 +73,7 @@ def nested(settings: Mapping[str, Any]) -> ModelSettings:
 
 
 def declared_options() -> dict[str, Option]:
-    """Every option of every model and protocol by name; where several declare one, the first."""
+    """Return every option of every model and protocol by name; where several declare one, the first."""
     found: dict[str, Option] = {}
     for options in (*(model.options for model in MODELS.values()), *(one.options for one in PROTOCOLS.values())):
         for option in options:
@@ -131,7 +131,7 @@ class Settings:
         self.given = self._checked({name: value for name, value in options.items() if value is not None})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        """The options as they are declared; refused where neither model nor protocol uses one."""
+        """Return the options as they are declared; refused where neither model nor protocol uses one."""
         own = {option.name: option for option in self._options()}
         for name in options:
             if name in own:
@@ -173,7 +173,7 @@ class Settings:
         return DEFAULT_ENGINE if DEFAULT_ENGINE in allowed else allowed[0]
 
     def _engines(self) -> list[str]:
-        """The engines of the protocol that compute the model."""
+        """Return the engines of the protocol that compute the model."""
         own = self.declared_model.engines
         return [name for name in self.declared.engines if not own or name in own]
 
@@ -187,36 +187,36 @@ class Settings:
         return {} if find_protocol(protocol).is_private else self.declared_model.without_privacy
 
     def chosen(self) -> dict[str, Any]:
-        """What makes the same settings again, by name: the common ones, and the options that were given."""
+        """Return the arguments that make these settings again: the common ones, and the options that were given."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         return {name: value for name, value in common.items() if value is not None and value is not False} | self.given
 
     def replace(self, **changes: Any) -> "Settings":
-        """The same settings but for these."""
+        """Return the same settings but for these."""
         return Settings(**{**self.chosen(), **changes})
 
     def make_model(self, ratings: Ratings) -> Any:
-        """The model, with what is public about the items if it uses that."""
+        """Return the model, with what is public about the items if it uses that."""
         return self.declared_model.make(self.options, ratings)
 
     def among_items(self, ratings: Ratings) -> Ratings:
-        """The ratings among the items that the protocol runs over: the rated ones, or the whole catalogue."""
+        """Return the ratings among the items that the protocol runs over: the rated ones, or the whole catalogue."""
         return ratings.with_catalogue() if self.declared.whole_catalogue else ratings
 
     def make_task(self, ratings: Ratings) -> Task:
-        """What the model learns from, split into training and test part."""
+        """Return what the model learns from, split into training and test part."""
         ratings = self.among_items(ratings)
         if self.declared_model.predicts == "ranking":
             return ranking_task(ratings, self.split_seed, self.options["at_least"], final=self.final)
         return rating_task(ratings, self.split_seed, final=self.final)
 
     def make_protocol(self) -> ConfiguredProtocol:
-        """The protocol with its budgets, checked."""
+        """Return the protocol with its budgets, checked."""
         made: ConfiguredProtocol = self.declared.configure(self.given, self.model)
         return made
 
     def as_record(self) -> dict[str, Any]:
-        """Every setting by name, defaults written out: what a checkpoint must agree with."""
+        """Return every setting by name, defaults written out: what a checkpoint must agree with."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         resolved = {**common, "engine": self.chosen_engine, **self.options, **self.make_protocol().chosen_options()}
         return to_json(resolved)  # type: ignore[no-any-return]

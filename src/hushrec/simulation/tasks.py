@@ -44,7 +44,7 @@ class Profiles:
 
 
 def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
-    """Where each user's rows begin once they are sorted by user and item, and the rows in that order."""
+    """Return where each user's rows begin once they are sorted by user and item, and the rows in that order."""
     counts = np.bincount(users, minlength=n_users)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), np.lexsort((items, users))
 
@@ -61,7 +61,7 @@ class RatingTask:
     scale: Scale
 
     def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Users, items and values of the training part, mapped to 1 to 5 as every device does."""
+        """Return users, items and values of the training part, mapped to 1 to 5 as every device does."""
         rows = self.split.train
         return self.ratings.users[rows], self.ratings.items[rows], self.scale.to_unit(self.values[rows])
 
@@ -72,11 +72,11 @@ class RatingTask:
         return rating_metrics(self.scale.from_unit(unit), actual)
 
     def validation(self, seed: int) -> "RatingTask":
-        """The same task inside the training part: a fifth of it is held out, the test part is not looked at."""
+        """Return the same task inside the training part: a fifth of it is held out, the test part is not looked at."""
         return replace(self, split=validation_split(self.split, seed))
 
     def baselines(self) -> dict[str, Metrics]:
-        """The non-personal models on the same split."""
+        """Return the non-personal models on the same split."""
         ratings, rows = self.ratings, self.split.train
         fitted = rating_baselines(
             ratings.users[rows], ratings.items[rows], self.values[rows], ratings.n_users, ratings.n_items
@@ -133,12 +133,12 @@ class RankingTask:
     items: IntArray = field(repr=False)
 
     def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Users and items of the training part; the values are all alike and mean nothing."""
+        """Return users and items of the training part; the values are all alike and mean nothing."""
         rows = self.split.train
         return self.ratings.users[rows], self.ratings.items[rows], np.ones(len(rows))
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Nothing beyond `metrics`, which are of lists."""
+        """Return nothing beyond `metrics`, which are of lists."""
         return {}
 
     def metrics(self, predictor: Predictor) -> Metrics:
@@ -146,11 +146,11 @@ class RankingTask:
         return self._ranking(predictor.scores)
 
     def validation(self, seed: int) -> "RankingTask":
-        """The same task inside the training part: one more item of each user is held out."""
+        """Return the same task inside the training part: one more item of each user is held out."""
         return ranking_task(self.ratings.rows(self.split.train), seed)
 
     def baselines(self) -> dict[str, Metrics]:
-        """Most popular: how many people met an item in training. Random: what chance is worth."""
+        """Return the metrics of ranking by popularity in training, and of a random order."""
         popularity = np.bincount(self.items, minlength=self.ratings.n_items).astype(np.float64)
         return {
             "popularity": self._ranking(lambda users: np.tile(popularity, (len(users), 1))),
@@ -158,7 +158,7 @@ class RankingTask:
         }
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Most popular by the counts that the run itself released: what its personal part must beat."""
+        """Return most popular by the counts that the run itself released: what its personal part must beat."""
         if support is None:
             return {}
         return {"private_popularity": self._ranking(lambda users: np.tile(support, (len(users), 1)))}
@@ -172,7 +172,7 @@ Task = RatingTask | RankingTask
 
 
 def _among_candidates(score: Scorer, ratings: Ratings) -> Scorer:
-    """The scores of the items that the data set rates; others of the catalogue are no candidates."""
+    """Return the scores of the items that the data set rates; others of the catalogue are no candidates."""
     return lambda users: score(users)[:, : ratings.n_candidates]
 
 
@@ -187,7 +187,7 @@ def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> Ra
 def ranking_task(
     ratings: Ratings, split_seed: int, at_least: float | None = None, *, final: bool = False
 ) -> RankingTask:
-    """The task of models that rank: any rating is an action, or only those from `at_least` up."""
+    """Return the task of models that rank: any rating is an action, or only those from `at_least` up."""
     ratings = without_values(ratings, at_least)
     split = everything(ratings.n_ratings) if final else leave_one_out(ratings, split_seed)
     if len(split.test) == 0 and not final:

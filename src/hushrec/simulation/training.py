@@ -54,7 +54,7 @@ def train(
     remark: Remark | None = None,
     **settings: Any,
 ) -> Result:
-    """Trains on a data set's training part and measures on its test part.
+    """Train on a data set's training part and measure on its test part.
 
     `data` is a name, a path or `Ratings`; `settings` are the fields of `Settings`. With `compare`, a private run is
     set beside the non-private model and `isgld` on the same split. With `out`, the result is kept in that
@@ -158,7 +158,7 @@ class Keep:
             yield
 
     def restore(self, run: "Run") -> None:
-        """Puts a run where its checkpoint was, if there is one and it is wanted."""
+        """Put a run where its checkpoint was, if there is one and it is wanted."""
         if self.folder is None or not self.resume:
             return
         path = checkpoint_path(self.folder, run.settings.protocol)
@@ -176,7 +176,7 @@ class Keep:
         run.curve, run.seconds, run.best = checkpoint.curve, checkpoint.seconds, best
 
     def save(self, run: "Run", *, now: bool) -> None:
-        """Keeps a checkpoint where one is due: after every so many rounds, or `now`."""
+        """Keep a checkpoint where one is due: after every so many rounds, or `now`."""
         if self.folder is None or (run.engine.round_number % self.every and not now):
             return
         checkpoint = Checkpoint(
@@ -207,12 +207,12 @@ class Best:
     predictor: Predictor = field(repr=False)
 
     def about(self) -> dict[str, Any]:
-        """All but the predictor."""
+        """Return all but the predictor."""
         return {"round_number": self.round_number, "cost": self.cost, "metrics": self.metrics}
 
 
 def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
-    """The best model that a checkpoint holds; refused where it fits no such run."""
+    """Return the best model that a checkpoint holds; refused where it fits no such run."""
     if run.validation is None:
         return None
     best = Best(**checkpoint.patience, predictor=run.engine.predictor_from(checkpoint.best))
@@ -312,7 +312,7 @@ class Run:
             raise
 
     def _play(self) -> float:
-        """One round, measured; what a checkpoint holds of it is complete when the curve has it."""
+        """Return one round, measured; what a checkpoint holds of it is complete when the curve has it."""
         started = time.perf_counter()
         run_round(self.engine)
         self.seconds += time.perf_counter() - started
@@ -331,7 +331,7 @@ class Run:
         return self.engine.round_number >= self.rounds or waited >= self.settings.patience
 
     def _validate(self, metrics: dict[str, float]) -> None:
-        """Keeps the model of the round in which the validation part came out best, with its metrics."""
+        """Keep the model of the round in which the validation part came out best, with its metrics."""
         if self.validation is None:
             return
         found = measure(self.validation, self.engine)[self.task.headline]
@@ -340,7 +340,7 @@ class Run:
             self.best = Best(self.engine.round_number, cost, metrics, self.engine.predictor())
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
-        """The same run under the protocols that this one is compared with, on the same split."""
+        """Return the same run under the protocols that this one is compared with, on the same split."""
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in self.settings.declared.compared_with:
             if protocol in protocols_of(self.settings.model):
@@ -366,7 +366,7 @@ class Run:
         return hashlib.sha256(self.ratings.checksum.encode() + attributes.tobytes()).hexdigest()
 
     def predictor(self) -> Predictor:
-        """The model that is kept: the best on the validation part, or else the last."""
+        """Return the model that is kept: the best on the validation part, or else the last."""
         return self.engine.predictor() if self.best is None else self.best.predictor
 
     def metrics(self) -> dict[str, float]:
@@ -380,11 +380,11 @@ class Run:
         return self.task.baselines() | self.task.released_baselines(predictor.released_support())
 
     def budget(self) -> dict[str, Any]:
-        """What all rounds that were played cost, those after the best one too."""
+        """Return what all rounds that were played cost, those after the best one too."""
         return spent_budget(self.engine)
 
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool, seconds_in_all: float) -> Result:
-        """Everything that is kept of a run; `seconds_in_all` counts measuring and comparing too."""
+        """Return everything that is kept of a run; `seconds_in_all` counts measuring and comparing too."""
         engine, settings, ratings = self.engine, self.settings, self.ratings
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)
@@ -453,12 +453,12 @@ def measure(task: Task, engine: Engine) -> dict[str, float]:
 
 
 def spent_budget(engine: Engine) -> dict[str, Any]:
-    """What the rounds so far cost."""
+    """Return what the rounds so far cost."""
     return engine.problem.budget(engine.round_number, engine.losses())
 
 
 def task_problem(task: Task, settings: Settings) -> AnyProblem:
-    """The training part of a task as a problem."""
+    """Return the training part of a task as a problem."""
     users, items, values = task.training()
     return make_problem(
         users,

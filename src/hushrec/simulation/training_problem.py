@@ -33,7 +33,7 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
     seed: int
 
     def protocol(self, user: int) -> ProtocolT:
-        """The protocol that this user's device speaks, with this user's budgets."""
+        """Return the protocol that this user's device speaks, with this user's budgets."""
         return self.protocols[0] if len(self.protocols) == 1 else self.protocols[user]
 
     @property
@@ -54,7 +54,7 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         return Spending(rounds, self.terms, self.model, own, self.rated_counts[active], measured)
 
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """What that many rounds cost, with its unit, and what is not covered: the `budget` of a result."""
+        """Return what that many rounds cost, with its unit, and what is not covered: the `budget` of a result."""
         return self.protocols[0].statement(self.spending(rounds, losses))
 
 
@@ -100,7 +100,7 @@ def settle_terms(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """The terms of a run of users with so many ratings; refused where a budget is impossible for one of them."""
+    """Return the terms of a run of users with so many ratings; refused where a budget is impossible for one of them."""
     if len(protocols) not in (1, len(rated_counts)):
         raise ParameterError(f"protocols must be one for all or one for each of the {len(rated_counts)} users.")
     active = _active(rated_counts, n_items, model, protocols)
@@ -112,7 +112,7 @@ def settle_terms(
 
 
 def _active(rated_counts: IntArray, n_items: int, model: Any, protocols: Sequence[ConfiguredProtocol]) -> IntArray:
-    """Users whose device takes part."""
+    """Return users whose device takes part."""
     if len(protocols) == 1:
         return np.flatnonzero(protocols[0].can_take_part(rated_counts, n_items, model))
     groups: dict[ConfiguredProtocol, list[int]] = {}

@@ -30,7 +30,7 @@ def verdict(record: Record) -> str:
 
 
 def _best_baseline(record: Record, measure: str) -> tuple[str, float]:
-    """The best of the non-personal models, and what it reaches."""
+    """Return the best of the non-personal models, and what it reaches."""
     known = {name: metrics[measure] for name, metrics in record["baselines"].items() if measure in metrics}
     name = max(known, key=lambda name: known[name] if HEADLINES[measure] else -known[name])
     return name, known[name]
@@ -45,7 +45,7 @@ def _name(baseline: str) -> str:
 
 
 def _lists(record: Record) -> str:
-    """How the lists of a rating model stand beside those of the most popular items."""
+    """Return how the lists of a rating model stand beside those of the most popular items."""
     own, popular = record["metrics"].get("precision_at_10"), record["baselines"].get("popularity", {})
     if own is None or "precision_at_10" not in popular:
         return ""
@@ -55,7 +55,7 @@ def _lists(record: Record) -> str:
 
 
 def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
-    """What the curve and the comparisons suggest; nothing where the run wins and was done learning."""
+    """Return what the curve and the comparisons suggest; nothing where the run wins and was done learning."""
     values = [point[measure] for point in record["curve"]]
     best = max(values) if HEADLINES[measure] else min(values)
     before = values[-1 - len(values) // 10]

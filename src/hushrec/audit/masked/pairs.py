@@ -101,7 +101,7 @@ def _longest(run: Watched) -> PersonTables:
 
 
 def attack_ratings(run: Watched) -> list[Finding]:
-    """One rating there or not, all else known: of every victim, and the one that makes the largest difference."""
+    """Tell whether one rating exists, all else known: of every victim, and of the one with the largest effect."""
     rng, first, second = run.draws(12), list[float](), list[float]()
     longest, most = _longest(run), -1.0
     for user, tables in zip(run.victims, run.victims_tables, strict=True):

@@ -98,7 +98,7 @@ class CpuMaskedEngine(MaskedRun):
         return np.split(total, ends[:-1])
 
     def _kernel(self, table: Any) -> tuple[Callable[..., None], Any]:
-        """The compiled loop over people for this kind of table, and the table as the loop takes it."""
+        """Return the compiled loop over people for this kind of table, and the table as the loop takes it."""
         if isinstance(table, AudienceTable):
             public = audience_kernels.Table(table.columns, table.count_weights, table.weights, table.asked)
             return audience_kernels.add_people, public

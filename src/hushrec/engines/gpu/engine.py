@@ -156,7 +156,7 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Sum run by run: the cells of one run keep a GPU busy, and the others need not be in memory."""
+        """Return the sums, computed run by run: one run keeps a GPU busy, and the others need no memory meanwhile."""
         users = [
             dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
         ]

@@ -95,7 +95,7 @@ class MaskedServer(ServerSide):
         return [rising[place] for place in np.sort(np.argsort(draws, kind="stable")[:count])]
 
     def _draw_number(self) -> int:
-        """What makes the draws of one attempt others than those of the one before."""
+        """Return the number that keys the random draws of this attempt, so that they differ from earlier attempts'."""
         place = (0, 0) if self.attempt is None else self.attempt.announcement.place
         return place[0] * 2**20 + place[1]
 
