@@ -49,8 +49,11 @@ reproduce: $(CORE)
 soak: $(TEST)
 	$(BIN)/python -m pytest -m soak -p no:cacheprovider tests
 
-docs: $(CORE)
+# Brings generated parts of the pages up to date, then builds the site: open site/index.html.
+docs: $(TEST)
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/snippets.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Pictures of both pages, drawn by their tests in Chromium, and the figures of docs/pages.md: a record of benchmarks/records.
 pictures: $(TEST)

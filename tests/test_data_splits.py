@@ -132,6 +132,7 @@ def test_a_core_is_what_is_left_when_the_rare_go():
     assert core.times.tolist() == [6, 5, 3, 2]
     with pytest.raises(ParameterError, match="per_user"):
         k_core(three_users(), per_user=4, per_item=1)
+    assert k_core(synthetic(20, 15, 120), per_user=4, per_item=4).catalogue is None  # it depends on the ratings
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,7 @@ def _without_absent(ratings: Ratings) -> Ratings:
         items=item_rows.astype(np.int64),
         titles=None if ratings.titles is None else [ratings.titles[item] for item in items],
         attributes=None if ratings.attributes is None else ratings.attributes[items],
+        catalogue=None,  # which items are left depends on the ratings
     )
 
 
