@@ -47,6 +47,12 @@ def main() -> None:
         ["masked_training.py", *peer],
         ["audience_training.py", *peer],
         ["masked_scaling.py"],
+        ["masked_fleet_size.py"],
+        ["masked_fleet_size.py", "--data", "ml-1m", "--sizes", "500,1000,2000,4000,6040"],
+        ["masked_newcomers.py"],
+        ["masked_robustness.py"],
+        ["masked_robustness.py", "--data", "ml-1m", "--splits", "1", "--epsilon", "8"],
+        ["volunteers.py"],
     ):
         print(f"== {script}", flush=True)
         started = time.perf_counter()
