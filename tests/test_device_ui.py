@@ -109,8 +109,8 @@ def test_before_joining_there_is_nothing_to_rate(client: Asker) -> None:
     """A level before a server, recommendations before a round: one sentence each, with a code."""
     assert client.get("/api/levels").json() == {"levels": []}
     assert client.get("/api/recommendations").json()["code"] == "not-now"
-    assert client.get("/api/sent").json() == {"last": None}
-    assert "one of the public levels, 0.25, 1, 4" in client.post("/api/level", json={"epsilon_i": 3}).json()["detail"]
+    assert client.get("/api/sent").json()["last"] is None
+    assert "one of the public levels, 0.25, 1, 4" in client.post("/api/level", json={"level": 3}).json()["detail"]
 
 
 def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
@@ -127,14 +127,12 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
         assert [entry["title"] for entry in client.get("/api/ratings").json()["items"]] == [
             f"Item-{n}" for n in range(7)
         ]
-        assert client.post("/api/level", json={"epsilon_i": 1}).status_code == 204
+        assert client.post("/api/level", json={"level": 1}).status_code == 204
         while (last := client.get("/api/sent").json()["last"]) is None:
             device.step(wait=ROUND_WAIT)
         state = client.get("/api/state").json()
         assert (state["level"], state["ledger"]["limit"], state["can_change_level"]) == (1.0, 2.0, False)
-        assert (
-            "cannot change after the first round" in client.post("/api/level", json={"epsilon_i": 4}).json()["detail"]
-        )
+        assert "cannot change after the first round" in client.post("/api/level", json={"level": 4}).json()["detail"]
         report = device.sent().uploads[-1].report
         assert [row["title"] for row in last["rows"]] == [f"Item-{item}" for item in report.items]
         assert np.allclose([row["numbers"] for row in last["rows"]], report.gradients)

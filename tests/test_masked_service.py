@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 import sqlalchemy as sa
 from service_kit import OPEN_SOCKETS, RUN_ID, Live, RawDevice, held_port, live_server, wait_for
+from test_device_ui import client_of
 
 from hushrec import Device, wire
 from hushrec.errors import RemoteProtocolError
@@ -287,3 +288,20 @@ def test_a_server_with_another_key_is_not_believed(tmp_path: Path) -> None:
             devices[0].step(wait=5)
         assert tables_of(devices) == [0] * 4
         assert len(devices[0]._session.kept.private_state()["attempt"]) == 0
+
+
+def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
+    """Levels below the run's budget, a change in between, what left as random numbers, and the ledger."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
+        page = client_of(devices[0])
+        assert [level["name"] for level in page.get("/api/levels").json()["levels"]] == ["Strict", "Middle", "Usual"]
+        assert page.get("/api/sent").json() == {"last": None, "table": None}
+        play_round(live, devices)
+        left = " ".join(page.get("/api/sent").json()["table"])
+        assert "Round 1: 24 integers" in left
+        assert "of 4 devices or more" in left
+        assert page.post("/api/level", json={"level": 4}).status_code == 204
+        state = page.get("/api/state").json()
+        assert (state["level"], state["can_change_level"], state["ledger"]["rounds"]) == (4.0, True, 1)
+        used = [level for level in page.get("/api/levels").json()["levels"] if level["in_use"]]
+        assert [level["name"] for level in used] == ["Middle"]

@@ -21,7 +21,7 @@ from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 
-MOST_ATTEMPTS = 10  # of one round; a protocol that needs more is under attack, and the operator has to look
+MOST_ATTEMPTS = 10  # of one simulated round: one that needs more will not end
 
 
 class Stage(enum.Enum):
@@ -50,8 +50,16 @@ NEXT_STAGE: dict[Stage, dict[Event, Stage]] = {
 class Server:
     """One run: its members, the open round, and the protocol's side that computes with the reports."""
 
-    def __init__(self, side: ServerSide, members: Collection[Name], *, round_number: int = 0) -> None:
+    def __init__(
+        self,
+        side: ServerSide,
+        members: Collection[Name],
+        *,
+        round_number: int = 0,
+        most_attempts: int | None = MOST_ATTEMPTS,
+    ) -> None:
         self.side = side
+        self._most_attempts = most_attempts  # None: an operator watches, and sees how many there were
         self._members = set(members)
         self._round_number = round_number
         self._stage = Stage.IDLE
@@ -206,8 +214,8 @@ class Server:
             self.close_phase(reports)
 
     def _try_again(self, outcome: NextAttempt) -> None:
-        if self._attempt >= MOST_ATTEMPTS:
-            raise LocalProtocolError(f"round {self._round_number} failed {MOST_ATTEMPTS} times: {outcome.reason}")
+        if self._most_attempts is not None and self._attempt >= self._most_attempts:
+            raise LocalProtocolError(f"round {self._round_number} failed {self._attempt} times: {outcome.reason}")
         inbox = self.side.open(self._round_number, self._attempt + 1, outcome.members)
         self._attempt, self._phase, self._inbox, self._reports = self._attempt + 1, 0, inbox, {}
         self._move(Event.CLOSE_PHASE)

@@ -14,6 +14,7 @@ from typing import Any, Self
 import httpx
 import numpy as np
 
+from hushrec import wire
 from hushrec.arrays import FloatArray
 from hushrec.budget.events import as_number
 from hushrec.device.budgets import Budgets
@@ -30,7 +31,7 @@ from hushrec.device.transport import (
     tls_context,
 )
 from hushrec.errors import HushrecError, LocalProtocolError, ParameterError
-from hushrec.messages import Offer
+from hushrec.messages import Envelope, Offer
 
 FAREWELL_SECONDS = 3.0  # that erasing waits for the server to hear of it
 
@@ -374,6 +375,12 @@ class Device:
             with self._store.change():
                 self._store.put_json("ledger", ledger.to_record())
             self._session.forget_client()
+
+    def last_charged(self) -> Envelope | None:
+        """Return the last report that cost budget, as it was sent; None where that was a report of gradients."""
+        with self._lock:
+            body = self._store.get("last_charged")
+        return None if body is None else wire.decode(body, Envelope)
 
     def sent(self) -> Sent | None:
         """Return the last reports as they were sent, and what only this device knows; None before the first."""

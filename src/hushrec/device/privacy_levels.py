@@ -53,7 +53,7 @@ def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) ->
     )
     return {
         "name": level.name,
-        "epsilon_i": level.epsilon_i,
+        "level": level.epsilon_i,
         "epsilon": meaning.epsilon_all_rounds,
         "items_sent": meaning.items_sent,
         "real": meaning.real_among_them,

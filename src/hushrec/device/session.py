@@ -233,7 +233,8 @@ class Session:
         """Drop all that belongs to the server's run. Ratings and ledger stay."""
         with self.store.change():
             self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
-            self.store.drop("private_state", "public", "uploads", "last_user_vector", "over", "given_up")
+            self.store.drop("private_state", "public", "uploads", "last_charged", "last_user_vector")
+            self.store.drop("over", "given_up")
             self.store.drop_catalogue()
         self._key = self._device = self.offer = None
         self.predictions.forget()
@@ -397,6 +398,7 @@ class Session:
         offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
         try:
             before, published = client.private_state(), client.published(asked)
+            spent = client.ledger.to_record()
             with consent(client.ledger.limit("selection") or 0.0):
                 report = client.report(envelope.address, asked)
             with self.store.change():
@@ -408,6 +410,8 @@ class Session:
                 else:
                     body = wire.encode(Envelope.to(offer.run_id, envelope.address, report))
                     self.store.put("outbox", body)
+                    if self._keep_public and not isinstance(asked, ItemVectors) and client.ledger.to_record() != spent:
+                        self.store.put("last_charged", body)
                     if self._keep_public and isinstance(asked, ItemVectors) and len(report.items):
                         self.kept.put_upload(body, asked.item_vectors[report.items], before["user_vector"])
                 if self._keep_public and published is not None:

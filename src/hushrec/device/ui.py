@@ -18,6 +18,7 @@ from hushrec.device import view
 from hushrec.device.budgets import Budgets
 from hushrec.device.device import Device
 from hushrec.device.inference import Attack, Reading
+from hushrec.device.masked_levels import explain_levels
 from hushrec.device.participation import Participation
 from hushrec.device.privacy_levels import expectation, explain_level, level_of, levels_for
 from hushrec.errors import HushrecError
@@ -53,7 +54,7 @@ class Joining(Place):
     """A server to join, at a level."""
 
     invitation: Annotated[str | None, Field(max_length=100)] = None
-    epsilon_i: float | None = None
+    level: float | None = None
 
 
 class Choice(_Body):
@@ -63,9 +64,9 @@ class Choice(_Body):
 
 
 class NewLevel(_Body):
-    """One of the public levels."""
+    """One of the levels that are offered."""
 
-    epsilon_i: float
+    level: float
 
 
 class Page:
@@ -102,10 +103,15 @@ class Page:
             "form": device.budgets.form_values().tolist(),
             "ledger": statement,
             "epsilon_p": device.budgets.epsilon_p,
-            "level": device.budgets.epsilon_i,
-            "can_change_level": statement["permanent_draws"] == 0,
+            "level": device.budgets.epsilon if self._is_masked else device.budgets.epsilon_i,
+            "can_change_level": statement.get("permanent_draws", 0) == 0,
             "can_recommend": status.can_recommend,
         }
+
+    @property
+    def _is_masked(self) -> bool:
+        """Whether the run takes a budget of a person's own, which may change at any time."""
+        return self.device.offer is not None and _takes_own_budget(self.device.offer)
 
     def rate(self, rating: Rating) -> float | None:
         """Keep or forget a rating, and return what there was before: so that it can be undone."""
@@ -125,8 +131,12 @@ class Page:
         return told | _explain(offer, self.device.budgets, rated)
 
     def join(self, joining: Joining) -> None:
-        if joining.epsilon_i is not None and joining.epsilon_i != self.device.budgets.epsilon_i:
-            self.set_level(joining.epsilon_i)
+        if joining.level is not None:
+            offer = self.device.look_at(joining.server, ca=joining.ca or None)
+            if _takes_own_budget(offer):
+                self.device.choose_epsilon(joining.level)
+            elif joining.level != self.device.budgets.epsilon_i:
+                self.set_level(joining.level)
         self.device.join(joining.server, invitation=joining.invitation or None, ca=joining.ca or None)
         self._changes += 1
 
@@ -136,8 +146,11 @@ class Page:
             return {"levels": []}
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known)
 
-    def set_level(self, epsilon_i: float) -> None:
-        self.device.choose_budget(level_of(epsilon_i).epsilon_i)
+    def set_level(self, level: float) -> None:
+        if self._is_masked:
+            self.device.choose_epsilon(level)
+        else:
+            self.device.choose_budget(level_of(level).epsilon_i)
         self._changes += 1
 
     def allow_draw(self) -> None:
@@ -153,7 +166,7 @@ class Page:
         """What left, and the attacks on it: they take a moment, so the store is not held meanwhile."""
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
-            return {"last": None}
+            return {"last": None, "table": view.table_sent(self.device)}
         last = sent.uploads[-1].report.round_number
         with self._attacking:
             if self._read is None or self._read[0] != last:
@@ -171,7 +184,14 @@ class Page:
         self.is_forgotten = True
 
 
+def _takes_own_budget(offer: Offer) -> bool:
+    return "own_epsilon" in personal_options(offer.protocol, offer.model)
+
+
 def _explain(offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
+    if _takes_own_budget(offer):
+        can = find_protocol(offer.protocol).knowledge.can
+        return {"levels": explain_levels(offer, budgets), "expectation": None, "can": can}
     chosen = levels_for(budgets.epsilon_i) if "epsilon_i" in personal_options(offer.protocol, offer.model) else []
     levels = [explain_level(level, offer, budgets, n_rated) for level in chosen]
     can = find_protocol(offer.protocol).knowledge.can
@@ -272,7 +292,7 @@ def _add_changing(app: FastAPI, page: Page) -> None:
     @app.post("/api/level", status_code=204)
     def level(new: NewLevel) -> None:
         page.participation.stop()
-        page.set_level(new.epsilon_i)
+        page.set_level(new.level)
 
     @app.post("/api/allow-draw", status_code=204)
     def allow_draw() -> None:

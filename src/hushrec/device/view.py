@@ -76,3 +76,18 @@ def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
         "n_rated": len(sent.rated),
         "of_top": SHOWN,
     }
+
+
+def table_sent(device: Device) -> list[str] | None:
+    """Return what the last masked table was, and what its sum reveals, in sentences; None before the first."""
+    last, offer = device.last_charged(), device.offer
+    if last is None or offer is None:
+        return None
+    numbers, smallest = last.message.numbers, offer.terms.rules.smallest
+    some = ", ".join(str(number) for number in numbers[:6])
+    return [
+        f"Round {last.round_number}: {len(numbers):,} integers, such as {some}.",
+        "They are your numbers, clipped, with noise, under masks of your neighbours: random to whoever reads them.",
+        f"The server adds up the tables of {smallest:,} devices or more, and sees the sum with everybody's noise:",
+        "how often items were rated, and how they were liked. What it shows of you, your budget bounds.",
+    ]

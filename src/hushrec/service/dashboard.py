@@ -76,6 +76,8 @@ class Dashboard:
             "round": rounds.round_number,
             "closed": rounds.round_number - rounds.is_open,
             "phase": rounds.server.address.phase if rounds.is_open else None,
+            "attempt": rounds.server.address.attempt if rounds.is_open else None,
+            "phases": rounds.server.side.phases,
             "reports": rounds.n_reports,
             "asked": max(rounds.n_present, rounds.n_reports) if rounds.is_open else 0,
             "devices": rounds.registry.count_active(),

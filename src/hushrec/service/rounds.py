@@ -354,6 +354,7 @@ class Rounds:
         if not self.is_open:
             raise Refusal("no-round", "no round is open.")
         self._is_closing = True
+        failed = self.server.address  # if the next phase is another attempt's
         closed = ClosedRound(
             self.round_number,
             self.elapsed,
@@ -385,6 +386,8 @@ class Rounds:
         self._move(Stored(self.offer, server, self.is_paused, 0.0), behind)
         if not self.is_open:
             self._monitor.round_closed(self.round_number, n_reports, closed.seconds)
+        elif self.server.address.attempt > failed.attempt:
+            self._monitor.log("attempt-failed", **vars(failed))
 
     def _move(self, stored: Stored, behind: Stored | None) -> None:
         """Go on with the server that was written, or with what the database had where it was ahead."""

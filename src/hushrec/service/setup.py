@@ -112,7 +112,7 @@ def make_run(settings: TermsSettings, items: Items, run_id: str) -> tuple[Offer,
     configured.make_device(offer.terms, model)  # refuses what no device could accept
     side = configured.make_server(offer.terms, model, seed)
     side.sign_as(run_id, key.to_bytes())
-    return offer, Server(side, ())
+    return offer, Server(side, (), most_attempts=None)
 
 
 def _check_same(settings: TermsSettings, offer: Offer) -> None:

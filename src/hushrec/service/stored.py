@@ -58,7 +58,7 @@ def load_run(connection: sa.Connection, entitled: Entitled) -> Stored:
     side = protocol.make_network_server(offer.terms, model, state)
     side.sign_as(offer.run_id, bytes(row.secret))
     members = entitled(round_number + 1) if row.members is None else msgspec.msgpack.decode(row.members)
-    server = Server(side, members, round_number=round_number)
+    server = Server(side, members, round_number=round_number, most_attempts=None)
     if row.attempt:
         side.expect(row.expected)
         phases = server.side.phases

@@ -125,19 +125,24 @@ function partNote() {
   const reported = state.round ? `Round ${count(state.round)} of ${count(state.rounds)} was the last this device reported in.` : `${plural(state.rounds, "round", "rounds")}, none reported in yet.`;
   let advice = "";
   if (!state.over && state.n_known === 0) advice = " Rate something first.";
-  else if (!state.over && !state.ledger.permanent_draws) advice = " Rate first: your first round fixes which ratings stand behind what is sent.";
+  else if (!state.over && state.ledger.permanent_draws === 0) advice = " Rate first: your first round fixes which ratings stand behind what is sent.";
   return `${reported} Server: ${state.server}.${advice}`;
 }
 
 function showLedger() {
   const ledger = state.ledger;
   const epsilon = (value) => `ε ${Number(value.toPrecision(3))}`;
+  find("#allow-row").hidden = state.part.code !== "budget";
+  if (ledger.permanent_draws === undefined) {
+    fill("#ledger", epsilon(ledger.spent), make("small", {}, ` of ${epsilon(ledger.limit)}`));
+    const tables = `${plural(ledger.rounds, "table", "tables")} so far. For one rating added, removed or changed it is ${epsilon(ledger.item_level)}.`;
+    return say("#ledger-note", `What all sums so far can tell of your whole profile, at most (δ ${ledger.delta}). ${tables} When it is used up, your device sends zeros with noise, and nobody can tell.`);
+  }
   const whole = ledger.permanent_draws > 0 && ledger.spent >= ledger.committed * (1 - 1e-9);
   const rest = whole ? " in all: no further round adds to it" : ledger.permanent_draws ? ` so far, never more than ${epsilon(ledger.committed)}` : " spent";
   fill("#ledger", epsilon(ledger.spent), make("small", {}, rest));
   const so = `${plural(ledger.rounds, "round", "rounds")} so far, with ${plural(ledger.permanent_draws, "draw", "draws")} of permanent bits. You allow ${epsilon(ledger.limit)}.`;
   say("#ledger-note", `What the list of reported items can tell about which ones you rated, at most. ${so}`);
-  find("#allow-row").hidden = state.part.code !== "budget";
   say("#allow", `Allow another draw (${epsilon(state.epsilon_p)} more)`);
 }
 
@@ -170,8 +175,8 @@ async function look() {
 }
 
 function levelChoice(level) {
-  const input = make("input", { type: "radio", name: "welcome-level", value: level.epsilon_i, checked: level.in_use });
-  const sent = `Where the server gave it a chance of ${share(level.before)} that you rated an item, the list can take that to ${share(level.after)} at most, however many rounds there are.`;
+  const input = make("input", { type: "radio", name: "welcome-level", value: level.level, checked: level.in_use });
+  const sent = level.welcome ?? `Where the server gave it a chance of ${share(level.before)} that you rated an item, the list can take that to ${share(level.after)} at most, however many rounds there are.`;
   return make("label", {}, input, make("span", {}, make("strong", {}, `${level.name} (ε ${level.epsilon} over all rounds)`), make("span", { className: "small soft" }, sent)));
 }
 
@@ -192,7 +197,7 @@ async function join() {
   find("#join").disabled = true;
   say("#step-3-said", "");
   try {
-    await ask("join", { ...place(), invitation: find("#join-invitation").value.trim() || null, epsilon_i: chosen ? Number(chosen.value) : null });
+    await ask("join", { ...place(), invitation: find("#join-invitation").value.trim() || null, level: chosen ? Number(chosen.value) : null });
   } catch (error) {
     refuseJoin("#step-3-said", error);
   }
@@ -341,7 +346,7 @@ function showLevel() {
   const name = `${level.name}, ε ${level.epsilon} over all rounds`;
   say("#level-name", level.in_use ? `${name} (in use)` : name);
   find("#level").setAttribute("aria-valuetext", level.in_use ? `${name}, in use` : name);
-  items("#level-words", [
+  items("#level-words", level.words ?? [
     `Items sent each round: about ${level.items_sent.toFixed(1)}; really rated among them: ${level.real.toFixed(1)} (by pure chance ${level.by_chance.toFixed(1)}).`,
     `If the server believed with ${share(level.before)} that you rated an item: from which items are sent it can get to ${share(level.after)} at most, and to ${share(level.never)} at least, over all rounds.`,
     ...(levels.expectation ? [`What to expect: ${levels.expectation}`] : []),
@@ -355,7 +360,8 @@ function showLevel() {
 
 async function showSent() {
   if (find("#sent-rows details[open]")) return; // it is being read
-  const { last } = await ask("sent");
+  const { last, table } = await ask("sent");
+  if (table) say("#sent-none", table.join(" "));
   find("#sent").hidden = last === null;
   find("#sent-none").hidden = last !== null;
   if (last === null) return;
@@ -416,9 +422,9 @@ find("#undo").addEventListener("click", undo);
 find("#level").addEventListener("input", showLevel);
 find("#level-set").addEventListener("click", async () => {
   const level = levels.levels[Number(find("#level").value)];
-  if (await confirm("Use this level?", `From your first round on, ε is ${level.epsilon} over all rounds. After that round it cannot change.`, "Use it")) {
+  if (await confirm("Use this level?", level.confirm ?? `From your first round on, ε is ${level.epsilon} over all rounds. After that round it cannot change.`, "Use it")) {
     find("#level").focus(); // the button is not for pressing twice
-    attempt("#level-said", () => ask("level", { epsilon_i: level.epsilon_i }));
+    attempt("#level-said", () => ask("level", { level: level.level }));
   }
 });
 find("#allow").addEventListener("click", async () => {

@@ -25,6 +25,7 @@ from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 from hushrec.randomness import Purpose, Randomness
 
+MANY_ATTEMPTS = 4  # of one round: an operator should look
 PHASES = tuple(phase.value for phase in EXPECTED)
 
 
@@ -68,6 +69,16 @@ class MaskedServer(ServerSide):
     @property
     def fewest_devices(self) -> int:
         return self._terms.rules.smallest
+
+    @property
+    def concern(self) -> str | None:
+        place = (0, 0) if self.attempt is None else self.attempt.announcement.place
+        if place[1] < MANY_ATTEMPTS:
+            return None
+        return (
+            f"Round {place[0]} needed {place[1]} attempts: too few devices stay to its end, or one of"
+            f" {len(self._suspects)} suspects spoils its sums. Each attempt costs the devices in it budget."
+        )
 
     @property
     def suspects(self) -> frozenset[str]:
