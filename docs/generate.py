@@ -5,7 +5,7 @@ pictures of `docs/reproduction.md` and its words on two cores, the table of newc
 and pictures of `docs/audit.md`, accuracy against leakage, from the records, the test vectors of `docs/wire.md`, every
 marked number of every page (see `measured.py`), and the tables of model `audience` (see `one_class.py`).
 Run by `make docs`; `python docs/generate.py cli` makes one part alone, as do `example`, `demo`, `knowledge`, `paper`,
-`grid`, `newcomers`, `audit`, `leakage`, `wire`, `keys`, `numbers` and `one-class`.
+`grid`, `newcomers`, `audit`, `leakage`, `wire`, `keys`, `numbers`, `one-class` and `ratings`.
 """
 
 import contextlib
@@ -377,6 +377,14 @@ def write_one_class() -> None:
     page.write_text(one_class.with_audience(page.read_text("utf-8")), "utf-8")
 
 
+def write_ratings() -> None:
+    """Write the tables of model `gp` into docs/masked-accuracy.md."""
+    import rating_tables  # beside this file
+
+    page = DOCS / "masked-accuracy.md"
+    page.write_text(rating_tables.with_ratings(page.read_text("utf-8")), "utf-8")
+
+
 def write_grid() -> None:
     """Writes the words on two cores into docs/reproduction.md, where they have been measured."""
     page = DOCS / "reproduction.md"
@@ -396,7 +404,7 @@ if __name__ == "__main__":
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
         "paper": write_paper, "grid": write_grid, "newcomers": write_newcomers, "audit": write_audit,
         "leakage": write_leakage, "wire": write_wire, "keys": write_keys, "numbers": write_numbers,
-        "one-class": write_one_class,
+        "one-class": write_one_class, "ratings": write_ratings,
     }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()

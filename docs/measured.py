@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import rating_tables
 
 from hushrec.experiment_records import Record, read_records
 from hushrec.protocols.gradient.fleet_size import MEASURED, pays_from
@@ -119,7 +120,18 @@ def step_of_fm() -> dict[str, Any]:
     return found
 
 
+@functools.cache
+def accuracy() -> dict[str, dict[str, float]]:
+    """Compute mean test RMSE by set: of `masked`, its peers and the paper's protocols."""
+    found = rating_tables.accuracy()
+    for data in SETS:
+        for label, numbers in _by_setting(f"task1-{data}", "rmse").items():
+            found[data][label] = float(numbers.mean())
+    return found
+
+
 COMPUTED: dict[str, Callable[[], Any]] = {
+    "accuracy": accuracy,
     "claims": claims,
     "budget groups": budget_groups,
     "step of fm": step_of_fm,
