@@ -9,6 +9,7 @@ import pytest
 from browser_kit import (
     DRAWING,
     LOOKS,
+    SIZES,
     check_layout,
     open_browser,
     open_page,
@@ -210,6 +211,7 @@ def test_the_dashboard_is_for_everyone(browser: Any, watched: Live, size: str, s
     page = open_page(browser, watched.url, size=size, scheme=scheme)
     page.wait_for_selector("#chart-moved svg")
     check_layout(page, f"dashboard-{size}-{scheme}")
+    assert page.locator("#token").bounding_box()["y"] < 1.5 * SIZES[size][1]  # controls stand above the charts
     page.click("summary")
     assert violations(page) == []
     page.fill("#token", "anything")

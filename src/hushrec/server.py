@@ -103,11 +103,6 @@ class Server:
             return None
         return self._inbox.get(name)
 
-    @property
-    def everybody_reported(self) -> bool:
-        """Whether there is nobody left to wait for in the open phase."""
-        return self._stage is Stage.OPEN and self._reports.keys() >= self._inbox.keys()
-
     def enrol(self, name: Name) -> None:
         """Let a device take part from the next round on."""
         self._move(Event.ENROL)

@@ -105,7 +105,7 @@ def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: 
 
 
 def _minimized(cost: Callable[[Any], float], start: FloatArray) -> Any:
-    """Nelder–Mead with first steps that matter: a third of the scale, of a factor e, of a unit of log odds."""
+    """Minimize by Nelder–Mead; the first steps are 1/3 of the scale, of a factor e and of a unit of log odds."""
     simplex = start + np.vstack([np.zeros(3), np.eye(3) / 3])
     options: Any = {"maxfev": 70, "xatol": 1e-3, "fatol": 1e-2, "initial_simplex": simplex}
     return minimize(cost, start, method="Nelder-Mead", options=options)

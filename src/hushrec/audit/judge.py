@@ -47,7 +47,7 @@ class Described(Protocol):
 
     @property
     def name(self) -> str:
-        """How findings call it."""
+        """The name of the attack in findings."""
 
     @property
     def target(self) -> str:

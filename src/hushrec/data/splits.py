@@ -38,7 +38,7 @@ def everything(n_ratings: int) -> Split:
 
 
 def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
-    """Cuts the *training* part again; the test part is not looked at. `.test` holds the validation rows."""
+    """Cut the *training* part again; the test part is not looked at. `.test` holds the validation rows."""
     order = np.random.default_rng([_check_seed(seed), 1]).permutation(len(split.train))
     n_validation = _n_held_out(len(split.train), share, "share")
     rows = split.train[order]

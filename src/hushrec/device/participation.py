@@ -12,7 +12,6 @@ RETRY_SECONDS = 1.0
 
 # Where taking part stands: one of these, or the code of the error that ended it.
 OFF, LOOKING, WAITING, REPORTING, AWAY, BUSY = "off", "looking", "waiting", "reporting", "away", "busy"
-TRYING_AGAIN = (AWAY, BUSY)
 
 
 class Participation:

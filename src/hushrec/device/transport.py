@@ -127,7 +127,7 @@ class BlockingDriver:
             time.sleep(delay)
 
     def _request(self, call: Call) -> dict[str, Any]:
-        """Signed anew for every attempt; the body stays the same."""
+        """Return the arguments of one HTTP request: signed anew for every attempt, with the same body."""
         request = call.request
         headers = {"Accept": MEDIA_TYPE, "Accept-Encoding": "identity"}  # no few bytes that unpack to many
         if request.body:

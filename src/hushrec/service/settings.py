@@ -101,7 +101,8 @@ def read_settings(path: Path | None, **terms: Any) -> Settings:
         found = {} if path is None else tomllib.loads(path.read_text("utf-8"))
         return Settings.model_validate({**found, "terms": {**found.get("terms", {}), **terms}} if terms else found)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ParameterError(f"{path} must be a readable TOML file: {error}.") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ParameterError(f"{path} must be a readable TOML file: {reason}.") from None
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])

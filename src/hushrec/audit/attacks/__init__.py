@@ -20,7 +20,7 @@ class Attack(Protocol):
 
     @property
     def name(self) -> str:
-        """How findings call it."""
+        """The name of the attack in findings."""
 
     @property
     def target(self) -> str:
