@@ -48,6 +48,7 @@ AUDIT_COMMANDS = {
     "ml-100k-cap": "ml-100k --protocol sdcf --profile-cap 600",
     "ml-100k-sweeps": "ml-100k --protocol sdcf --users 30 --sweep noise --sweep budget",
     "ml-100k-masked": "ml-100k --protocol masked",
+    "ml-100k-masked-audience": "ml-100k --protocol masked --model audience",
 }
 LEAKAGE = DOCS.parent / "experiments" / "records" / "leakage" / "ml-100k.json"
 AUDIT_PICTURES = {
