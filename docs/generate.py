@@ -47,6 +47,7 @@ AUDIT_COMMANDS = {
     "ml-100k-bpr": "ml-100k --model bpr",
     "ml-100k-cap": "ml-100k --protocol sdcf --profile-cap 600",
     "ml-100k-sweeps": "ml-100k --protocol sdcf --users 30 --sweep noise --sweep budget",
+    "ml-100k-fm": "ml-100k --model fm",
     "ml-100k-masked": "ml-100k --protocol masked",
     "ml-100k-masked-audience": "ml-100k --protocol masked --model audience",
 }

@@ -378,7 +378,7 @@ def test_the_command_prints_the_table_and_writes_the_page(tmp_path):
             {"protocols": ["plain"], "model": "mf", "epsilon_g": 1.0},
             "none of the protocols plain uses epsilon_g. Leave it out.",
         ),
-        ({"protocols": None, "model": "fm"}, "model must be one of mf, bpr, got fm."),
+        ({"protocols": None, "model": "gp"}, "model must be one of mf, bpr, fm, got gp."),
     ],
 )
 def test_what_cannot_be_audited_is_refused(options, said):

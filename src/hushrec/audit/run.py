@@ -47,7 +47,8 @@ MALICIOUS_ROUNDS = 30  # where items are selected; else two uploads tell all
 CROWD = 1000
 TIMED_ROUNDS = 20
 RETURNED_ROUNDS = 20
-AUDITED = ("mf", "bpr")
+AUDITED = ("mf", "bpr")  # by every attack
+READ = (*AUDITED, "fm")  # fm by the attacks of `machines` alone
 TOLD_BY: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections(), PartnersOfPairs())
 ROC_OF = (
     "popularity",
@@ -160,8 +161,8 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
 
     A budget that none of them uses is refused.
     """
-    if model not in AUDITED:
-        raise ParameterError(f"model must be one of {', '.join(AUDITED)}, got {model}.")
+    if model not in READ:
+        raise ParameterError(f"model must be one of {', '.join(READ)}, got {model}.")
     names = list(dict.fromkeys(protocols or protocols_of(model)))
     used = {name: {option.name for option in find_protocol(name).options} for name in names}
     own = {option.name for protocol in PROTOCOLS.values() for option in protocol.options}

@@ -23,7 +23,7 @@ def audit(
     data: Data,
     reading: Reading,
     model: Annotated[
-        str | None, typer.Option(help="What is learned: mf or bpr; gp or audience with masked.  [default: mf; gp]")
+        str | None, typer.Option(help="What is learned: mf, bpr or fm; gp or audience with masked.  [default: mf; gp]")
     ] = None,
     protocol: Annotated[
         list[str] | None,
@@ -61,6 +61,8 @@ def audit(
     """Attack the protocols as a server could, and print what succeeds beside what is claimed."""
     import time
 
+    from hushrec.audit.machines import audit_machines
+    from hushrec.audit.run import AUDITED
     from hushrec.audit.sweeps import check_sweeps, swept
     from hushrec.data.people import load_people
     from hushrec.report.audits import check_writable, write_audit
@@ -86,6 +88,8 @@ def audit(
     with saying_what_was_kept(lambda: "Nothing was kept: an audit is whole or nothing."), _audit_bar() as progress:
         if masked:
             found = _run_masked(ratings, settings, users, progress)
+        elif settings[0].model not in AUDITED:
+            found = audit_machines(ratings, settings, n_victims=users)
         else:
             people = load_people(data, ratings.user_ids, reading.data_dir)
             found = _run_gradient(ratings, settings, users, people, progress)

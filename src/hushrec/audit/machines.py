@@ -1,0 +1,180 @@
+"""Attacks on model `fm`, whose gradients are e (1, u): the first entry is the error itself, and the rest is taste.
+
+Less its prior, an upload is X = e (1, u)ᵀ + noise. Its first singular vector, divided by its first entry, is (1, u);
+then e is known, and with the public rows of the items so is every rating up to the person's own bias w:
+r = e + w + base_j + u · e_1(v). The bias moves by the mean error of the rated items, which `plain` and `isgld` upload,
+so that it can be followed from the first round; ratings that fall onto the levels that people can give settle the rest.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.audit.findings import EXACT, Finding
+from hushrec.audit.judge import abs_cosines, judge_existence
+from hushrec.audit.masked.watched import Named
+from hushrec.audit.observation import Observation, Upload
+from hushrec.audit.observed_run import Truth, record
+from hushrec.audit.rank_one import first_direction, without_prior
+from hushrec.audit.rating_levels import RatingLevels
+from hushrec.audit.run import Audit, check_people, item_popularity
+from hushrec.audit.statistics import mean_interval
+from hushrec.data.ratings import Ratings
+from hushrec.models.fm import FactorizationMachine
+from hushrec.protocols.gradient.messages import ItemVectors
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training import task_problem
+
+PEOPLE = 50
+RECENT = 20  # uploads that ratings are averaged over
+BIASES = np.linspace(-0.5, 0.5, 201)  # around the bias that was followed, or around none
+
+
+class MachineParts(NamedTuple):
+    """One upload taken apart: the items, their errors, the person's (1, u), and ratings up to the bias w."""
+
+    items: IntArray
+    errors: FloatArray
+    direction: FloatArray
+    values: FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class MachineReading:
+    """What the uploads of one person show."""
+
+    ratings: FloatArray = field(repr=False)  # (n_items,), NaN where nothing was reported
+    sizes: FloatArray = field(repr=False)  # mean |e| of each item over its reports; 0 where there is none
+    taste: FloatArray = field(repr=False)  # u
+
+
+def take_apart(model: FactorizationMachine, announcement: ItemVectors, upload: Upload) -> MachineParts | None:
+    """Return the parts of an upload; None of one that holds nothing."""
+    if upload is None or len(upload.items) == 0:
+        return None
+    rows, _ = without_prior(announcement, upload)
+    direction = first_direction(rows)
+    if abs(direction[0]) < 1e-9:
+        return None
+    direction = direction / direction[0]
+    errors = rows @ direction / (direction @ direction)
+    public = model.item_rows(announcement.item_vectors.astype(np.float64))[upload.items]
+    return MachineParts(upload.items, errors, direction, errors + public @ direction)
+
+
+def read_uploads(
+    model: FactorizationMachine,
+    announcements: Sequence[ItemVectors],
+    uploads: Sequence[Upload],
+    levels: RatingLevels,
+    *,
+    follows_bias: bool,
+) -> MachineReading:
+    """Read ratings, sizes of errors and taste off all uploads of one person."""
+    found, sizes, counts = [], np.zeros(announcements[0].terms.n_items), np.zeros(announcements[0].terms.n_items)
+    bias, late = 0.0, list[tuple[MachineParts, float]]()
+    for announcement, upload in zip(announcements, uploads, strict=True):
+        parts = take_apart(model, announcement, upload)
+        if parts is None:
+            continue
+        found.append(parts)
+        late = [*late, (parts, bias)][-RECENT:]
+        sizes[parts.items] += np.abs(parts.errors)
+        counts[parts.items] += 1
+        terms = announcement.terms
+        if follows_bias:
+            bias += terms.step_size(announcement.round_number) * terms.data_weight * float(parts.errors.mean())
+    ratings = np.full(len(sizes), np.nan)
+    if not found:
+        return MachineReading(ratings, sizes, np.zeros(model.item_width - 1))
+    total, seen = np.zeros(len(sizes)), np.zeros(len(sizes))
+    for parts, near in late[-1:] if follows_bias else late:
+        total[parts.items] += parts.values + likely_bias(parts, near, levels, wide=not follows_bias)
+        seen[parts.items] += 1
+    ratings[seen > 0] = levels.nearest(total[seen > 0] / seen[seen > 0])
+    return MachineReading(ratings, sizes / np.maximum(counts, 1), found[-1].direction[1:])
+
+
+def likely_bias(parts: MachineParts, near: float, levels: RatingLevels, *, wide: bool) -> float:
+    """Return the bias that puts ratings nearest to the levels, larger errors counting more: they are no fakes."""
+    tried = near + (np.linspace(-2.5, 2.5, 1001) if wide else BIASES)
+    weights = parts.errors**2 if wide else np.ones(len(parts.errors))
+    shifted = parts.values[:, None] + tried
+    off = np.abs(shifted - levels.nearest(shifted))
+    usual = np.log(levels.shares)[levels.places(shifted)] if wide else np.zeros_like(shifted)
+    return float(tried[np.argmin(weights @ (off**2 - 0.01 * usual))])
+
+
+def audit_machines(ratings: Ratings, settings: list[Settings], *, n_victims: int | None = None) -> Audit:
+    """Attack every protocol of `settings` with model `fm`: items, ratings and taste."""
+    findings: list[Finding] = []
+    for chosen in settings:
+        problem = task_problem(chosen.make_task(ratings), chosen)
+        rng = np.random.default_rng([chosen.seed, 6])
+        people = rng.permutation(problem.active_users)
+        count = check_people(len(people), min(PEOPLE, len(people) // 2) if n_victims is None else n_victims)
+        victims = np.sort(people[:count])
+        popularity = item_popularity(problem, people[count:])
+        observation, truth, _ = record(problem, victims, victims[:1], popularity)
+        findings += attack_machine(problem.model, observation, truth, rng)
+    first = settings[0]
+    about = {
+        "dataset": ratings.name,
+        "model": first.model,
+        "rounds": first.options["rounds"],
+        "factors": first.options["factors"],
+        "users": count,
+        "seed": first.seed,
+        "ratings": observation.levels.in_words(),
+        "protocols": {chosen.protocol: chosen.make_protocol().chosen_options() for chosen in settings},
+    }
+    return Audit(findings, {}, about)
+
+
+def attack_machine(
+    model: FactorizationMachine, observation: Observation, truth: Truth, rng: np.random.Generator
+) -> list[Finding]:
+    """The findings of all three attacks on one recorded run."""
+    protocol, name = observation.protocol, "first entries of gradients"
+    follows = protocol.selection is None
+    found = [
+        read_uploads(model, observation.announcements, uploads, observation.levels, follows_bias=follows)
+        for uploads in observation.uploads
+    ]
+    sizes = np.array([np.where(np.isnan(one.ratings), one.sizes, one.sizes + follows) for one in found])
+    odds = np.tile(observation.popularity_odds, (len(found), 1))
+    claim = "which items are rated stays on the device"
+    findings = judge_existence(Named("popularity", "existence", claim), protocol.name, odds, truth, rng)
+    findings += judge_existence(Named(name, "existence", claim), protocol.name, sizes, truth, rng)
+    pairs = [(one.ratings, row, rated) for one, row, rated in zip(found, truth.ratings, truth.rated, strict=True)]
+    reach = observation.levels.reach
+    shares = np.array([np.mean(np.abs(own[rated] - row[rated]) < reach) for own, row, rated in pairs])
+    chance = np.mean([np.unique(row[rated], return_counts=True)[1].max() / rated.sum() for _, row, rated in pairs])
+    cosines = abs_cosines(np.array([one.taste for one in found]), truth.user_vectors[:, 1:])
+    strangers = abs_cosines(np.roll(truth.user_vectors[:, 1:], 1, axis=0), truth.user_vectors[:, 1:])
+    return [
+        *findings,
+        Finding(
+            protocol=protocol.name,
+            name=name,
+            target="value",
+            metric=EXACT,
+            value=float(shares.mean()),
+            interval=mean_interval(shares, rng=rng),
+            chance=float(chance),
+            claim="a rating's value stays on the device",
+        ),
+        Finding(
+            protocol=protocol.name,
+            name=name,
+            target="model",
+            metric="mean_abs_cosine",
+            value=float(cosines.mean()),
+            interval=mean_interval(cosines, rng=rng),
+            chance=float(strangers.mean()),
+            claim="the user vector stays on the device",
+        ),
+    ]
