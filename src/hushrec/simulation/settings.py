@@ -55,6 +55,9 @@ class ModelSettings(TypedDict, total=False):
     dropout: float | None
     survivors: float | None
     corrupt: float | None
+    least_cohort: int | None
+    own_epsilon: float | None
+    reserve: float | None
     options: Mapping[str, Any] | None
 
 
