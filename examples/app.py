@@ -7,12 +7,10 @@ The person goes on while the device takes part: a round may last minutes, and no
 
 import argparse
 import asyncio
-import threading
 from pathlib import Path
 
 from hushrec import Device, HushrecError
-
-WAIT = 30.0  # seconds that one step waits for a round
+from hushrec.device.aio import taking_part
 
 
 def open_device(folder: Path, patience: float) -> Device:
@@ -20,22 +18,14 @@ def open_device(folder: Path, patience: float) -> Device:
     return Device(folder, patience=patience) if folder.exists() else Device.create(folder, patience=patience)
 
 
-async def take_part(device: Device, closing: threading.Event) -> None:
-    """Report in every round until the run is over; say what happened, and what to do about an error."""
-    while not closing.is_set():
-        try:
-            outcome = await asyncio.to_thread(device.step, WAIT, stopped=closing.is_set)
-        except HushrecError as error:
-            print(f"[{error.code}] {error}")
-            if error.code not in ("unreachable", "busy"):
-                return
-            await asyncio.sleep(getattr(error, "retry_after", None) or 5)
-            continue
-        if outcome == "reported":
-            status = device.status()
-            print(f"round {status.round_number} of {status.rounds}: reported")
-        if outcome == "run over":
-            return
+async def take_part(device: Device) -> None:
+    """Say what happens in the rounds of the server, to the end of the run."""
+    async with taking_part(device) as events:
+        async for event in events:
+            if event.kind == "reported":
+                print(f"round {event.round_number} of {device.status().rounds}: reported")
+            if event.error is not None:
+                print(f"[{event.error.code}] {event.error}")
 
 
 def show(device: Device) -> None:
@@ -50,19 +40,16 @@ def show(device: Device) -> None:
 
 async def run(folder: Path, server: str, ca: Path | None, ratings: dict[str, float], patience: float) -> None:
     """Run the app to the end of the run, or until Ctrl-C."""
-    closing = threading.Event()
-    with open_device(folder, patience) as device:
-        try:
+    try:
+        with open_device(folder, patience) as device:
             device.add_ratings(ratings)
             await asyncio.to_thread(device.join, server, ca=ca)
-            taking_part = asyncio.create_task(take_part(device, closing))
-            while not taking_part.done():  # here an app serves its screen; this one waits
-                await asyncio.wait([taking_part], timeout=1)
+            background = asyncio.create_task(take_part(device))
+            while not background.done():  # here an app serves its screen; this one waits
+                await asyncio.wait([background], timeout=1)
             show(device)
-        except HushrecError as error:
-            print(f"[{error.code}] {error}")
-        finally:
-            closing.set()
+    except HushrecError as error:
+        print(f"[{error.code}] {error}")
 
 
 def main() -> None:

@@ -1,13 +1,20 @@
 """examples/app.py: a device in an app, against a real server."""
 
+import asyncio
 import os
 import subprocess
 import sys
 import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from service_kit import OPEN_SOCKETS, live_server, new_device, play, small_settings
+
+from hushrec import Device
+from hushrec.device import session
+from hushrec.device.aio import taking_part
 
 ROOT = Path(__file__).parents[1]
 pytestmark = OPEN_SOCKETS
@@ -45,3 +52,39 @@ def test_errors_are_shown_with_their_code(rating: str, code: str, tmp_path: Path
     assert done.returncode == 0, done.stderr
     assert f"[{code}]" in done.stdout
     assert "9" not in done.stdout.partition("]")[2].replace("127.0.0.1:9", "")
+
+
+def test_leaving_the_block_ends_a_step_that_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that opens no round: the app closes after the request under way, not after the step's ten minutes."""
+    monkeypatch.setattr(session, "LONGEST_WAIT", 0.2)  # of one request
+
+    async def leave_soon(device: Device) -> list[str]:
+        kinds: list[str] = []
+
+        async def listen() -> None:
+            async with taking_part(device, wait=600) as events:
+                kinds.extend([event.kind async for event in events])
+
+        listening = asyncio.create_task(listen())
+        await asyncio.sleep(0.2)
+        listening.cancel()
+        with suppress(asyncio.CancelledError):
+            await listening
+        return kinds
+
+    with live_server(tmp_path, small_settings(terms={"rounds": 2})) as live, new_device(tmp_path / "one") as device:
+        device.join(live.url, insecure=True)
+        started = time.monotonic()
+        assert asyncio.run(leave_soon(device)) == []
+        assert time.monotonic() - started < 60
+
+
+def test_a_refusal_is_the_last_event(tmp_path: Path) -> None:
+    """A device that has not joined cannot take part: one event, with the code of its error."""
+
+    async def hear(device: Device) -> list[tuple[str, str | None]]:
+        async with taking_part(device) as events:
+            return [(event.kind, event.error.code if event.error else None) async for event in events]
+
+    with new_device(tmp_path / "one") as device:
+        assert asyncio.run(hear(device)) == [("failed", "not-now")]
