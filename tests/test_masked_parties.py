@@ -13,6 +13,7 @@ from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Address
+from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.messages import MaskedTable
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.server_side import PHASES
@@ -143,6 +144,22 @@ def test_a_server_goes_on_in_every_phase(phase: str) -> None:
     assert again.address == server.address
     for user in engine.clients:
         assert wire.encode(again.inbox(user)) == wire.encode(server.inbox(user))
+
+
+def test_a_device_sorts_its_list_as_a_simulated_run_does() -> None:
+    """From the public table and its own predictions, all items in the same order; no other rule is on the network."""
+    engine = run_of()
+    engine.run_round()
+    public, own = engine.server.side.public, engine.predictor()
+    predicted = own.predict_items(np.arange(PEOPLE))
+    ranked = np.stack([engine.clients[user].rank(public, predicted[user]) for user in range(PEOPLE)])
+    np.testing.assert_allclose(ranked, own.scores(np.arange(PEOPLE)), rtol=1e-6)
+
+
+def test_a_server_says_what_its_fleet_can_expect() -> None:
+    """In the sentence that was measured for the budget of the run."""
+    side = run_of().server.side
+    assert side.expectation(1500) == fleet_sentence(side.terms.priced.epsilon, 1500)
 
 
 # A hostile device ------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class GaussianProcessPredictor:
 
     def scores(self, users: IntArray) -> FloatArray:
         """What lists are sorted by, `(len(users), n_items)`."""
-        return self.list_scores(self.predict_items(users))
+        return list_scores(self.predict_items(users), self.table.log_counts, self.table.offsets)
 
     def predict_items(self, users: IntArray) -> FloatArray:
         """Predicted ratings of every item, `(len(users), n_items)`."""
@@ -113,16 +113,6 @@ class GaussianProcessPredictor:
 
         _in_threads(predict, len(users))
         return found
-
-    def list_scores(self, predicted: FloatArray) -> FloatArray:
-        """What lists are sorted by, from the predictions p_j of all items: log n_j + q o_j + t (p_j − o_j).
-
-        The best predictions alone would put what few people rated on top. How many rated an item already tells how good
-        it is, so that its offset o_j, the rating of somebody without taste of their own, counts less than what sets the
-        person apart from that (decision 0012).
-        """
-        offsets = self.table.offsets
-        return np.asarray(self.table.log_counts + LIST_QUALITY * offsets + LIST_TASTE * (predicted - offsets))
 
     def likeness(self, item: int) -> FloatArray:
         """Correlation of people's liking for each item and for this one, beyond their own levels, under the kernel."""
@@ -143,7 +133,9 @@ class GaussianProcessPredictor:
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
         """Predicted rating and its deviation for every item, from any profile on the scale 1 to 5."""
         found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._titles.shape[1])
-        return ProfilePredictions(self.list_scores(found[:, 0]), found[:, 0], found[:, 1])
+        predicted, deviations = found.T
+        scores = list_scores(predicted, self.table.log_counts, self.table.offsets)
+        return ProfilePredictions(scores, predicted, deviations)
 
     def released_support(self) -> FloatArray:
         """exp E log n_j: typical of what the noisy counts allow."""
@@ -204,6 +196,16 @@ class GaussianProcessPredictor:
     @cached_property
     def _single_rows(self) -> npt.NDArray[np.float32]:
         return self.table.rows.astype(np.float32)
+
+
+def list_scores(predicted: FloatArray, log_counts: FloatArray, offsets: FloatArray) -> FloatArray:
+    """Return what lists are sorted by, from predictions p_j of all items: log n_j + q o_j + t (p_j − o_j).
+
+    The best predictions alone would put what few people rated on top. How many rated an item already tells how good it
+    is, so that its offset o_j, the rating of somebody without taste of their own, counts less than what sets the person
+    apart from that (decision 0012).
+    """
+    return np.asarray(log_counts + LIST_QUALITY * offsets + LIST_TASTE * (predicted - offsets))
 
 
 def _in_threads(work: Any, count: int) -> None:

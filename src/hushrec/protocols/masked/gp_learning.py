@@ -5,11 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.models.gaussian_process import GaussianProcessPredictor, ItemTable, Ratings
+from hushrec.models.gaussian_process import GaussianProcessPredictor, ItemTable, Ratings, list_scores
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.device import Entries, round_entries
+from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan, choose_plan
 from hushrec.protocols.masked.server import GpLearner
@@ -37,7 +38,10 @@ class GpLearning(Learning):
         return GaussianProcessPredictor(item_table(table, self.columns, final=final), ratings)
 
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
-        return np.asarray(predictions + published["log_counts"])
+        return list_scores(predictions, published["log_counts"], published["offsets"])
+
+    def expectation(self, epsilon: float, n_devices: int) -> str:
+        return fleet_sentence(epsilon, n_devices)
 
     @staticmethod
     def predictor_from(arrays: Arrays, ratings: Ratings) -> GaussianProcessPredictor:

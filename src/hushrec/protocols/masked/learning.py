@@ -49,6 +49,10 @@ class Learning(ABC):
         """Return what a person's list is sorted by, from their predictions for all items."""
         return predictions
 
+    def expectation(self, epsilon: float, n_devices: int) -> str | None:
+        """Return what so many devices can expect at the budget ε, in one sentence; None where nobody measured it."""
+        return None
+
     @staticmethod
     @abstractmethod
     def predictor_from(arrays: Arrays, ratings: Ratings) -> Predictor:

@@ -36,7 +36,8 @@ class MaskedServer(ServerSide):
 
     def __init__(self, terms: MaskedTerms, model: Any, randomness: Randomness) -> None:
         self._terms, self._randomness = terms, randomness
-        self.learner = learning_of(model).make_learner(terms.priced.plan, terms.priced.cohort.devices)
+        self._learning = learning_of(model)
+        self.learner = self._learning.make_learner(terms.priced.plan, terms.priced.cohort.devices)
         self.attempt: ServerRound | None = None  # the open one, or the last
         self._names: dict[bytes, Name] = {}  # of those whom it asks
         self._pool: list[Name] = []  # whom the attempts of the open round may ask
@@ -79,6 +80,9 @@ class MaskedServer(ServerSide):
             f"Round {place[0]} needed {place[1]} attempts: too few devices stay to its end, or one of"
             f" {len(self._suspects)} suspects spoils its sums. Each attempt costs the devices in it budget."
         )
+
+    def expectation(self, n_devices: int) -> str | None:
+        return self._learning.expectation(self._terms.priced.epsilon, n_devices)
 
     @property
     def suspects(self) -> frozenset[str]:
