@@ -70,9 +70,7 @@ def serve(
 
 def _read_items(path: Path, settings: "Settings") -> "Items":
     """Return the catalogue, with the columns that the run's model learns from, if it does."""
-    from types import SimpleNamespace
-
-    from hushrec.data.items import list_items, read_items
+    from hushrec.data.items import KnownItems, list_items, read_items
     from hushrec.models import find_model
     from hushrec.options import imported
     from hushrec.service.setup import Items
@@ -81,7 +79,7 @@ def _read_items(path: Path, settings: "Settings") -> "Items":
     facts = find_model(settings.terms.model_name).item_facts
     if facts is None:
         return Items(ids, titles)
-    known = SimpleNamespace(attributes=read_items(path, ids)[1], titles=titles, n_items=len(ids), n_unlisted=0)
+    known = KnownItems(len(ids), titles, read_items(path, ids)[1])
     return Items.of(ids, titles, imported(facts)(known, settings.terms.options))
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 
+from hushrec.arrays import PublicRatings
 from hushrec.data.columns import clean_ids, is_item_name
 from hushrec.data.frames import RatingTable, read_frame
 from hushrec.data.ratings import Catalogue, year_of
@@ -32,6 +33,17 @@ class Listing:
     ids: pl.Series
     titles: pl.Series
     attributes: pl.DataFrame
+
+
+@dataclass(frozen=True, eq=False)
+class KnownItems:
+    """What is known of items before anybody rated one: what a model asks of `Ratings`, for a server without ratings."""
+
+    n_items: int
+    titles: Sequence[str] | None
+    attributes: pl.DataFrame | None
+    n_unlisted: int = 0
+    public: PublicRatings | None = None
 
 
 def list_items(path: Path) -> tuple[list[str], list[str]]:
