@@ -29,8 +29,10 @@ from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import task_problem
 
 PEOPLE = 50
-RECENT = 20  # uploads that ratings are averaged over
-BIASES = np.linspace(-0.5, 0.5, 201)  # around the bias that was followed, or around none
+SURE = 20.0  # log-odds that the largest error of a person is worth
+RECENT = 60  # uploads that share one direction, and that ratings are averaged over
+BIASES = np.linspace(-0.5, 0.5, 201)  # around the bias that was followed
+WIDE = np.linspace(-2.5, 2.5, 1001)  # where it cannot be followed
 
 
 class MachineParts(NamedTuple):
@@ -51,12 +53,14 @@ class MachineReading:
     taste: FloatArray = field(repr=False)  # u
 
 
-def take_apart(model: FactorizationMachine, announcement: ItemVectors, upload: Upload) -> MachineParts | None:
-    """Return the parts of an upload; None of one that holds nothing."""
+def take_apart(
+    model: FactorizationMachine, announcement: ItemVectors, upload: Upload, direction: FloatArray | None = None
+) -> MachineParts | None:
+    """Return the parts of an upload, along its own (1, u) or a known one; None of one that holds nothing."""
     if upload is None or len(upload.items) == 0:
         return None
     rows, _ = without_prior(announcement, upload)
-    direction = first_direction(rows)
+    direction = first_direction(rows) if direction is None else direction
     if abs(direction[0]) < 1e-9:
         return None
     direction = direction / direction[0]
@@ -73,36 +77,57 @@ def read_uploads(
     *,
     follows_bias: bool,
 ) -> MachineReading:
-    """Read ratings, sizes of errors and taste off all uploads of one person."""
-    found, sizes, counts = [], np.zeros(announcements[0].terms.n_items), np.zeros(announcements[0].terms.n_items)
-    bias, late = 0.0, list[tuple[MachineParts, float]]()
-    for announcement, upload in zip(announcements, uploads, strict=True):
-        parts = take_apart(model, announcement, upload)
-        if parts is None:
-            continue
-        found.append(parts)
-        late = [*late, (parts, bias)][-RECENT:]
-        sizes[parts.items] += np.abs(parts.errors)
-        counts[parts.items] += 1
-        terms = announcement.terms
-        if follows_bias:
-            bias += terms.step_size(announcement.round_number) * terms.data_weight * float(parts.errors.mean())
-    ratings = np.full(len(sizes), np.nan)
-    if not found:
-        return MachineReading(ratings, sizes, np.zeros(model.item_width - 1))
-    total, seen = np.zeros(len(sizes)), np.zeros(len(sizes))
-    for parts, near in late[-1:] if follows_bias else late:
-        total[parts.items] += parts.values + likely_bias(parts, near, levels, wide=not follows_bias)
-        seen[parts.items] += 1
-    ratings[seen > 0] = levels.nearest(total[seen > 0] / seen[seen > 0])
-    return MachineReading(ratings, sizes / np.maximum(counts, 1), found[-1].direction[1:])
+    """Read ratings, sizes of errors and taste off all uploads of one person.
+
+    Where all rated items are uploaded, the last upload says everything. Where few are, among fakes, the gradients of
+    the last rounds share one direction.
+    """
+    pairs = list(zip(announcements, uploads, strict=True))
+    direction = None if follows_bias else pooled(pairs[-RECENT:])
+    parts = [take_apart(model, announcement, upload, direction) for announcement, upload in pairs]
+    n_items = announcements[0].terms.n_items
+    seen = [(announcement, one) for (announcement, _), one in zip(pairs, parts, strict=True) if one is not None]
+    if not seen:
+        return MachineReading(np.full(n_items, np.nan), np.zeros(n_items), np.zeros(model.item_width - 1))
+    late = seen[-1:] if follows_bias else seen[-RECENT:]
+    sizes = _means([(one.items, np.abs(one.errors)) for _, one in late], n_items)
+    values = _means([(one.items, one.values) for _, one in late], n_items)
+    near = followed_bias(seen[:-1]) if follows_bias else 0.0
+    there = ~np.isnan(values)
+    bias = likely_bias(values[there], sizes[there], near, levels, wide=not follows_bias)
+    return MachineReading(levels.nearest(values + bias), np.nan_to_num(sizes), late[-1][1].direction[1:])
 
 
-def likely_bias(parts: MachineParts, near: float, levels: RatingLevels, *, wide: bool) -> float:
+def pooled(pairs: Sequence[tuple[ItemVectors, Upload]]) -> FloatArray | None:
+    """Return the common direction of several uploads; None where there is nothing in them."""
+    rows = [without_prior(announcement, upload)[0] for announcement, upload in pairs if upload is not None]
+    return first_direction(np.concatenate(rows)) if rows else None
+
+
+def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
+    """Return where the bias has moved to: in every round by η N times the mean error of what is rated."""
+    return sum(
+        announcement.terms.step_size(announcement.round_number)
+        * announcement.terms.data_weight
+        * float(one.errors.mean())
+        for announcement, one in seen
+    )
+
+
+def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatArray:
+    """Return the mean of every item's numbers; NaN where there are none."""
+    total, counts = np.zeros(n_items), np.zeros(n_items)
+    for items, numbers in parts:
+        total[items] += numbers
+        counts[items] += 1
+    return np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
+
+
+def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: RatingLevels, *, wide: bool) -> float:
     """Return the bias that puts ratings nearest to the levels, larger errors counting more: they are no fakes."""
-    tried = near + (np.linspace(-2.5, 2.5, 1001) if wide else BIASES)
-    weights = parts.errors**2 if wide else np.ones(len(parts.errors))
-    shifted = parts.values[:, None] + tried
+    tried = near + (WIDE if wide else BIASES)
+    weights = sizes**2 if wide else np.ones(len(values))
+    shifted = values[:, None] + tried
     off = np.abs(shifted - levels.nearest(shifted))
     usual = np.log(levels.shares)[levels.places(shifted)] if wide else np.zeros_like(shifted)
     return float(tried[np.argmin(weights @ (off**2 - 0.01 * usual))])
@@ -145,27 +170,36 @@ def attack_machine(
         for uploads in observation.uploads
     ]
     sizes = np.array([np.where(np.isnan(one.ratings), one.sizes, one.sizes + follows) for one in found])
+    scale = np.maximum(sizes.max(axis=1, keepdims=True), 1e-12)
     odds = np.tile(observation.popularity_odds, (len(found), 1))
     claim = "which items are rated stays on the device"
     findings = judge_existence(Named("popularity", "existence", claim), protocol.name, odds, truth, rng)
     findings += judge_existence(Named(name, "existence", claim), protocol.name, sizes, truth, rng)
+    both = odds + SURE * sizes / scale
+    findings += judge_existence(Named(f"{name} + popularity", "existence", claim), protocol.name, both, truth, rng)
     pairs = [(one.ratings, row, rated) for one, row, rated in zip(found, truth.ratings, truth.rated, strict=True)]
     reach = observation.levels.reach
     shares = np.array([np.mean(np.abs(own[rated] - row[rated]) < reach) for own, row, rated in pairs])
     chance = np.mean([np.unique(row[rated], return_counts=True)[1].max() / rated.sum() for _, row, rated in pairs])
     cosines = abs_cosines(np.array([one.taste for one in found]), truth.user_vectors[:, 1:])
     strangers = abs_cosines(np.roll(truth.user_vectors[:, 1:], 1, axis=0), truth.user_vectors[:, 1:])
+    reported = [(own[at], row[at]) for own, row, rated in pairs for at in [rated & ~np.isnan(own)] if at.any()]
+    of_reported = np.array([np.mean(np.abs(own - row) < reach) for own, row in reported])
     return [
         *findings,
-        Finding(
-            protocol=protocol.name,
-            name=name,
-            target="value",
-            metric=EXACT,
-            value=float(shares.mean()),
-            interval=mean_interval(shares, rng=rng),
-            chance=float(chance),
-            claim="a rating's value stays on the device",
+        *(
+            Finding(
+                protocol=protocol.name,
+                name=name,
+                target="value",
+                metric=metric,
+                value=float(measured.mean()),
+                interval=mean_interval(measured, rng=rng),
+                chance=float(chance),
+                claim="a rating's value stays on the device",
+            )
+            for metric, measured in ((EXACT, shares), ("share_exact_of_reported", of_reported))
+            if len(measured)
         ),
         Finding(
             protocol=protocol.name,
