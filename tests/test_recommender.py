@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,8 @@ def test_help_shows_how_to_begin() -> None:
     """`help(hushrec)` names every public name in an example or a sentence."""
     for name in ("Recommender", "train", "grid", "compare", "Device", "HushrecError", "data.load"):
         assert name in str(hushrec.__doc__)
+    shown = pydoc.plain(pydoc.render_doc(hushrec.Recommender)).partition("Every setting")[0]
+    assert all(f"{name}: " in shown for name in ModelSettings.__annotations__), shown
 
 
 def test_every_setting_is_typed_as_it_is_declared() -> None:

@@ -1,9 +1,10 @@
 """`hushrec.Recommender`: settings, and a model once it is fitted; `hushrec.train` measures one on held-out ratings."""
 
+import inspect
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, Unpack, cast, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
@@ -288,6 +289,19 @@ class Recommender:
 
     def _out(self, frame: pl.DataFrame) -> Frame:
         return as_output(frame, pandas=self._pandas)
+
+
+def _shown_signature() -> inspect.Signature:
+    """Every setting with its type and default, for `help` and notebooks, which show no TypedDict."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    settings = get_type_hints(ModelSettings).items()
+    defaults = {"seed": 0}
+    return inspect.Signature(
+        [inspect.Parameter(name, kind, default=defaults.get(name), annotation=hint) for name, hint in settings]
+    )
+
+
+Recommender.__signature__ = _shown_signature()  # type: ignore[attr-defined]
 
 
 def read_ratings(
