@@ -28,6 +28,7 @@ from hushrec.simulation.training import train
 
 CONFIG = """
 [terms]
+protocol = "sdcf"
 factors = 50
 rounds = {rounds}
 reports_per_client = {reports_per_client}

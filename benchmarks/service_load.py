@@ -34,6 +34,7 @@ from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 N_ITEMS, WIDTH, N_SELECTED = 1682, 50, 98
 CONFIG = """
 [terms]
+protocol = "sdcf"
 factors = 50
 rounds = 1000
 expected_devices = 1000

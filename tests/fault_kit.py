@@ -32,6 +32,7 @@ from hushrec.signing import DeviceKey, Request, device_id_of, header_of
 N_ITEMS, WIDTH = 300, 8
 CONFIG = """
 [terms]
+protocol = "sdcf"
 factors = 8
 rounds = 1000
 expected_devices = 50

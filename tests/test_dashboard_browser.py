@@ -108,7 +108,7 @@ def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_
 def test_a_killed_server_shows_and_recovers(browser: Any, tmp_path: Path) -> None:
     """The page says that the server is away, keeps what it knew, and goes on by itself when it is back."""
     (tmp_path / "items.csv").write_text("id,title\n" + "".join(f"{n},The {name}\n" for n, name in enumerate(WORDS * 5)))
-    (tmp_path / "config.toml").write_text("[terms]\nfactors = 4\n")
+    (tmp_path / "config.toml").write_text("[terms]\nprotocol = 'sdcf'\nfactors = 4\n")
     (tmp_path / "server").mkdir()
     with contextlib.ExitStack() as stack:
         zygote = stack.enter_context(contextlib.closing(Zygote(tmp_path)))

@@ -386,7 +386,7 @@ def test_a_fleet_finds_a_killed_server_again_in_the_same_round(zygote: Zygote, t
     """
     count, rounds = 24, 4
     (tmp_path / "items.csv").write_text("id,title\n" + "".join(f"{n},Item {n}\n" for n in range(N_ITEMS)))
-    terms = f"[terms]\nfactors = {WIDTH}\nrounds = {rounds}\n"
+    terms = f"[terms]\nprotocol = 'sdcf'\nfactors = {WIDTH}\nrounds = {rounds}\n"
     (tmp_path / "config.toml").write_text(f"{terms}[rounds]\nmin_devices = {count + 1}\n")
     (tmp_path / "server").mkdir()
     server = ServerProcess(zygote, tmp_path / "server")
