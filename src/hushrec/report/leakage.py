@@ -100,18 +100,21 @@ def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing
 
 def _draw_panel(axes: Any, kind: str, points: Sequence[Point], window: tuple[float, float]) -> None:
     named: set[str] = set()
-    for point in points:
+    texts: list[tuple[bool, float]] = []  # side and place of those written so far: close ones are moved apart
+    for point in sorted(points, key=lambda point: point.rmse):
         shape, colour = MARKS.get(point.protocol, OTHER)
         gained, at = point.recovered[kind].gained, min(max(point.rmse, window[0]), window[1])
         name = None if point.protocol in named else point.protocol
         named.add(point.protocol)
-        axes.plot(gained, at, shape, color=SERIES[colour], markersize=8, clip_on=False, label=name, linestyle="none")
+        axes.plot(gained, at, shape, color=SERIES[colour], markersize=8, clip_on=False, label=name)
         beyond = "" if at == point.rmse else f" ({point.rmse:.2f})"
         text = point.label.removeprefix(point.protocol).strip(" ,") or point.protocol
         side = gained > 0.6
+        close = sum(one == side and abs(place - at) < 0.02 * (window[1] - window[0]) for one, place in texts)
+        texts.append((side, at))
         axes.annotate(
-            text + beyond, (gained, at), xytext=(-8 if side else 8, 0), textcoords="offset points", fontsize=7.5,
-            ha="right" if side else "left", va="center", color=INK,
+            text + beyond, (gained, at), xytext=(-8 if side else 8, -9 * close), textcoords="offset points",
+            fontsize=7.5, ha="right" if side else "left", va="center", color=INK,
         )  # fmt: skip
     axes.set_xlim(-0.04, 1.04)
     axes.set_xticks([0, 0.5, 1], ["0", "½", "1"])
