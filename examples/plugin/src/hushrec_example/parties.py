@@ -16,7 +16,7 @@ from hushrec.budget.accountants import Accountant, prices
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.messages import Address, Table, crosses
-from hushrec.models.predictor import Arrays
+from hushrec.models.predictor import Arrays, ProfilePredictions
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.parties import DeviceSide, Private, Report, RoundOver, ServerSide, State
 from hushrec.randomness import Purpose, Randomness
@@ -172,8 +172,8 @@ class MeanPredictor:
     def released_support(self) -> None:
         return None
 
-    def of_profile(self, items: IntArray, values: FloatArray) -> FloatArray:
-        return np.stack([self.means, np.ones(len(self.means))], axis=1)
+    def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
+        return ProfilePredictions(scores=self.means, predicted=self.means)
 
     def arrays(self) -> Arrays:
         return {"means": self.means}
