@@ -60,6 +60,17 @@ def test_the_chance_in_words_is_computed(epsilon: float, said: str) -> None:
     assert said in " ".join((ROOT / "docs" / "privacy.md").read_text("utf-8").split())
 
 
+def test_the_chance_of_one_rating_is_that_of_the_record() -> None:
+    """docs/privacy.md says how often one rating is found, with all others known."""
+    record = json.loads((ROOT / "experiments" / "records" / "audit" / "ml-100k-masked.json").read_text("utf-8"))
+    (found,) = (
+        one for one in record["attacks"] if (one["protocol"], one["metric"]) == ("masked ε=8", "auc_one_rating")
+    )
+    page = " ".join((ROOT / "docs" / "privacy.md").read_text("utf-8").split())
+    assert f"finds {found['tpr_at_1pct_fpr']:.0%}".replace("%", " %") in page
+    assert f"(AUC {found['value']:.2f})" in page
+
+
 def attack(name: str, target: str, metric: str, value: float, **more: float) -> dict[str, object]:
     """One attack of a record."""
     return {"protocol": "p", "name": name, "target": target, "metric": metric, "value": value, **more}
