@@ -260,7 +260,7 @@ class Recommender:
         return self._result is not None
 
     def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags  # type: ignore[import-not-found,unused-ignore]  # fmt: skip
+        from sklearn.utils import InputTags, RegressorTags, Tags, TargetTags
 
         return Tags(
             estimator_type="regressor",
