@@ -3,7 +3,7 @@
     python experiments/lists.py
 
 On a validation part of the training data of the first split, never on its test part; `mf` at its defaults. Prints the
-table of docs/decisions/0009-support-of-lists.md and keeps it as experiments/records/lists.json.
+table of docs/decisions/0014-support-of-lists.md and keeps it as experiments/records/lists.json.
 """
 
 import json

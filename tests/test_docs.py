@@ -101,3 +101,11 @@ def test_a_mark_names_a_record_a_way_and_a_format(measured, monkeypatch):
     assert measured.shown("toy/bytes") == "32910"
     with pytest.raises(KeyError):
         measured.shown("toy/nothing")
+
+
+def test_every_decision_has_a_number_of_its_own():
+    """The file and its title agree on it."""
+    numbers = [int(path.name[:4]) for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+    titles = [path.read_text().partition(".")[0] for path in sorted((ROOT / "docs" / "decisions").glob("*.md"))]
+    assert len(set(numbers)) == len(numbers)
+    assert titles == [f"# {number}" for number in numbers]

@@ -218,9 +218,9 @@ def test_seconds_of_measuring_and_comparing_are_said_too() -> None:
 
 
 def test_the_decision_on_lists_has_the_numbers_of_its_record() -> None:
-    """docs/decisions/0009 shows what experiments/lists.py kept."""
+    """docs/decisions/0014 shows what experiments/lists.py kept."""
     root = Path(__file__).parents[1]
-    page = (root / "docs" / "decisions" / "0009-support-of-lists.md").read_text("utf-8")
+    page = (root / "docs" / "decisions" / "0014-support-of-lists.md").read_text("utf-8")
     record = json.loads((root / "experiments" / "records" / "lists.json").read_text("utf-8"))
     for name, row in record.items():
         assert f"| {name} | {' | '.join(f'{value:.3f}' for value in row.values())} |" in page

@@ -1,7 +1,7 @@
 """Time limits that uvicorn does not have: on the head of a request, and on a reply that nobody reads.
 
 A `Connection` stands between asyncio's transport and uvicorn's own protocol. It uses what asyncio and ASGI define and
-nothing of uvicorn's inside (docs/decisions/0009-connections.md): uvicorn accepts any class of `asyncio.Protocol` as
+nothing of uvicorn's inside (docs/decisions/0013-connections.md): uvicorn accepts any class of `asyncio.Protocol` as
 `http`, and an application learns from its scope which client it serves.
 """
 

@@ -13,7 +13,7 @@ from hushrec.evaluate import shrink
 from hushrec.models.predictor import Predictor
 from hushrec.scale import HIGHEST, LOWEST
 
-STRENGTH = 100.0  # ratings that a person's own mean weighs as much as (docs/decisions/0009-support-of-lists.md)
+STRENGTH = 100.0  # ratings that a person's own mean weighs as much as (docs/decisions/0014-support-of-lists.md)
 LIKED = 4.0  # the lowest held-out rating that counts as liked, on the scale 1 to 5: the upper quarter of any scale
 
 
