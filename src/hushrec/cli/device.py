@@ -286,9 +286,13 @@ def budget(
             device.choose_epsilon(epsilon)
         if raise_to is not None:
             device.raise_budget(raise_to)
-        statement = device.budget()
+        statement, has_joined, allowed = device.budget(), device.status().has_joined, device.budgets
     if as_json:
         print_json(statement)
+        return
+    if not has_joined and statement["spent"] == 0:
+        print(f"spent nothing: this device has joined no server. A masked run may cost it epsilon {allowed.epsilon:g}")
+        print(f"of its whole profile, a run of sdcf epsilon {allowed.epsilon_p:g} of the list of reported items.")
         return
     print(
         f"spent epsilon {statement['spent']:.3g} of {statement['limit']:.3g}, {counted(statement['rounds'], 'round')}"
