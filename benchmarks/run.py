@@ -51,6 +51,7 @@ def main() -> None:
         ["masked_fleet_size.py", "--data", "ml-1m", "--sizes", "500,1000,2000,4000,6040"],
         ["masked_newcomers.py"],
         ["masked_robustness.py"],
+        ["audience_without_items.py"],
         ["masked_robustness.py", "--data", "ml-1m", "--splits", "1", "--epsilon", "8"],
         ["volunteers.py"],
     ):

@@ -8,6 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hushrec.cli import app
+from hushrec.data.own import read_own_profile
+from hushrec.data.ratings import Scale
 from hushrec.data.sources import load
 from hushrec.errors import DataError, ParameterError
 from hushrec.recommender import Recommender
@@ -143,3 +145,42 @@ def check_lists(result: Result, met: set[int]) -> None:
         assert {entry.item for entry in listed} == others
         assert np.isfinite([entry.score for entry in listed]).all()
     assert len(result.recommend_to([], 20)) == len(result.item_ids)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "word"),
+    [
+        ("item,rating\ni1,5\nnowhere,4\n", ", line 3", "not among the 12"),
+        ("i1;5\n\ni2;x\n", ", line 3", "an item and its rating"),
+        ("item\ni1\ni1\n", ", line 3", "named before"),
+        ("i1\t5\ni2\t99\n", ", line 2", "scale of the run"),
+        ("item,rating\n", "", "no ratings"),
+        ("", "", "no ratings"),
+    ],
+)
+def test_a_wrong_profile_is_named_by_file_and_line(tmp_path: Path, text: str, place: str, word: str) -> None:
+    """And not by its item: what a person knows stays out of errors."""
+    path = tmp_path / "mine.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=word) as refused:
+        read_own_profile(path, [f"i{item}" for item in range(12)], Scale(1, 5))
+    assert str(refused.value).startswith(f"{path}{place}")
+    assert "nowhere" not in str(refused.value)
+
+
+def test_reasons_are_what_the_model_takes_as_met(tmp_path: Path) -> None:
+    """From `at_least` up, and below a person's mean as well where every rating is an action."""
+    pairs = half_of_all()
+    rated = [(user, item, 5 if (user + item) % 3 else 2) for user, item in pairs]
+    path = tmp_path / "rated.csv"
+    path.write_text("user,item,rating\n" + "".join(f"u{user},i{item},{value}\n" for user, item, value in rated))
+    named = {}
+    for at_least in (None, 4.0):
+        fitted = Recommender(model="audience", at_least=at_least).fit(path)
+        found = [fitted.explain("u3", row["item"], 12) for row in fitted.recommend("u3", 12).to_dicts()]
+        named[at_least] = {value for frame in found for value in frame["rating"]}
+    assert named == {None: {2.0, 5.0}, 4.0: {5.0}}
+    with pytest.raises(ParameterError, match="at_least = 4"):
+        fitted.recommend_for(["i1"])
+    with pytest.raises(ParameterError, match="one text"):
+        Recommender(model="audience").fit(path).recommend_for("i1")

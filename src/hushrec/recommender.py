@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from hushrec.data.frames import RatingTable, SparseMatrix, is_pandas, positions, read_pairs, with_ratings
-from hushrec.data.ratings import Ratings
+from hushrec.data.ratings import Ratings, Scale
 from hushrec.data.sources import load as load_ratings
 from hushrec.engines import Remark
 from hushrec.errors import LocalProtocolError, ParameterError
@@ -221,6 +221,11 @@ class Recommender:
         return self._fitted.user_ids
 
     @property
+    def scale(self) -> Scale:
+        """The scale of the ratings; 1 to 5 where they have no values."""
+        return self._fitted.scale
+
+    @property
     def item_ids(self) -> list[str]:
         """Ids of the items, as text."""
         return self._fitted.item_ids
@@ -388,6 +393,8 @@ def _reasons(found: list[Reason]) -> pl.DataFrame:
 
 def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:
     """The profile with ids as text, so that 4 and "4" are the same item."""
+    if isinstance(profile, str):
+        raise ParameterError("a profile must be item ids, or item ids with ratings, got one text.")
     if not isinstance(profile, Mapping):
         return [str(item) for item in profile]
     return {str(item): float(rating) for item, rating in profile.items()}

@@ -56,7 +56,7 @@ def recommend(
         reasons = [recommender.explain(user, item["item"]).to_dicts() if why else [] for item in items]
     else:
         assert user_ratings is not None
-        profile = read_own_profile(user_ratings)
+        profile = read_own_profile(user_ratings, recommender.item_ids, recommender.scale)
         items = recommender.recommend_for(profile, count).to_dicts()
         reasons = [recommender.explain_for(profile, item["item"]).to_dicts() if why else [] for item in items]
     if as_json:
@@ -71,10 +71,13 @@ def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> No
     from rich.console import Console
     from rich.table import Table
 
+    if not items:
+        say("nothing to recommend: every item of the run is known to this person")
+        return
     is_rating = all(item["predicted"] is not None for item in items)
-    table = Table("item", "title", "predicted" if is_rating else "score", "ratings", box=None)
+    table = Table("item", "title", "predicted" if is_rating else "score", "support", box=None)
     if why:
-        table.add_column("like what you rated")
+        table.add_column("like what you know")
     for item, found in zip(items, reasons, strict=True):
         named = ", ".join(map(_reason, found))
         cells = [item["item"], item["title"] or "", _number(item), str(item["support"]), *([named] if why else [])]

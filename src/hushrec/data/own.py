@@ -1,41 +1,80 @@
 """One person's own ratings from a small table: what a device imports, and what `recommend --user-ratings` reads."""
 
 import csv
+from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
+from hushrec.data.ratings import Scale
 from hushrec.errors import DataError
+
+
+class Row(NamedTuple):
+    """One line of the table; the rating is None where the table has items alone."""
+
+    line: int
+    item: str
+    rating: float | None
 
 
 def read_own_ratings(path: Path) -> dict[str, float]:
     """Return item → rating from a table of two columns; a first line without a number in its second is a header."""
-    rows = _read_rows(path)
-    if rows and not is_number(rows[0][-1]):
-        rows = rows[1:]
-    for number, row in enumerate(rows, start=1):
-        if len(row) != 2 or not is_number(row[1]):
-            raise DataError(f"{path}: expected item and rating, separated by a comma; row {number} is not that.")
-    return {row[0].strip(): float(row[1]) for row in rows}
+    return {row.item: row.rating for row in _rated_rows(path, _read_rows(path)) if row.rating is not None}
 
 
-def read_own_profile(path: Path) -> dict[str, float] | list[str]:
-    """Return item → rating as `read_own_ratings` does, or the items of a table that has no other column.
+def read_own_profile(path: Path, items: Collection[str], scale: Scale) -> dict[str, float] | list[str]:
+    """Return item → rating, or the items of a table that has no other column, checked against a run.
 
     The first line of such a table is a header if it is a usual name of items, such as `item`.
     """
+    rows = _profile_rows(path)
+    if not rows:
+        raise DataError(f"{path} has no ratings. Write an item and its rating on each line.")
+    known, seen = set(items), set()
+    for row in rows:
+        if row.item not in known:
+            raise DataError(
+                f"{path}, line {row.line}: the item is not among the {len(known)} of the run. Correct or remove it."
+            )
+        if row.item in seen:
+            raise DataError(f"{path}, line {row.line}: the item was named before. Keep one line of it.")
+        if row.rating is not None and not scale.low <= row.rating <= scale.high:
+            raise DataError(f"{path}, line {row.line}: a rating must lie on the scale of the run, {scale}.")
+        seen.add(row.item)
+    if rows[0].rating is None:
+        return [row.item for row in rows]
+    return {row.item: float(row.rating) for row in rows if row.rating is not None}
+
+
+def _profile_rows(path: Path) -> list[Row]:
     from hushrec.data.columns import role_of
 
     rows = _read_rows(path)
-    if any(len(row) > 1 for row in rows):
-        return read_own_ratings(path)
-    names = [row[0].strip() for row in rows]
-    return names[1:] if names and role_of(names[0]) == "item" else names
+    if any(len(cells) > 1 for _, cells in rows):
+        return _rated_rows(path, rows)
+    if rows and role_of(rows[0][1][0].strip()) == "item":
+        rows = rows[1:]
+    return [Row(line, cells[0].strip(), None) for line, cells in rows]
 
 
-def _read_rows(path: Path) -> list[list[str]]:
+def _rated_rows(path: Path, rows: list[tuple[int, list[str]]]) -> list[Row]:
+    if rows and not is_number(rows[0][1][-1]):
+        rows = rows[1:]
+    for line, cells in rows:
+        if len(cells) != 2 or not is_number(cells[1]):
+            raise DataError(f"{path}, line {line}: expected an item and its rating, separated by a comma.")
+    return [Row(line, cells[0].strip(), float(cells[1])) for line, cells in rows]
+
+
+def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the cells of every line that has any, with its number; separated by comma, semicolon or tab."""
     try:
-        return [row for row in csv.reader(path.read_text("utf-8-sig").splitlines()) if row]
+        lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
         raise DataError(f"{path} must be a readable text file.") from None
+    separator = next((mark for mark in ",;\t" if any(mark in line for line in lines)), ",")
+    rows = csv.reader(lines, delimiter=separator)
+    return [(number, cells) for number, cells in enumerate(rows, start=1) if any(cell.strip() for cell in cells)]
 
 
 def is_number(text: str) -> bool:

@@ -188,8 +188,11 @@ class Result:
         return self.item_ids.index(str(item))
 
     def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int, *, valued: bool) -> list[Reason]:
+        """Items that the person liked, or that a model which ranks takes as met, by their likeness."""
         alike = self.predictor.likeness(self._place_of(item))
         shown = self.scale.from_unit(values)
+        is_rating = find_model(self.record["model"]).predicts == "rating"
+        lowest = values.mean() if is_rating and len(values) else self._least_action
         reasons = [
             Reason(
                 item=self.item_ids[other],
@@ -198,7 +201,7 @@ class Result:
                 likeness=float(alike[other]),
             )
             for other, value, rating in zip(rated, values, shown, strict=True)
-            if value >= values.mean() and alike[other] > 0
+            if value >= lowest and alike[other] > 0
         ]
         return sorted(reasons, key=lambda reason: -reason.likeness)[:n]
 
@@ -223,9 +226,9 @@ class Result:
         places = {item: place for place, item in enumerate(self.item_ids)}
         if not isinstance(profile, Mapping):
             if self._needs_values:
-                raise ParameterError(
-                    "profile must map items to ratings: this model learns from ratings, not items alone."
-                )
+                lowest = self.record.get("at_least")
+                used = "ratings" if lowest is None else f"ratings from at_least = {lowest:g} up"
+                raise ParameterError(f"a profile of this run must have a rating for each item: it learned from {used}.")
             profile = dict.fromkeys(profile, self.scale.high)
         unknown = sum(item not in places for item in profile)
         if unknown:
