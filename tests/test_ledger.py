@@ -43,6 +43,7 @@ def test_a_statement_is_worked_by_hand() -> None:
     found = statement(used_ledger())
     assert found.pop("unit") == wording.ledger_unit(capped=False)
     assert found.pop("not_covered") == wording.ledger_not_covered(capped=False, perturbed=False)
+    assert [sentence.endswith("rho 3") for sentence in found.pop("also")] == [True]
     assert found == {
         "committed": 8.0,
         "spent": 4.0,

@@ -143,7 +143,7 @@ def test_a_run_with_patience_is_trained_again_for_as_many_rounds_as_were_best(sp
     result = train(sparse, **{**QUICK, "rounds": 40}, patience=3)
     assert train_final(result).record["rounds"] == result.record["best_round"]
     with pytest.raises(ParameterError, match=r"final .* patience"):
-        Settings(final=True, patience=3)
+        Settings(protocol="plain", final=True, patience=3)
 
 
 def test_a_final_run_measures_nothing_and_reports_leave_it_out(sparse: Ratings, tmp_path: Path) -> None:

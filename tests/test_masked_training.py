@@ -13,7 +13,9 @@ from hushrec.data.ratings import Ratings, Scale
 from hushrec.errors import DataError, ParameterError
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
+from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
+from hushrec.simulation.verdict import verdict
 
 DATA = "synthetic:users=80,items=60,ratings=2400,seed=1"
 
@@ -37,6 +39,16 @@ def test_masked_is_what_train_does_by_default(result: Result) -> None:
 def test_models_that_masked_does_not_speak_keep_their_protocol() -> None:
     """`--model mf` alone is `sdcf`, as before."""
     assert train(DATA, model="mf", rounds=1, factors=2, compare=False).record["protocol"] == "sdcf"
+
+
+def test_rounds_of_a_plan_are_not_chosen_by_exact_ratings(result: Result) -> None:
+    """Neither by `patience`, nor by the advice of a verdict."""
+    with pytest.raises(ParameterError, match="patience"):
+        Settings(protocol="masked", patience=2)
+    better_before = result.record | {"curve": [{"round": 1, "rmse": 0.1}, {"round": 2, "rmse": 0.9}]}
+    assert "patience" not in verdict(better_before)
+    popular = {"popularity": {"precision_at_10": result.record["metrics"]["precision_at_10"]}}
+    assert "as good as" in verdict(result.record | {"baselines": result.record["baselines"] | popular})
 
 
 def test_without_noise_training_is_said_to_protect_nothing_but_by_masks() -> None:

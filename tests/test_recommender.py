@@ -24,7 +24,7 @@ SMALL = "synthetic:users=60,items=40,ratings=1400,seed=1"
 PUBLIC = ["Comparison", "Device", "HushrecError", "Recommender", "__version__", "compare", "data", "grid", "train"]
 METHODS = {
     "budget", "explain", "explain_for", "fit", "get_params", "item_ids", "load", "measure", "metrics", "predict",
-    "recommend", "recommend_for", "record", "save", "score", "set_params", "similar_items", "user_ids",
+    "recommend", "recommend_for", "record", "save", "scale", "score", "set_params", "similar_items", "user_ids",
 }  # fmt: skip
 
 

@@ -126,6 +126,11 @@ class Settings:
         self.split_seed, self.seed, self.patience = split_seed, seed, patience
         if patience is not None and patience < 1:
             raise ParameterError(f"patience must be at least 1 round, got {patience}.")
+        if patience is not None and not any(option.name == "rounds" for option in self._options()):
+            raise ParameterError(
+                f"protocol {self.protocol} does not use patience: its rounds are fixed before the first one, and a"
+                " choice among them by exact ratings would be outside its budget. Leave it out."
+            )
         if final and patience is not None:
             raise ParameterError("final holds nothing out, and patience needs a validation part. Give rounds instead.")
         self.engine, self.final = engine, bool(final)

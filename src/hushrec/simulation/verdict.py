@@ -50,7 +50,7 @@ def _lists(record: Record) -> str:
     if own is None or "precision_at_10" not in popular:
         return ""
     theirs = popular["precision_at_10"]
-    how = "beat" if own > theirs else "lose to"
+    how = "beat" if own > theirs else "lose to" if own < theirs else "are as good as"
     return f"; its lists {how} the most popular items (precision@10 {own:.3f} against {theirs:.3f})"
 
 
@@ -59,7 +59,8 @@ def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
     values = [point[measure] for point in record["curve"]]
     best = max(values) if HEADLINES[measure] else min(values)
     before = values[-1 - len(values) // 10]
-    if record["patience"] is None and abs(values[-1] - best) > PAST_ITS_BEST * abs(best):
+    chooses_rounds = any(option.name == "rounds" for option in find_protocol(record["protocol"]).options)
+    if chooses_rounds and record["patience"] is None and abs(values[-1] - best) > PAST_ITS_BEST * abs(best):
         return "It was better in an earlier round: try --patience 10."
     if len(values) >= 10 and _gain(values[-1], before, measure) > STILL_LEARNING * abs(before):
         return f"It was still learning: try --rounds {2 * record['rounds']}."
