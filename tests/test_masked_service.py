@@ -160,6 +160,24 @@ def test_too_few_devices_end_an_attempt_and_the_next_one_succeeds(tmp_path: Path
         assert tables_of(devices) == [1, 1, 2, 2, 2]
 
 
+def test_devices_that_vanish_before_their_keys_hold_up_nobody(tmp_path: Path) -> None:
+    """Two of the four whom the round asks are gone: at the deadline those who joined meanwhile are asked as well."""
+    settings = masked_settings(6, terms={"survivors": 4 / 6}, rounds={"min_devices": 4, "deadline_seconds": 1})
+    with ExitStack() as stack:
+        live = stack.enter_context(live_server(tmp_path, settings, items=catalogue()))
+        people = new_people(tmp_path, 6)
+        for device in people:
+            stack.callback(device.close)
+        for device in people[:4]:
+            device.join(live.url)
+        wait_for(lambda: live.rounds.is_open)
+        assert len(live.rounds.server.asked) == 4
+        for device in people[4:]:
+            device.join(live.url)
+        take_part(people[2:], lambda: live.rounds.round_number == 2)
+        assert tables_of(people) == [0, 0, 1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_server_that_restarts_in_a_phase_goes_on_and_loses_no_report(tmp_path: Path, phase: str) -> None:
     """Half of the devices have reported in the phase; after the restart the others do, in the same attempt."""

@@ -190,6 +190,11 @@ class Server:
             self._phase, self._inbox, self._reports = self._phase + 1, outcome, {}
             self._move(Event.CLOSE_PHASE)
 
+    def begin_again(self, members: Collection[Name]) -> None:
+        """Open the first phase of the round once more, as another attempt, for these devices: too few others came."""
+        self._next_stage(Event.CLOSE_PHASE)
+        self._try_again(NextAttempt("too few devices came to its first phase.", self.side.choose_members(members)))
+
     def resume_round(
         self,
         closed: Sequence[Iterable[tuple[Name, Any]]] = (),

@@ -276,9 +276,9 @@ class Rounds:
         """Does what is due now; returns the seconds until something may be due again."""
         elapsed = self.elapsed
         if self.is_open:
-            if not self._is_enough:
+            left = self._seconds_left() if self._is_enough else self._settings.deadline_seconds - elapsed
+            if left <= 0 and not self._is_enough and not self._newcomers():
                 return None
-            left = self._seconds_left()
             if left <= 0:
                 await self.close_phase()
             return max(0.0, left)
@@ -294,9 +294,13 @@ class Rounds:
 
     @property
     def _is_enough(self) -> bool:
-        """Whether the open phase may close at all: the first one waits for as many devices as the protocol needs."""
+        """Whether the open phase may close: the first one waits for as many devices as the protocol needs."""
         is_first = self.server.address.phase == self.server.side.phases[0]
         return not is_first or self.server.side.fewest_devices <= max(self.n_reports, 1)
+
+    def _newcomers(self) -> set[str]:
+        """Devices that the open round does not ask, and could: they joined after it was opened, or were not drawn."""
+        return set(self.registry.entitled(self.round_number + 1)).difference(self.server.asked)
 
     def _seconds_left(self) -> float:
         """Until the open phase closes, as things stand: none once all present devices reported.
@@ -369,7 +373,10 @@ class Rounds:
             if is_behind(connection, self.server):
                 return load_run(connection, self.registry.entitled)
             n_reports = count_reports(connection, self.server.address)
-            server.close_phase(read_reports(connection, self.server.address))
+            if self._is_enough:
+                server.close_phase(read_reports(connection, self.server.address))
+            else:  # nothing was revealed, and no device has paid: whoever is there now is asked
+                server.begin_again(self.registry.entitled(self.round_number + 1))
             now = self._wall_clock()
             if server.stage is Stage.OPEN:
                 write_moved(connection, server, now)
