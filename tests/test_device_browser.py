@@ -38,6 +38,7 @@ from service_kit import (
 from hushrec import Device
 from hushrec.audit.own_uploads import read_uploads
 from hushrec.device.ui import Page, make_ui
+from hushrec.protocols import find_protocol
 
 pytestmark = OPEN_SOCKETS
 
@@ -367,12 +368,13 @@ def test_the_first_page_is_for_everyone(browser: Any, tmp_path: Path) -> None:
             assert small_targets(page) == []
             shoot(page, f"device-welcome-{step}")
             if step == 2:
-                assert "can work out what you like" in page.inner_text(".risk")
+                assert page.inner_text(".risk") == find_protocol("sdcf").knowledge.risk
                 page.click("#step-2 .back")
                 page.keyboard.press("Tab")
                 page.keyboard.press("Enter")  # the address is still there
                 page.wait_for_selector("#step-2:not([hidden])")
                 page.click("#step-2 button.main")
+        assert page.inner_text("#welcome-choice") == find_protocol("sdcf").knowledge.choice
         assert live.rounds.registry.count_active() == 0
         assert device.budgets.epsilon_i == 4
         page.get_by_label("Strict").check()

@@ -106,6 +106,7 @@ class Page:
             "level": device.budgets.epsilon if self._is_masked else device.budgets.epsilon_i,
             "can_change_level": statement.get("permanent_draws", 0) == 0,
             "can_recommend": status.can_recommend,
+            "can_extend": not self._is_masked,  # a plan is fixed before its first round
         }
 
     @property
@@ -189,13 +190,13 @@ def _takes_own_budget(offer: Offer) -> bool:
 
 
 def _explain(offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
+    known = find_protocol(offer.protocol).knowledge
+    words = {"can": known.can, "risk": known.risk, "choice": known.choice}
     if _takes_own_budget(offer):
-        can = find_protocol(offer.protocol).knowledge.can
-        return {"levels": explain_levels(offer, budgets), "expectation": None, "can": can}
+        return {"levels": explain_levels(offer, budgets), "expectation": None, **words}
     chosen = levels_for(budgets.epsilon_i) if "epsilon_i" in personal_options(offer.protocol, offer.model) else []
     levels = [explain_level(level, offer, budgets, n_rated) for level in chosen]
-    can = find_protocol(offer.protocol).knowledge.can
-    return {"levels": levels, "expectation": expectation(offer), "can": can}
+    return {"levels": levels, "expectation": expectation(offer), **words}
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:

@@ -26,6 +26,8 @@ class ServerKnowledge:
 
     can: tuple[str, ...] = ()
     cannot: tuple[str, ...] = ()
+    risk: str = "What a server can find out is listed below."  # for a person who is about to join, in plain words
+    choice: str = "Choose how much your reports may tell."  # what a person's own level limits
 
     def as_markdown(self, protocol: str) -> str:
         """Both lists, for docs/privacy.md."""

@@ -112,7 +112,7 @@ function show(news) {
   find(".part").classList.toggle("trouble", !calm && !state.over);
   say("#part", on ? "Stop" : "Take part");
   find("#part").hidden = state.over || code === "extended";
-  find("#extend").hidden = !find("#part").hidden;
+  find("#extend").hidden = !find("#part").hidden || !state.can_extend;
   find("#part").disabled = !on && state.n_known === 0;
   say("#part-note", partNote());
   showLedger();
@@ -165,6 +165,8 @@ async function look() {
   try {
     const offer = await ask("look", place());
     say("#offer", `This server has ${plural(offer.n_items, "item", "items")} and plans ${plural(offer.rounds, "round", "rounds")}. So far it knows nothing about you: it was only asked what it offers. ${offer.expectation ?? ""}`);
+    say("#welcome-risk", offer.risk);
+    say("#welcome-choice", offer.choice);
     items("#welcome-can", offer.can);
     fill("#welcome-levels", ...offer.levels.map(levelChoice));
     say("#join-sends", `Joining sends a fresh key${find("#join-invitation").value ? " and your invitation" : ""} to ${place().server}, and nothing else. Reports leave only after you press “Take part”.`);

@@ -72,6 +72,10 @@ SDCF = Protocol(
     wording=Wording(wording.sdcf_label, wording.sdcf_protects, wording.numbers),
     compared_with=("plain", "isgld"),
     knowledge=ServerKnowledge(
+        risk="Whoever runs this server can work out what you like, most of what you rated, and how you rated it."
+        " Take part only if you would tell them that.",
+        choice="One thing can be limited: what the list of items that your device reports says about which ones"
+        " you rated. Chance adds others to it. The level can be changed until your first round.",
         can=(
             "That a device takes part, and when: every request is signed with the device's key.",
             (

@@ -55,6 +55,10 @@ MASKED = Protocol(
     wording=Wording(wording.label, wording.protects, wording.numbers),
     whole_catalogue=True,
     knowledge=ServerKnowledge(
+        risk="Whoever runs this server sees that you take part, and sums over everybody with noise in them. From these"
+        " it can hardly tell what you rated; how hardly is what you choose next.",
+        choice="The level limits what all your reports together can tell about your ratings. You can change it at any"
+        " time, and nobody sees the change.",
         can=(
             "That a device takes part, in which rounds, when it reports and from which network address.",
             "Which devices drop out of an attempt, and in which phase.",

@@ -19,7 +19,7 @@ NOT_COVERED = (
     f"{TAKING_PART}: participation and the time of an upload must not depend on the profile",
     "a person with two devices, or in two runs: each is paid for separately",
     "a server that runs more devices of a cohort itself than the number of corrupt devices that the noise allows for",
-    "poisoning: a hostile device can move a sum by as much as an honest one, and spoil an attempt",
+    "poisoning: a hostile device can move a sum as far as all honest ones together could, and spoil an attempt",
     "settings tuned on real data",
 )
 LEDGER_UNIT = "this person's whole profile against a device that sends zeros, over all masked runs so far"
