@@ -99,7 +99,7 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
     assert "--rate must be written" in run("device", "init", "--rate", "5", "--store", tmp_path / "s").err
     assert "epsilon_i must be positive" in run("device", "init", "--epsilon-i", "0", "--store", tmp_path / "s").err
     (tmp_path / "three.csv").write_text("a,1,2\n")
-    assert "row 1 is not that" in run("device", "import", tmp_path / "three.csv", "--store", tmp_path / "s").err
+    assert "three.csv, line 1" in run("device", "import", tmp_path / "three.csv", "--store", tmp_path / "s").err
     assert not (tmp_path / "s").exists()
 
 
