@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from measure import load_data, write_record
 
-from hushrec.engines import make_engine, run_round
+from hushrec.engines import train_all_rounds
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import task_problem
 
@@ -19,9 +19,7 @@ from hushrec.simulation.training import task_problem
 def auc_of(ratings: Any, settings: Settings) -> float:
     """Test AUC after all rounds."""
     task = settings.make_task(ratings)
-    engine = make_engine("cpu", task_problem(task, settings))
-    for _ in range(engine.problem.terms.max_rounds):
-        run_round(engine)
+    engine = train_all_rounds("cpu", task_problem(task, settings))
     return float(task.metrics(engine.predictor())["auc"])
 
 

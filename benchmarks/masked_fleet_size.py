@@ -15,7 +15,7 @@ import numpy as np
 from measure import load_data, write_record
 from people import choose_people
 
-from hushrec.engines import make_engine, run_round
+from hushrec.engines import train_all_rounds
 from hushrec.evaluate import rmse
 from hushrec.models.baselines import rating_baselines
 from hushrec.simulation.settings import Settings
@@ -33,9 +33,7 @@ def measured(ratings: Any, devices: int, epsilons: list[float], seed: int) -> di
     for epsilon in epsilons:
         settings = Settings(protocol="masked", epsilon=epsilon, split_seed=seed, seed=seed)
         task = settings.make_task(people)
-        engine = make_engine("cpu", task_problem(task, settings))
-        for _ in range(engine.problem.terms.max_rounds):
-            run_round(engine)
+        engine = train_all_rounds("cpu", task_problem(task, settings))
         found[f"epsilon {epsilon:g}"] = task.metrics(engine.predictor())["rmse"]
     train, test, values = task.split.train, task.split.test, people.values
     fitted = rating_baselines(people.users[train], people.items[train], values[train], people.n_users, people.n_items)

@@ -15,7 +15,7 @@ import numpy as np
 from measure import load_data, write_record
 
 from hushrec.data.splits import Split
-from hushrec.engines import make_engine, run_round
+from hushrec.engines import train_all_rounds
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import RatingTask
 from hushrec.simulation.training import task_problem
@@ -30,9 +30,7 @@ COLD = 0.2  # part of the items whose training ratings are taken away
 
 def error_of(task: RatingTask, settings: Settings, tests: dict[str, np.ndarray] | None = None) -> dict[str, float]:
     """Test RMSE after all rounds; of parts of the test rows where they are given."""
-    engine = make_engine("cpu", task_problem(task, settings))
-    for _ in range(engine.problem.terms.max_rounds):
-        run_round(engine)
+    engine = train_all_rounds("cpu", task_problem(task, settings))
     parts = {"": task.split.test} if tests is None else tests
     return {
         name: replace(task, split=Split(task.split.train, rows)).metrics(engine.predictor())["rmse"]

@@ -36,7 +36,7 @@ def main() -> None:
         worker(options.worker)
         return
 
-    from hushrec.engines import make_engine
+    from hushrec.engines import train_all_rounds
     from hushrec.simulation.settings import Settings
     from hushrec.simulation.training import Run, task_problem
 
@@ -46,9 +46,7 @@ def main() -> None:
     users, items, values = task.training()
 
     def train(epsilon: float) -> None:
-        engine = make_engine("cpu", task_problem(task, settings[epsilon]))
-        for _ in range(engine.problem.terms.max_rounds):
-            engine.run_round()
+        train_all_rounds("cpu", task_problem(task, settings[epsilon]))
 
     for epsilon in EPSILONS:
         train(epsilon)  # compiles

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hushrec.data.sources import load
-from hushrec.engines import make_engine, run_round
+from hushrec.engines import train_all_rounds
 from hushrec.simulation.lists import list_scores
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import task_problem
@@ -26,9 +26,7 @@ def compare(data: str, protocol: str) -> dict[str, float]:
     """Precision at 10 by strength, and of the most popular items."""
     settings = Settings(protocol=protocol)
     task = settings.make_task(load(data)).validation(settings.split_seed)
-    engine = make_engine(settings.chosen_engine, task_problem(task, settings))
-    for _ in range(engine.problem.terms.max_rounds):
-        run_round(engine)
+    engine = train_all_rounds(settings.chosen_engine, task_problem(task, settings))
     predictor, own = engine.predictor(), task.profiles
     found = {
         f"{strength:g}": task.measure_lists(

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from hushrec.data.sources import load
-from hushrec.engines import make_engine, run_round
+from hushrec.engines import train_all_rounds
 from hushrec.evaluate import list_metrics
 from hushrec.simulation.lists import LIKED
 from hushrec.simulation.settings import Settings
@@ -32,9 +32,7 @@ def compare(data: str, split: int) -> dict[str, dict[str, float]]:
     """Metrics at 10 of every pair of weights, and of the most popular items by exact counts."""
     settings = Settings(protocol="masked", epsilon=8.0, split_seed=split)
     task = settings.make_task(load(data)).validation(split)
-    engine = make_engine(settings.chosen_engine, task_problem(task, settings))
-    for _ in range(engine.problem.terms.max_rounds):
-        run_round(engine)
+    engine = train_all_rounds(settings.chosen_engine, task_problem(task, settings))
     predictor, own, count = engine.predictor(), task.profiles, task.ratings.n_candidates
     people = np.sort(np.random.default_rng(split).permutation(task.ratings.n_users)[:MOST_PEOPLE])
     row_of = {int(user): row for row, user in enumerate(people)}

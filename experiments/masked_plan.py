@@ -15,7 +15,7 @@ import numpy as np
 
 from hushrec.budget.gaussian import run_mu
 from hushrec.data.sources import load
-from hushrec.engines import make_engine, run_round
+from hushrec.engines import train_all_rounds
 from hushrec.protocols.masked import plan
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import task_problem
@@ -33,9 +33,7 @@ def error(ratings: Any, splits: int, epsilon: float) -> float:
     for split in range(splits):
         settings = Settings(protocol="masked", epsilon=epsilon, split_seed=split, seed=split)
         task = settings.make_task(ratings).validation(split)
-        engine = make_engine("cpu", task_problem(task, settings))
-        for _ in range(engine.problem.terms.max_rounds):
-            run_round(engine)
+        engine = train_all_rounds("cpu", task_problem(task, settings))
         found.append(task.metrics(engine.predictor())["rmse"])
     return round(float(np.mean(found)), 4)
 

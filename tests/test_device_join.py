@@ -74,7 +74,11 @@ def test_a_move_that_fails_changes_nothing(tmp_path: Path) -> None:
         assert untrusted.value.code == "certificate-untrusted"
         with pytest.raises(RemoteProtocolError, match="another run"):
             device.join(other.url, ca=other.ca)
-        assert device.server == live.url
+        with pytest.raises(RemoteProtocolError, match="another run"):
+            device.join(other.url, ca=other.ca, again=True)
+        with pytest.raises(ConnectionFailed):
+            device.join("https://127.0.0.1:9", ca=live.ca, again=True)
+        assert (device.server, live.rounds.registry.count_active()) == (live.url, 1)
         assert device.step(wait=30) == "reported"
 
 

@@ -188,6 +188,7 @@ def test_a_verdict_says_when_a_run_wins_and_when_privacy_is_what_costs() -> None
     assert "Without privacy it loses too (0.945)" in verdict(record)
     record |= {"curve": [{"rmse": 0.93}] * 5 + [{"rmse": 0.95}] * 15}
     assert verdict(record).endswith("try --patience 10.")
+    assert verdict(record | {"metrics": {"rmse": 0.94}}).startswith("sdcf is as good as the bias model in RMSE")
     ranking = {
         "metrics": {"auc": 0.9}, "curve": [{"auc": 0.9}] * 20, "comparisons": {},
         "baselines": {"popularity": {"auc": 0.86}, "random": {"auc": 0.5}},

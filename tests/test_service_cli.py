@@ -28,7 +28,7 @@ def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
     store = ("--store", tmp_path / "ann")
     assert run("device", "init", *store, "--rate", "item-1=5", "--rate", "item-2=1").code == 0
     before = run("device", "budget", *store).out
-    assert ("epsilon 8\nof its whole profile" in before, "gradient" in before) == (True, False)  # of no protocol yet
+    assert ("epsilon 8 of the whole profile" in before, "gradient" in before) == (True, False)  # of no protocol yet
     assert run("device", "rate", "item-3", "4", *store).code == 0
     assert run("device", "rate", "item-3", "--remove", *store).code == 0
     (tmp_path / "own.csv").write_text("item,rating\nitem-4,2\nitem-5,5\n")

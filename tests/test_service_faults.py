@@ -85,6 +85,7 @@ def test_a_disk_that_is_full_for_a_while_loses_and_doubles_nothing(zygote: Zygot
 def test_fifty_rounds_with_a_full_disk_in_each(zygote: Zygote, tmp_path: Path) -> None:
     """The long form."""
     done = strike_and_compare(zygote, tmp_path, FULL_DISK, n_devices=40, rounds=50, latest=0.1)
+    assert done["strikes"] == 50
     keep_record("service-full-disk", done)
 
 

@@ -360,7 +360,7 @@ def test_one_slow_device_does_not_take_the_places_of_the_others(tmp_path: Path) 
             connection.close()
 
 
-def test_answers_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> None:
+def test_reports_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> None:
     """All bodies on their way count, by their stated length; a single one is always let in."""
     settings = small_settings(limits={"waiting_megabytes": 0.0001, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as slow, RawDevice(live) as other:

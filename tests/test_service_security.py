@@ -242,7 +242,7 @@ def test_a_full_queue_sends_devices_away_for_a_moment(tmp_path: Path, monkeypatc
         assert one.report(make_body()).status_code == 200
 
 
-def test_more_answers_at_once_than_the_server_wants_are_sent_away(tmp_path: Path) -> None:
+def test_more_reports_at_once_than_the_server_wants_are_sent_away(tmp_path: Path) -> None:
     """Bodies that are still on their way count too: slow senders cannot fill the server up."""
     settings = small_settings(limits={"waiting_reports": 3, "body_seconds": PATIENCE})
     with live_server(tmp_path, settings) as live, RawDevice(live) as one, RawDevice(live):

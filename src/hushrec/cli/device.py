@@ -291,8 +291,9 @@ def budget(
         print_json(statement)
         return
     if not has_joined and statement["spent"] == 0:
-        print(f"spent nothing: this device has joined no server. A masked run may cost it epsilon {allowed.epsilon:g}")
-        print(f"of its whole profile, a run of sdcf epsilon {allowed.epsilon_p:g} of the list of reported items.")
+        print("spent nothing: this device has joined no server. Over all its rounds a run may cost")
+        print(f"  masked: epsilon {allowed.epsilon:g} of the whole profile, at the delta that the run states")
+        print(f"  sdcf: epsilon {allowed.epsilon_p:g} of the list of reported items")
         return
     print(
         f"spent epsilon {statement['spent']:.3g} of {statement['limit']:.3g}, {counted(statement['rounds'], 'round')}"

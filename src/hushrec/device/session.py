@@ -211,6 +211,7 @@ class Session:
                 client.begin_again(reported)
                 if self.offer is not None and "profile_cap" in self.offer.options:
                     self.budgets.check_draw(client.ledger, int(self.offer.options["profile_cap"]))
+            yield from self.same_run()  # nothing is given up for a server that is away, or has another run
         except BaseException:
             self.forget_client()
             raise

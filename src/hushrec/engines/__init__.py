@@ -62,6 +62,14 @@ def make_engine(name: str, problem: AnyProblem, *, remark: Remark | None = None)
         return find_protocol(problem.protocol(0).name).engine(name)(problem, remark=remark)  # type: ignore[no-any-return]
 
 
+def train_all_rounds(name: str, problem: AnyProblem) -> Engine:
+    """Return an engine of that name that has run every round of the problem's terms."""
+    engine = make_engine(name, problem)
+    while engine.round_number < problem.terms.max_rounds:
+        run_round(engine)
+    return engine
+
+
 def run_round(engine: Engine) -> None:
     """Run one round of any engine; a refusal by one of the parties means that training diverged."""
     round_number = engine.round_number + 1

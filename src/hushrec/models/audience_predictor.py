@@ -1,10 +1,9 @@
 """Model `audience`: what it knows of the items, and everybody's order of items from who met what."""
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numba
 import numpy as np
@@ -13,35 +12,17 @@ from numba import njit
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.audience import Description, Ranking, feature_variances, fill_kernel, score_items
 from hushrec.models.gaussian_process import Ratings
-from hushrec.models.item_columns import ItemColumns
+from hushrec.models.item_columns import ModelOfColumns
 from hushrec.models.predictor import Arrays, ProfilePredictions
 
 MOST_KEPT_ITEMS = 5000  # up to here k of all pairs of items is kept, 200 MB at most
 PEOPLE_PER_TASK = 8
 
 
-@dataclass(frozen=True, eq=False)
-class Audience:
-    """The model as training knows it: the public columns of the items."""
+class Audience(ModelOfColumns):
+    """The model of who met what; its only option says which ratings count."""
 
     name: ClassVar[str] = "audience"
-
-    columns: ItemColumns = field(repr=False)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], columns: ItemColumns) -> "Audience":
-        """The model for a catalogue; its only option says which ratings count."""
-        return cls(columns)
-
-    @property
-    def attributes(self) -> FloatArray:
-        """What is learned from besides who met what."""
-        return np.concatenate([self.columns.taste, self.columns.details], axis=1)
-
-    @property
-    def n_attributes(self) -> int:
-        """Taste columns."""
-        return int(self.columns.taste.shape[1])
 
 
 class ItemTable(NamedTuple):

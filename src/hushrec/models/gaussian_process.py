@@ -1,6 +1,5 @@
 """Model `gp`: what it knows of the items, and everybody's predictions from a public table and their own ratings."""
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +13,7 @@ from numba import njit
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models import gp
-from hushrec.models.item_columns import ItemColumns
+from hushrec.models.item_columns import ModelOfColumns
 from hushrec.models.predictor import Arrays, ProfilePredictions
 from hushrec.scale import HIGHEST, LOWEST
 
@@ -22,28 +21,10 @@ PEOPLE_PER_TASK = 32
 LIST_QUALITY, LIST_TASTE = 0.5, 1.5  # q and t of lists, beside log-popularity
 
 
-@dataclass(frozen=True, eq=False)
-class GaussianProcess:
-    """The model as training knows it: the public columns of the items."""
+class GaussianProcess(ModelOfColumns):
+    """The model of ratings as Gaussian processes on the devices; it has no options."""
 
     name: ClassVar[str] = "gp"
-
-    columns: ItemColumns = field(repr=False)
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any], columns: ItemColumns) -> "GaussianProcess":
-        """The model for a catalogue; it has no options."""
-        return cls(columns)
-
-    @property
-    def attributes(self) -> FloatArray:
-        """What is learned from besides ratings."""
-        return np.concatenate([self.columns.taste, self.columns.details], axis=1)
-
-    @property
-    def n_attributes(self) -> int:
-        """Taste columns."""
-        return int(self.columns.taste.shape[1])
 
 
 class ItemTable(NamedTuple):

@@ -8,7 +8,7 @@ attributes. All are public and cost no budget. A set without attributes or title
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import polars as pl
@@ -48,6 +48,30 @@ class ItemColumns:
     def n_items(self) -> int:
         """Length of the catalogue."""
         return len(self.taste)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelOfColumns:
+    """A model that knows the public columns of the items, and learns the rest from sums."""
+
+    name: ClassVar[str]
+
+    columns: ItemColumns = field(repr=False)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any], columns: ItemColumns) -> Self:
+        """Return the model for a catalogue."""
+        return cls(columns)
+
+    @property
+    def attributes(self) -> FloatArray:
+        """Everything that is known of the items, `(n_items, n_taste + n_details)`."""
+        return np.concatenate([self.columns.taste, self.columns.details], axis=1)
+
+    @property
+    def n_attributes(self) -> int:
+        """Number of taste columns."""
+        return int(self.columns.taste.shape[1])
 
 
 def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,10 +22,12 @@ def verdict(record: Record) -> str:
         return ""
     own, best, theirs = record["metrics"][measure], *_best_baseline(record, measure)
     wins = _gain(own, theirs, measure) > 0
-    sentence = (
-        f"{record['protocol']} {'beats' if wins else 'loses to'} the {_name(best)} by {abs(own - theirs):.3f}"
-        f" {measure.upper()} ({own:.3f} against {theirs:.3f}){_lists(record)}."
-    )
+    numbers = f"{measure.upper()} ({own:.3f} against {theirs:.3f}){_lists(record)}."
+    if own == theirs:
+        sentence = f"{record['protocol']} is as good as the {_name(best)} in {numbers}"
+    else:
+        how = "beats" if wins else "loses to"
+        sentence = f"{record['protocol']} {how} the {_name(best)} by {abs(own - theirs):.3f} {numbers}"
     return f"{sentence} {_advice(record, measure, wins=wins, theirs=theirs)}".rstrip()
 
 
