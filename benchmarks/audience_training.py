@@ -49,8 +49,8 @@ def main() -> None:
     import numba
 
     from hushrec.engines import train_all_rounds
+    from hushrec.simulation.run import Run, task_problem
     from hushrec.simulation.settings import Settings
-    from hushrec.simulation.training import Run, task_problem
 
     numba.set_num_threads(min(THREADS, numba.config.NUMBA_NUM_THREADS))
     settings = {epsilon: Settings(protocol="masked", model="audience", epsilon=epsilon) for epsilon in EPSILONS}

@@ -12,8 +12,8 @@ import numpy as np
 from measure import load_data, write_record
 
 from hushrec.engines import train_all_rounds
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 
 def auc_of(ratings: Any, settings: Settings) -> float:

@@ -50,8 +50,8 @@ def main() -> None:
 
     import numba
 
+    from hushrec.simulation.run import Run
     from hushrec.simulation.settings import Settings
-    from hushrec.simulation.training import Run
 
     numba.set_num_threads(min(THREADS, numba.config.NUMBA_NUM_THREADS))
     rounds = 2 * options.turns + 2

@@ -10,8 +10,8 @@ import numba
 from measure import best, load_data, timed, write_record
 
 from hushrec.engines import Engine
+from hushrec.simulation.run import Run
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import Run
 
 
 def digest(engine: Engine) -> str:

@@ -18,8 +18,8 @@ from people import choose_people
 from hushrec.engines import train_all_rounds
 from hushrec.evaluate import rmse
 from hushrec.models.baselines import rating_baselines
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 SIZES = "25,50,100,200,400,943"
 REPEATED_UP_TO = 200

@@ -16,9 +16,9 @@ from measure import load_data, write_record
 
 from hushrec.data.splits import Split
 from hushrec.engines import train_all_rounds
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import RatingTask
-from hushrec.simulation.training import task_problem
 
 TROUBLES = {
     "none": {},

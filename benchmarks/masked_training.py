@@ -37,8 +37,8 @@ def main() -> None:
         return
 
     from hushrec.engines import train_all_rounds
+    from hushrec.simulation.run import Run, task_problem
     from hushrec.simulation.settings import Settings
-    from hushrec.simulation.training import Run, task_problem
 
     ratings = load_data(options.data)
     settings = {epsilon: Settings(protocol="masked", epsilon=epsilon) for epsilon in EPSILONS}

@@ -46,8 +46,8 @@ def main() -> None:
         worker(options.worker)
         return
 
+    from hushrec.simulation.run import Run
     from hushrec.simulation.settings import Settings
-    from hushrec.simulation.training import Run
 
     ratings = load_data(options.data)
     rounds = 3 * options.turns + 2

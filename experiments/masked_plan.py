@@ -17,8 +17,8 @@ from hushrec.budget.gaussian import run_mu
 from hushrec.data.sources import load
 from hushrec.engines import train_all_rounds
 from hushrec.protocols.masked import plan
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 PLANS = {"small": math.inf, "large": 0.0}  # what LARGE_FLEET makes of any fleet
 BUDGETS = {"ml-100k": (4.0, 8.0, 16.0), "netflix-10k": (1.0, 2.0, 4.0), "ml-1m": (2.0, 4.0)}

@@ -11,8 +11,8 @@ import numpy as np
 
 from hushrec.audit.rivals import RIVALS, Scene, attack_rival
 from hushrec.data.sources import load
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 OUT = Path(__file__).parent / "records" / "audit" / "ml-100k-rivals.json"
 PEOPLE = 100

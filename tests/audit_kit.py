@@ -12,8 +12,8 @@ from hushrec.audit.run import Audit, audit, item_popularity, settings_for
 from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 from hushrec.simulation.training_problem import TrainingProblem
 
 VICTIMS = 12

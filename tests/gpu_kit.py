@@ -5,8 +5,9 @@ from scipy import stats
 
 from hushrec.data.synthetic import synthetic
 from hushrec.engines.gpu.engine import GpuBatch, GpuEngine
+from hushrec.simulation.run import Run
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import Run, train
+from hushrec.simulation.training import train
 
 ALARM = 1e-6  # of each statistical test
 

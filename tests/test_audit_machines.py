@@ -16,8 +16,8 @@ from hushrec.audit.rating_levels import WHOLE_STARS
 from hushrec.audit.run import item_popularity
 from hushrec.data.synthetic import synthetic
 from hushrec.models.fm import FactorizationMachine
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 
 @cache

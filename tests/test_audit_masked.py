@@ -15,8 +15,8 @@ from hushrec.audit.rating_levels import WHOLE_STARS
 from hushrec.budget.gaussian import epsilon_of_mu
 from hushrec.data.synthetic import synthetic
 from hushrec.protocols.masked.encoding import BlockCode
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 DATA = synthetic(n_users=60, n_items=50, n_ratings=1_200, seed=3)
 VICTIMS = 12

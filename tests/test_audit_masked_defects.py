@@ -19,8 +19,8 @@ from hushrec.protocols.masked.price import PricedPlan, price_plan
 from hushrec.protocols.masked.secagg.device import draw_secrets
 from hushrec.protocols.masked.upload import BlockValues, make_upload
 from hushrec.randomness import Purpose, Randomness, SeededRandomness, SystemRandomness
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 EPSILON = 8.0
 Patch = pytest.MonkeyPatch

@@ -8,8 +8,8 @@ import pytest
 from hushrec.audit import rivals
 from hushrec.data.synthetic import synthetic
 from hushrec.report.leakage import recovered
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 LEAST = {  # of items, ratings and taste that are found; None: not asked
     "exact sums": (1.0, 0.95, 0.999),

@@ -21,9 +21,10 @@ from hushrec.errors import ParameterError, RunError
 from hushrec.simulation.checkpoints import FORMAT, checkpoint_path, load_checkpoint
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
+from hushrec.simulation.run import Run, measure
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import ranking_task, rating_task
-from hushrec.simulation.training import Run, measure, train
+from hushrec.simulation.training import train
 
 DATA = "synthetic:users=40,items=60,ratings=900,seed=1"
 QUICK = {"model": "mf", "rounds": 8, "factors": 4, "checkpoint_every": 3, "compare": False}

@@ -8,7 +8,7 @@ from command import run
 
 import hushrec
 import hushrec.engines
-import hushrec.simulation.training
+import hushrec.simulation.run
 from hushrec.cli.app import as_percentage
 from hushrec.experiments import running
 
@@ -58,15 +58,15 @@ def test_a_small_share_is_not_shown_as_none() -> None:
 
 def test_ctrl_c_says_what_a_run_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a folder: up to which round, and how to go on; that advice works. Without one: that nothing was kept."""
-    monkeypatch.setattr(hushrec.simulation.training, "run_round", interrupting(hushrec.engines.run_round, 5))
+    monkeypatch.setattr(hushrec.simulation.run, "run_round", interrupting(hushrec.engines.run_round, 5))
     outcome = run(*TRAIN, "--out", tmp_path / "run")
     assert outcome.code == 130
     assert "the model after 4 rounds" in outcome.err
     assert "--resume" in outcome.err
     assert run(*TRAIN, "--out", tmp_path / "run", "--resume").code == 0
-    monkeypatch.setattr(hushrec.simulation.training, "run_round", interrupting(hushrec.engines.run_round, 2))
+    monkeypatch.setattr(hushrec.simulation.run, "run_round", interrupting(hushrec.engines.run_round, 2))
     assert "Nothing was kept. With --out" in run(*TRAIN).err
-    monkeypatch.setattr(hushrec.simulation.training, "run_round", interrupting(hushrec.engines.run_round, 1))
+    monkeypatch.setattr(hushrec.simulation.run, "run_round", interrupting(hushrec.engines.run_round, 1))
     assert "no round was finished" in run(*TRAIN, "--out", tmp_path / "none").err
 
 

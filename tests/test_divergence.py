@@ -17,8 +17,9 @@ from hushrec.models.predictor import VectorPredictor
 from hushrec.protocols.gradient.protocols import Isgld, Plain, value_statement
 from hushrec.report.studies import make_study
 from hushrec.report.tables import study_rows
+from hushrec.simulation.run import measure
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import measure, train
+from hushrec.simulation.training import train
 
 DATA = "synthetic:users=60,items=80,ratings=1500,seed=1"
 LEFT_OUT = "Lower the step; or leave --step out: training then lowers it until it holds."

@@ -18,10 +18,11 @@ from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.models import find_model
 from hushrec.simulation.held_out import held_out_metrics, row_aucs, training_profiles
 from hushrec.simulation.results import Profile, Reason, Recommendation, Result, from_json, load
+from hushrec.simulation.run import CHECKPOINT_EVERY, Progress
 from hushrec.simulation.settings import ModelSettings, Settings, flat, nested
 from hushrec.simulation.summaries import as_html, in_one_line
 from hushrec.simulation.tasks import Profiles, without_values
-from hushrec.simulation.training import CHECKPOINT_EVERY, Progress, load_final
+from hushrec.simulation.training import load_final
 from hushrec.simulation.training import train as train_run
 
 Source = str | Path | Ratings | RatingTable | SparseMatrix

@@ -25,8 +25,8 @@ from hushrec.audit.statistics import mean_interval
 from hushrec.data.ratings import Ratings
 from hushrec.models.fm import FactorizationMachine
 from hushrec.protocols.gradient.messages import ItemVectors
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 PEOPLE = 50
 SURE = 20.0  # log-odds that the largest error of a person is worth

@@ -16,8 +16,8 @@ from hushrec.audit.observed_run import record
 from hushrec.audit.run import item_popularity
 from hushrec.data.ratings import Ratings
 from hushrec.protocols.masked import MASKED
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 PEOPLE = 20
 EXISTENCE_BY = ("popularity", "selection average", "consistent ratings + popularity")

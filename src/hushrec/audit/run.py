@@ -32,8 +32,8 @@ from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.plugins import plugins
 from hushrec.protocols import PROTOCOLS, find_protocol, protocols_of
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 Progress = Callable[[str, str, int, int], None]  # protocol, what is done, step, steps
 People = dict[str, IntArray]

@@ -17,8 +17,8 @@ from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import Diverged, ParameterError
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 NOISE_FACTORS = (1.0, 1e2, 1e3, 1e4, 1e5, 1e6)
 BUDGETS_G = (4.0, 1.0, 0.25, 0.0625, 0.0)

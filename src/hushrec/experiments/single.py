@@ -14,8 +14,8 @@ from hushrec.experiments.config import Plan
 from hushrec.experiments.grid import is_measured
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.simulation.results import to_json
+from hushrec.simulation.run import measure, spent_budget, task_problem
 from hushrec.simulation.tasks import RatingTask, Task
-from hushrec.simulation.training import measure, spent_budget, task_problem
 from hushrec.simulation.training_problem import AnyProblem, settle_terms
 
 

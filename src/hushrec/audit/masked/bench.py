@@ -22,8 +22,8 @@ from hushrec.audit.masked.watched import Watched, label_of, owners
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.run import USUAL, Audit, check_people
 from hushrec.data.ratings import Ratings
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 EPSILONS = (8.0, 1.0, math.inf)
 FEWEST_RATINGS = 2  # of a person who is attacked: one is taken away
