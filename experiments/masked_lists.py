@@ -20,7 +20,7 @@ from hushrec.evaluate import list_metrics
 from hushrec.simulation.lists import LIKED
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.tasks import by_user
+from hushrec.simulation.tasks import Candidates, by_user
 
 SPLITS = {"ml-100k": 3, "ml-1m": 1, "netflix-10k": 1}
 QUALITIES, TASTES = (0.0, 0.5, 1.0), (1.0, 1.5, 2.0)
@@ -33,12 +33,12 @@ def compare(data: str, split: int) -> dict[str, dict[str, float]]:
     settings = Settings(protocol="masked", epsilon=8.0, split_seed=split)
     task = settings.make_task(load(data)).validation(split)
     engine = train_all_rounds(settings.chosen_engine, task_problem(task, settings))
-    predictor, own, count = engine.predictor(), task.profiles, task.ratings.n_candidates
+    predictor, own, among = engine.predictor(), task.profiles, Candidates(task.ratings)
     people = np.sort(np.random.default_rng(split).permutation(task.ratings.n_users)[:MOST_PEOPLE])
     row_of = {int(user): row for row, user in enumerate(people)}
-    popularity, offsets = predictor.table.log_counts[:count], predictor.table.offsets[:count]
+    popularity, offsets = predictor.table.log_counts[among.items], predictor.table.offsets[among.items]
     taste_of = np.concatenate(
-        [predictor.predict_items(part)[:, :count] - offsets for part in np.array_split(people, 10)]
+        [predictor.predict_items(part)[:, among.items] - offsets for part in np.array_split(people, 10)]
     )
 
     def measured(score: Callable[[np.ndarray], np.ndarray]) -> dict[str, float]:
@@ -47,9 +47,9 @@ def compare(data: str, split: int) -> dict[str, dict[str, float]]:
         )
         liked = (task.scale.to_unit(actual) >= LIKED - 1e-9) & np.isin(users, people)
         starts, order = by_user(users[liked], items[liked], task.ratings.n_users)
-        return list_metrics(score, starts, items[liked][order], own.starts, own.items)
+        return list_metrics(score, starts, among.ranks[items[liked][order]], own.starts, among.ranks[own.items])
 
-    found = {"most popular": measured(lambda who: np.tile(own.support[:count], (len(who), 1)))}
+    found = {"most popular": measured(lambda who: np.tile(own.support[among.items], (len(who), 1)))}
     for quality, taste in itertools.product(QUALITIES, TASTES):
         found[f"q {quality:g}, t {taste:g}"] = measured(
             lambda who, q=quality, t=taste: popularity + q * offsets + t * taste_of[[row_of[int(user)] for user in who]]

@@ -15,6 +15,7 @@ import json
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from multiprocessing import get_context
@@ -74,7 +75,7 @@ def bayesian_fm(task: RatingTask) -> np.ndarray:
     import myfm
 
     ratings = task.ratings
-    width = ratings.n_users + ratings.n_candidates
+    width = ratings.n_users + ratings.n_items
 
     def one_hot(rows: np.ndarray) -> sparse.csr_matrix:
         columns = np.stack([ratings.users[rows], ratings.n_users + ratings.items[rows]], axis=1).ravel()
@@ -83,7 +84,7 @@ def bayesian_fm(task: RatingTask) -> np.ndarray:
         )
 
     train, test = task.split.train, task.split.test
-    groups = [ratings.n_users, ratings.n_candidates]
+    groups = [ratings.n_users, ratings.n_items]
     model = myfm.MyFMRegressor(rank=10, random_seed=0)
     model.fit(one_hot(train), task.values[train], n_iter=200, n_kept_samples=180, group_shapes=groups)
     return model.predict(one_hot(test))
@@ -128,17 +129,17 @@ def tuned(task: RankingTask, scores: Callable[..., np.ndarray], choices: list[di
 
 
 def measured(task: RankingTask, scores: np.ndarray) -> Metrics:
-    """Ranking metrics of `(n_users, n_candidates)` scores on the held-out items."""
+    """Ranking metrics of `(n_users, n_items)` scores on the held-out items."""
     held_out = task.ratings.users[task.split.test], task.ratings.items[task.split.test]
     return ranking_metrics(lambda who: scores[who], *held_out, task.starts, task.items)
 
 
 def actions(task: RankingTask) -> sparse.csr_matrix:
-    """Who met what in the training part, `(n_users, n_candidates)`."""
+    """Who met what in the training part, `(n_users, n_items)`."""
     ratings, rows = task.ratings, task.split.train
     return sparse.csr_matrix(
         (np.ones(len(rows), np.float32), (ratings.users[rows], ratings.items[rows])),
-        shape=(ratings.n_users, ratings.n_candidates),
+        shape=(ratings.n_users, ratings.n_items),
     )
 
 
@@ -178,7 +179,7 @@ def run_peer(file: Path, data_dir: str | None, seed: int, name: str) -> tuple[in
 def read_tasks(file: Path, data_dir: str | None) -> dict[int, Callable[[], Any]]:
     """How to make the task of each split of an experiment, by seed."""
     experiment = read_experiment(file)
-    ratings = load(experiment.data.set, data_dir=data_dir)
+    ratings = replace(load(experiment.data.set, data_dir=data_dir), catalogue=None)  # peers know rated items alone
     plans = {plan.settings.split_seed: plan.settings for plan in make_plans(experiment)}
     return {seed: functools.partial(settings.make_task, ratings) for seed, settings in plans.items()}
 

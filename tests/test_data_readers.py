@@ -198,16 +198,18 @@ def test_an_items_file_gives_titles_flags_and_numbers(read, tmp_path):
 
 
 def test_an_items_file_is_the_catalogue_whatever_was_rated(read, tmp_path):
-    """Unrated items come after the rated ones; the ratings keep their numbers and their checksum."""
+    """Items stand in the order of the file, those that it does not list come last; the checksum stays."""
     items = tmp_path / "items.csv"
     items.write_text("id,title,kind\ny,Y,drama\nother,Other,western\nx,X,comedy\n")
     ratings = read("a,x,5\na,y,3\nb,z,4\n", items=items)
     whole = ratings.with_catalogue()
 
-    assert whole.item_ids == ["x", "y", "z", "other"]
-    assert whole.titles == ["X", "Y", "z", "Other"]
-    assert whole.attributes["kind=western"].to_list() == [False, False, False, True]
-    assert (ratings.n_items, whole.n_items, whole.n_candidates, whole.n_unlisted) == (3, 4, 3, 1)
+    assert whole.item_ids == ["y", "other", "x", "z"]
+    assert whole.titles == ["Y", "Other", "X", "z"]
+    assert whole.attributes["kind=western"].to_list() == [False, True, False, False]
+    assert (ratings.n_items, whole.n_items, whole.n_unlisted) == (3, 4, 1)
+    assert [whole.item_ids[place] for place in whole.places] == ratings.item_ids
+    assert [whole.item_ids[item] for item in whole.items] == [ratings.item_ids[item] for item in ratings.items]
     assert whole.checksum == ratings.checksum
     assert whole.with_catalogue() is whole
     bare = read("a,x,5\na,y,3\n")
@@ -277,7 +279,7 @@ def test_ratings_that_do_not_fit_together_are_refused():
     with pytest.raises(DataError, match="scale"):
         Ratings("bad", ["a"], ["x"], one, one, value, None)
     with pytest.raises(DataError, match="catalogue"):
-        Ratings("bad", ["a"], ["x"], one, one, value, Scale(1, 5), catalogue=Catalogue(["x"] * 3, None, None, 2, 0))
+        Ratings("bad", ["a"], ["x"], one, one, value, Scale(1, 5), catalogue=Catalogue(["x"] * 3, None, None, two, 0))
     with pytest.raises(DataError, match="titles"):
         Ratings("bad", ["a"], ["x"], one, one, value, Scale(1, 5), ["x", "y"])
 

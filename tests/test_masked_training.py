@@ -11,6 +11,7 @@ import hushrec
 from hushrec.cli.app import app
 from hushrec.data.ratings import Ratings, Scale
 from hushrec.errors import DataError, ParameterError
+from hushrec.protocols.masked.protocol import Masked
 from hushrec.simulation.results import Result
 from hushrec.simulation.results import load as load_run
 from hushrec.simulation.settings import Settings
@@ -184,9 +185,35 @@ def test_training_runs_over_the_whole_items_file(tmp_path: Path) -> None:
     found.save(tmp_path / "run")
     again = load_run(tmp_path / "run")
     assert again.item_ids == found.item_ids
-    assert (again.ratings.n_candidates, again.ratings.n_unlisted) == (20, 0)
+    assert (len(again.ratings.places), again.ratings.n_unlisted) == (20, 0)
     beside = hushrec.train(hushrec.data.load(ratings, items=items), model="mf", rounds=1, factors=2, compare=False)
     assert beside.record["data"]["items"] == 20
+
+
+@pytest.mark.parametrize("model", ["gp", "audience"])
+@pytest.mark.parametrize("options", [{"dropout": 0.8}, {"own_epsilon": 1e-9}], ids=["absent", "clipped to nothing"])
+def test_public_state_is_the_same_whatever_a_person_rated_who_sent_nothing(
+    tmp_path: Path, model: str, options: dict[str, float]
+) -> None:
+    """Bit for bit, through `train`: not even the only rating of an item moves an item's place, and so its noise."""
+    ratings, _ = write_films(tmp_path, 0)
+    items = tmp_path / "items.csv"
+    items.write_text("id,title,year\n" + "".join(f"f{item},Film {item},{1970 + item}\n" for item in range(29, -1, -1)))
+    rows = ratings.read_text().splitlines()
+    users = hushrec.data.load(ratings, items=items).user_ids
+    protocol = Masked(8.0, **options)
+    silent = np.all([~protocol.present(0, number, len(users)) for number in range(1, 10)], axis=0)
+    person = users[int(np.flatnonzero(silent)[0])] if "dropout" in options else users[0]
+    others = [row for row in rows if not row.startswith(f"{person},")]
+    found = []
+    for own in ([row for row in rows if row.startswith(f"{person},")], [f"{person},f25,1"]):
+        ratings.write_text("\n".join([*others, *own]))
+        data = hushrec.data.load(ratings, items=items)
+        result = train(data, model=model, final=True, **options)
+        public = {name: a for name, a in result.predictor.arrays().items() if not name.startswith("rated_")}
+        found.append({"ids": result.item_ids, **{name: array.tobytes() for name, array in public.items()}})
+    assert found[0]["ids"] == [f"f{item}" for item in range(29, -1, -1)]
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize(("listed", "unlisted"), [(0, "20"), (17, "3")])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 from hushrec.arrays import PublicRatings
@@ -56,7 +57,7 @@ def list_items(path: Path) -> tuple[list[str], list[str]]:
 def read_items(
     source: str | Path | RatingTable, item_ids: Sequence[str], encoding: str | None = None
 ) -> tuple[list[str], pl.DataFrame | None, Catalogue]:
-    """Titles and attributes of `item_ids`, in that order, and the catalogue: these, then what else the file lists.
+    """Titles and attributes of `item_ids`, in that order, and the catalogue: what the file lists, as it lists it.
 
     `encoding` is that of a file of one's own.
     """
@@ -67,9 +68,11 @@ def read_items(
         path = Path("items")
         listing = _unrepeated(path, _list_own(path, read_frame(source, "items")))
     row_of = {item: row for row, item in enumerate(listing.ids.to_list())}
-    rated = set(item_ids)
-    ids = [*item_ids, *(item for item in row_of if item not in rated)]
-    whole = Catalogue(ids, *_gather(path, listing, row_of, ids), len(item_ids), len(rated - row_of.keys()))
+    unlisted = [item for item in item_ids if item not in row_of]
+    ids = [*row_of, *unlisted]
+    place_of = {item: place for place, item in enumerate(ids)}
+    places = np.array([place_of[item] for item in item_ids], dtype=np.int64)
+    whole = Catalogue(ids, *_gather(path, listing, row_of, ids), places, len(unlisted))
     return *_gather(path, listing, row_of, item_ids), whole
 
 

@@ -86,12 +86,15 @@ USUAL_SCALES = (
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Every item of a service, rated or not: those of `Ratings.item_ids` first, in their order, then the others."""
+    """Every item of a service, rated or not, in the order of the items file: no rating moves a listed item.
+
+    Rated items that the file does not list come last.
+    """
 
     ids: list[str]
     titles: list[str] | None
     attributes: pl.DataFrame | None
-    n_rated: int  # how many come first
+    places: IntArray  # of the items that the data set rates, in the order of their ids
     n_unlisted: int  # of these, how many no items file lists: they are here because somebody rated them
 
 
@@ -128,8 +131,8 @@ class Ratings:
         for what, rows in (("titles", self.titles), ("attributes", self.attributes)):
             if rows is not None and len(rows) != self.n_items:
                 raise DataError(f"{what} must have one entry per item: {self.n_items} items, {len(rows)} {what}.")
-        if self.catalogue is not None and self.n_items not in (self.catalogue.n_rated, len(self.catalogue.ids)):
-            raise DataError("a catalogue must begin with the items of the ratings.")
+        if self.catalogue is not None and self.n_items not in (len(self.catalogue.places), len(self.catalogue.ids)):
+            raise DataError("a catalogue must have a place for each item of the ratings.")
         for array in (self.users, self.items, self.values, self.times):
             if array is not None:
                 array.flags.writeable = False
@@ -156,10 +159,12 @@ class Ratings:
             times=None if self.times is None else self.times[chosen],
         )
 
-    @property
-    def n_candidates(self) -> int:
-        """How many items lists are measured over: those that the data set rates, which come first."""
-        return self.n_items if self.catalogue is None else self.catalogue.n_rated
+    @cached_property
+    def places(self) -> IntArray:
+        """Where the items that the data set rates are in `item_ids`, in the order of their ids."""
+        if self.catalogue is None or not self._is_whole:
+            return np.arange(self.n_items)
+        return self.catalogue.places
 
     @property
     def n_unlisted(self) -> int:
@@ -169,9 +174,15 @@ class Ratings:
     def with_catalogue(self) -> "Ratings":
         """Return the same ratings among all items of the catalogue; unchanged where there is none."""
         whole = self.catalogue
-        if whole is None or len(whole.ids) == self.n_items:
+        if whole is None or self._is_whole:
             return self
-        return replace(self, item_ids=whole.ids, titles=whole.titles, attributes=whole.attributes)
+        items = whole.places[self.items]
+        return replace(self, item_ids=whole.ids, titles=whole.titles, attributes=whole.attributes, items=items)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the items are those of the catalogue, in its order."""
+        return self.catalogue is not None and self.item_ids == self.catalogue.ids
 
     def __repr__(self) -> str:
         return (
@@ -181,11 +192,16 @@ class Ratings:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of rated ids, rows in order, values, scale; titles, attributes, times and the name are not in it."""
+        """SHA-256 of rated ids, rows in order, values, scale; titles, attributes, times and the name are not in it.
+
+        It is the same among the rated items and among all of the catalogue.
+        """
+        number = np.zeros(self.n_items, dtype=np.int64)
+        number[self.places] = np.arange(len(self.places))
         digest = hashlib.sha256(b"hushrec ratings 1")
-        for ids in (self.user_ids, self.item_ids[: self.n_candidates]):
+        for ids in (self.user_ids, [self.item_ids[place] for place in self.places]):
             digest.update(json.dumps(ids).encode())
-        for array in (self.users, self.items):
+        for array in (self.users, number[self.items]):
             digest.update(array.astype("<i8").tobytes())
         if self.values is not None and self.scale is not None:
             digest.update(np.array([self.scale.low, self.scale.high], dtype="<f8").tobytes())

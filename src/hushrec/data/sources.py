@@ -123,7 +123,7 @@ def _from_sparse(matrix: SparseMatrix, items: str | Path | RatingTable | None, f
         raise DataError("columns and missing do not apply to a sparse matrix. Leave them out.")
     users, columns, numbers = read_sparse(matrix)
     user_ids, item_ids = ([str(place) for place in range(size)] for size in matrix.shape)
-    catalogue = Catalogue(item_ids, None, None, n_rated=len(item_ids), n_unlisted=0)  # its columns are the items
+    catalogue = Catalogue(item_ids, None, None, np.arange(len(item_ids)), n_unlisted=0)  # its columns are the items
     titles, attributes, catalogue = (None, None, catalogue) if items is None else read_items(items, item_ids)
     scale = None if form.implicit else form.scale or Scale.guess(numbers)
     if scale is not None and not scale.holds(numbers).all():

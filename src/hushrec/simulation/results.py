@@ -31,8 +31,8 @@ from hushrec.simulation.tasks import Profiles
 ATTRIBUTE = "attribute "
 Profile = Mapping[str, float] | Collection[str]  # items with ratings, or items alone
 
-FORMAT = 2
-READABLE = (1, 2)  # by reports; a folder of format 1 does not hold what its test part held
+FORMAT = 3
+READABLE = (1, 2, 3)  # by reports; a folder of format 1 does not hold what its test part held
 
 
 @dataclass(frozen=True)
@@ -276,6 +276,7 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
         "user_ids": np.array(ratings.user_ids),
         "rating_users": ratings.users,
         "rating_items": ratings.items,
+        "item_places": ratings.places,
     }
     if ratings.values is not None:
         arrays["rating_values"] = ratings.values
@@ -324,7 +325,7 @@ def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataF
         None if scale is None else Scale(*scale),
         titles,
         attributes,
-        catalogue=Catalogue(ids, titles, attributes, data["candidates"], data["unlisted"]) if published else None,
+        catalogue=Catalogue(ids, titles, attributes, model["item_places"], data["unlisted"]) if published else None,
         public=PublicRatings(*(model[f"public_{name}"] for name in PublicRatings._fields))
         if data.get("public")
         else None,

@@ -329,7 +329,7 @@ class Run:
             "data": {
                 "users": ratings.n_users,
                 "items": ratings.n_items,
-                "candidates": ratings.n_candidates,
+                "candidates": len(ratings.places),
                 "unlisted": ratings.n_unlisted,
                 "public": 0 if ratings.public is None else len(ratings.public.items),
                 "train": len(split.train) - held_out,

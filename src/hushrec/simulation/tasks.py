@@ -21,6 +21,21 @@ Metrics = dict[str, float]
 Scorer = Callable[[IntArray], FloatArray]
 
 
+class Candidates:
+    """The items that the data set rates, counted in the order of the catalogue; measured lists hold no others."""
+
+    def __init__(self, ratings: Ratings) -> None:
+        self.items = np.sort(ratings.places)
+        self.ranks = np.full(ratings.n_items, -1)  # number of each item among the candidates
+        self.ranks[self.items] = np.arange(len(self.items))
+
+    def scorer(self, score: Scorer) -> Scorer:
+        """Return the same scores for the candidates alone."""
+        if len(self.items) == len(self.ranks):
+            return score
+        return lambda users: score(users)[:, self.items]
+
+
 @dataclass(frozen=True, eq=False)
 class Profiles:
     """Who rated what: user i rated `items[starts[i]:starts[i + 1]]`, rising, as `values` on the scale 1 to 5."""
@@ -102,9 +117,10 @@ class RatingTask:
         users, items, actual = self._test()
         liked = self.scale.to_unit(actual) >= LIKED - 1e-9
         starts, rows = by_user(users[liked], items[liked], self.ratings.n_users)
-        own = self.profiles
-        candidates = _among_candidates(score, self.ratings)
-        return list_metrics(candidates, starts, items[liked][rows], own.starts, own.items)
+        own, among = self.profiles, Candidates(self.ratings)
+        return list_metrics(
+            among.scorer(score), starts, among.ranks[items[liked][rows]], own.starts, among.ranks[own.items]
+        )
 
     @cached_property
     def profiles(self) -> Profiles:
@@ -164,16 +180,12 @@ class RankingTask:
         return {"private_popularity": self._ranking(lambda users: np.tile(support, (len(users), 1)))}
 
     def _ranking(self, score: Scorer) -> Metrics:
-        rows, score = self.split.test, _among_candidates(score, self.ratings)
-        return ranking_metrics(score, self.ratings.users[rows], self.ratings.items[rows], self.starts, self.items)
+        rows, among = self.split.test, Candidates(self.ratings)
+        held_out = self.ratings.users[rows], among.ranks[self.ratings.items[rows]]
+        return ranking_metrics(among.scorer(score), *held_out, self.starts, among.ranks[self.items])
 
 
 Task = RatingTask | RankingTask
-
-
-def _among_candidates(score: Scorer, ratings: Ratings) -> Scorer:
-    """Return the scores of the items that the data set rates; others of the catalogue are no candidates."""
-    return lambda users: score(users)[:, : ratings.n_candidates]
 
 
 def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> RatingTask:
