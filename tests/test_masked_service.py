@@ -89,9 +89,11 @@ def take_part(devices: list[Device], until: Any) -> None:
 
 def test_a_whole_run_over_tls_learns_and_recommends(tmp_path: Path) -> None:
     """All phases of all rounds; ledgers are charged within their limits, no secret is left, films of one's kind win."""
-    with joined(tmp_path, 5, tls=True) as (live, devices):
+    with joined(tmp_path, 5, masked_settings(5, terms={"evaluation": 0.1}), tls=True) as (live, devices):
         take_part(devices, lambda: False)
         assert live.rounds.is_over
+        measured = live.rounds.server.side.learner.measured
+        assert [row.round_number for row in measured] == [1, 2, 3, 4, 5]
         for device in devices:
             statement = device.budget()
             assert 0 < statement["spent"] <= statement["limit"]

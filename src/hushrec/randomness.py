@@ -49,6 +49,7 @@ class Purpose(enum.IntEnum):
     MASK_SHARES = 20
     SIMULATED_KEYS = 21
     COHORTS = 22
+    HELD_OUT = 23
 
 
 class RandomStream(Protocol):

@@ -197,6 +197,11 @@ class ServerSide(ABC):
         return None
 
     @property
+    def accuracy(self) -> list[dict[str, float]]:
+        """Accuracy by round as the run's own rounds measured it: numbers by name, `round` among them; often none."""
+        return []
+
+    @property
     def can_grow(self) -> bool:
         """Whether items may join the catalogue between two rounds."""
         return False

@@ -85,6 +85,7 @@ class Dashboard:
             "waiting": self._storage.waiting,
             "refusals": self._monitor.refusals,
             "concern": rounds.server.side.concern,
+            "accuracy": rounds.server.side.accuracy,
             "expectation": rounds.server.side.expectation(rounds.registry.count_active()),
         }
 

@@ -58,6 +58,7 @@ class ModelSettings(TypedDict, total=False):
     least_cohort: int | None
     own_epsilon: float | None
     reserve: float | None
+    evaluation: float | None
     options: Mapping[str, Any] | None
 
 

@@ -21,12 +21,24 @@ from hushrec.engines.cpu.compilation import CompilationNotice
 from hushrec.engines.cpu.masked_kernels import Codes, Given, People
 from hushrec.engines.cpu.philox import make_stream
 from hushrec.engines.masked_run import MaskedRun
+from hushrec.models.gaussian_process import Ratings
 from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked.audience.table import AudienceTable
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.encoding import BlockCode, Table, clip_of_norm
+from hushrec.protocols.masked.evaluation import NO_RATINGS, is_held_out
 from hushrec.protocols.masked.noise import summed_noise
-from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, Round, curvature_of
+from hushrec.protocols.masked.plan import (
+    AUDIENCE,
+    BIAS,
+    COUNTS,
+    EVALUATION,
+    FACTORS,
+    MOMENTS,
+    PRIOR,
+    Round,
+    curvature_of,
+)
 from hushrec.protocols.masked.table import PublicTable
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.training_problem import AnyProblem
@@ -43,6 +55,7 @@ _KINDS = {
     FACTORS: kernels.FACTORS,
     curvature_of(FACTORS): kernels.FACTORS_CURVATURE,
     PRIOR: kernels.PRIOR,
+    EVALUATION: kernels.EVALUATION,
 }
 NOTHING_GIVEN = Given(np.empty(0, np.int64), np.empty(0))
 
@@ -54,6 +67,7 @@ class CpuMaskedEngine(MaskedRun):
 
     def __init__(self, problem: AnyProblem, *, remark: Remark | None = None) -> None:
         super().__init__(problem)
+        self._used, self._held = _parts(problem)
         self._compilation = CompilationNotice(remark)
 
     def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
@@ -77,13 +91,12 @@ class CpuMaskedEngine(MaskedRun):
         given: Given = NOTHING_GIVEN,
     ) -> list[IntArray]:
         """Return the sums of everybody's integers before noise, block by block. No server sees them."""
-        problem = self.problem
-        people = People(problem.starts, problem.items, problem.values, present)
+        problem, people = self.problem, People(*self._used, present, *self._held)
         stream = make_stream(problem.seed, Purpose.TABLE_ROUNDING, self.round_number + 1)
         layout, size = _layout(one, codes, self._protocol.fraction(problem.terms))
         add_people, public = self._kernel(table)
         threads = numba.get_num_threads()
-        borders = _even_work(problem.starts, TASKS_PER_THREAD * threads)
+        borders = _even_work(people.starts, TASKS_PER_THREAD * threads)
 
         def add(task: int) -> IntArray:
             sums = np.zeros(size, np.int64)
@@ -124,6 +137,23 @@ class CpuMaskedEngine(MaskedRun):
             taste_columns=self.problem.model.columns.taste,
             shape=np.array(shape),
         )
+
+
+def _parts(problem: AnyProblem) -> tuple[Ratings, Ratings]:
+    """Return the ratings that the run learns from, and those that devices keep for evaluation blocks."""
+    if not problem.terms.priced.plan.holds_out:
+        none = Ratings(np.zeros_like(problem.starts), *NO_RATINGS)
+        return Ratings(problem.starts, problem.items, problem.values), none
+    held = np.zeros(len(problem.items), dtype=np.bool_)
+    for user in range(problem.n_users):
+        own = slice(problem.starts[user], problem.starts[user + 1])
+        held[own] = is_held_out(user, problem.items[own], problem.n_items)
+    return _only(problem, ~held), _only(problem, held)
+
+
+def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
+    before = np.concatenate([[0], np.cumsum(wanted)])
+    return Ratings(before[problem.starts], problem.items[wanted], problem.values[wanted])
 
 
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:

@@ -15,11 +15,13 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.engines.cpu.philox import draw_block
 from hushrec.models import gp
 from hushrec.protocols.masked import blocks
+from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET
 from hushrec.protocols.masked.rounding import round_block
 
 # Places of the kinds of blocks in `Codes`.
 COUNTS, MOMENTS, AUDIENCE, AUDIENCE_CURVATURE, BIAS, BIAS_CURVATURE, FACTORS, FACTORS_CURVATURE, PRIOR = range(9)
-KINDS = 9
+EVALUATION = 9
+KINDS = 10
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -32,6 +34,9 @@ class People(NamedTuple):
     items: IntArray  # rising within a person
     values: FloatArray  # from 1 to 5
     present: npt.NDArray[np.bool_]  # who answers this round, (n_people,)
+    held_starts: IntArray  # of the ratings that only evaluation blocks are made of, (n_people + 1,)
+    held_items: IntArray
+    held_values: FloatArray
 
 
 class Codes(NamedTuple):
@@ -80,9 +85,11 @@ def add_people(first, stop, people, codes, table, stream, given, sums):  # type:
             add_block(COUNTS, np.ones(len(items)), items, 1, person, codes, stream, given, state, sums)
         if codes.wanted[MOMENTS] or codes.wanted[AUDIENCE]:
             _add_description(items, person, codes, table, stream, given, state, sums)
-        if codes.wanted[BIAS] or codes.wanted[FACTORS] or codes.wanted[PRIOR]:
+        if codes.wanted[BIAS] or codes.wanted[FACTORS] or codes.wanted[PRIOR] or codes.wanted[EVALUATION]:
             values = people.values[begin:end]
-            _add_taste(items, values, person, codes, table, stream, given, state, sums)
+            held = slice(people.held_starts[person], people.held_starts[person + 1])
+            unseen = people.held_items[held], people.held_values[held]
+            _add_taste(items, values, unseen, person, codes, table, stream, given, state, sums)
 
 
 @njit(cache=True, nogil=True)
@@ -98,7 +105,7 @@ def _add_description(items, person, codes, table, stream, given, state, sums):  
 
 
 @njit(cache=True, nogil=True)
-def _add_taste(items, values, person, codes, table, stream, given, state, sums):  # type: ignore[no-untyped-def]
+def _add_taste(items, values, unseen, person, codes, table, stream, given, state, sums):  # type: ignore[no-untyped-def]
     rows = np.empty((len(items), table.rows.shape[1]))
     residuals, precisions = np.empty(len(items)), np.empty(len(items))
     for i in range(len(items)):
@@ -117,6 +124,17 @@ def _add_taste(items, values, person, codes, table, stream, given, state, sums):
             _add_items(FACTORS, items, left, table.factor_weights, scores, person, codes, stream, given, state, sums)
     if codes.wanted[PRIOR]:
         add_block(PRIOR, blocks.prior_entries(mean, covariance), items, 0, person, codes, stream, given, state, sums)
+    if codes.wanted[EVALUATION]:
+        held_items, held_values = unseen
+        entries = blocks.evaluation_entries(
+            table.rows[held_items],
+            held_values - table.offsets[held_items],
+            mean,
+            blocks.level_of(residuals, LEVEL_OFFSET),
+            LARGEST_SQUARED_ERROR,
+            COUNT_UNIT,
+        )
+        add_block(EVALUATION, entries, items, 0, person, codes, stream, given, state, sums)
 
 
 @njit(cache=True, nogil=True)

@@ -79,7 +79,15 @@ function showNow(news) {
   say("#health", `Running since ${started} · ${plural(now.items, "item", "items")} · ${plural(now.waiting, "write waits", "writes wait")} · ${plural(now.refusals, "request", "requests")} refused since then`);
   for (const [action, possible] of Object.entries(POSSIBLE)) find(`[data-action=${action}]`).disabled = !possible();
   showTrouble();
+  showAccuracy();
   if (now.closed > (past.round.at(-1) ?? 0) || past.round.length === 0) readPast();
+}
+
+function showAccuracy() {
+  find("#accuracy").hidden = now.accuracy.length === 0;
+  const cell = (value, error) => make("td", { className: "right number" }, `${value.toFixed(3)} ± ${error.toFixed(3)}`);
+  fill("#accuracy-rows", ...now.accuracy.map((row) => make("tr", {}, make("th", { scope: "row" }, count(row.round_number)),
+    cell(row.rmse, row.rmse_error), cell(row.bias_rmse, row.bias_error))));
 }
 
 // What an operator should look at, the worst first; none: the run is healthy.

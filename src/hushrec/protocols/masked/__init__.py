@@ -32,6 +32,13 @@ MASKED = Protocol(
             default_text="0, on the network 0.2",
         ),
         Option(
+            "evaluation",
+            float,
+            "Part of the budget that measures accuracy on ratings that devices keep out of the run.",
+            default_text="0, on the network 0.02 where enough devices are expected",
+            models=("gp",),
+        ),
+        Option(
             "own_epsilon",
             float,
             "What each person allows at most: a smaller budget of their own.",

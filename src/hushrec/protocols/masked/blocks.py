@@ -139,3 +139,29 @@ def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
             found[place] = moment - 1.0 if k == c else moment * math.sqrt(2.0)
             place += 1
     return found
+
+
+@njit(cache=True, nogil=True)
+def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # type: ignore[no-untyped-def]
+    """Return Σ (min(e², largest) − 1) of the model and of the bias model, and count_unit · h, over held-out ratings.
+
+    The model's error is e = y − xᵀd with d the `mean`, the bias model's y − `level`; y are the `residuals`.
+    """
+    found = np.zeros(3)
+    for t in range(len(residuals)):
+        predicted = 0.0
+        for k in range(len(mean)):
+            predicted += rows[t, k] * mean[k]
+        found[0] += min((residuals[t] - predicted) ** 2, largest) - 1.0
+        found[1] += min((residuals[t] - level) ** 2, largest) - 1.0
+    found[2] = count_unit * len(residuals)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def level_of(residuals, offset):  # type: ignore[no-untyped-def]
+    """Return a person's level in the bias model: Σ y / (h + offset)."""
+    total = 0.0
+    for value in residuals:
+        total += value
+    return total / (len(residuals) + offset)

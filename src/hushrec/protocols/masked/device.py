@@ -8,7 +8,18 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.protocols.masked.constants import CONSTANTS, Constants
-from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR, Block, curvature_of
+from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET, NO_RATINGS, Held
+from hushrec.protocols.masked.plan import (
+    AUDIENCE,
+    BIAS,
+    COUNTS,
+    EVALUATION,
+    FACTORS,
+    MOMENTS,
+    PRIOR,
+    Block,
+    curvature_of,
+)
 from hushrec.protocols.masked.table import PublicTable
 
 LOWEST, HIGHEST = 1.0, 5.0  # of a rating, once it is mapped
@@ -37,11 +48,13 @@ def round_entries(
     taste_columns: FloatArray,
     items: IntArray,
     values: FloatArray,
+    held: Held = NO_RATINGS,
     constants: Constants = CONSTANTS,
 ) -> list[Entries]:
     """Return what this device puts into each block of a round, before clipping. Private.
 
-    An empty profile gives exact zeros, before any formula is evaluated.
+    `held` are ratings that only the evaluation block is made of. An empty profile gives exact zeros, before any formula
+    is evaluated.
     """
     from hushrec.models import gp  # compiled: imported where it is used
     from hushrec.protocols.masked import blocks as block_maths
@@ -76,7 +89,7 @@ def round_entries(
                 description, table.description_centre, table.description_map, constants.audience_limit
             )
             add_items(AUDIENCE, ones, table.weights, scores)
-    if {BIAS, FACTORS, PRIOR} & set(names):
+    if {BIAS, FACTORS, PRIOR, EVALUATION} & set(names):
         rows, residuals = table.rows[items], values - table.offsets[items]
         mean, covariance = gp.taste_posterior(rows, residuals, 1 / table.variances[items])
         left = gp.held_out_residuals(rows, residuals, mean, covariance)
@@ -87,4 +100,11 @@ def round_entries(
             add_items(FACTORS, left, table.factor_weights, scores)
         if PRIOR in names:
             found[PRIOR] = Entries(block_maths.prior_entries(mean, covariance), None)
+        if EVALUATION in names:
+            unseen = held.values - table.offsets[held.items]
+            level = block_maths.level_of(residuals, LEVEL_OFFSET)
+            entries = block_maths.evaluation_entries(
+                table.rows[held.items], unseen, mean, level, LARGEST_SQUARED_ERROR, COUNT_UNIT
+            )
+            found[EVALUATION] = Entries(entries, None)
     return [found[name] for name in names]

@@ -14,6 +14,7 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.masked import device_round as rounds
 from hushrec.protocols.masked.device_state import at_rest, attempt_in, make_state, new_state, spent_in
+from hushrec.protocols.masked.evaluation import NO_RATINGS, Held, is_held_out
 from hushrec.protocols.masked.learning import Learning, learning_of
 from hushrec.protocols.masked.messages import Announcement, Partners
 from hushrec.protocols.masked.secagg.primitives import Table
@@ -123,8 +124,18 @@ class _Upload:
         assert self._private.public is not None  # `report` asks for it
         one = self._terms.priced.plan.rounds[round_number - 1]
         table = self._learning.table_from(self._private.public)
-        entries = self._learning.entries(one.blocks, table, self._private.items, self._private.values)
+        (items, values), held = self._parts()
+        entries = self._learning.entries(one.blocks, table, items, values, held)
         return [BlockValues(own.values, own.positions) for own in entries]
+
+    def _parts(self) -> tuple[Held, Held]:
+        """Return the ratings that the run learns from, and those that it is measured with."""
+        items, values, priced = self._private.items, self._private.values, self._terms.priced
+        if not priced.plan.holds_out:
+            return Held(items, values), NO_RATINGS
+        assert self._private.membership is not None  # `report` asks for it
+        held = is_held_out(self._private.membership.device, items, self._terms.n_items)
+        return Held(items[~held], values[~held]), Held(items[held], values[held])
 
 
 def _device_round(

@@ -10,6 +10,7 @@ from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.constants import CONSTANTS
 from hushrec.protocols.masked.device import Entries, round_entries
+from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan, choose_plan
@@ -30,9 +31,9 @@ class GpLearning(Learning):
         return table_in(PublicTable, published)
 
     def entries(
-        self, blocks: Sequence[Block], table: PublicTable, items: IntArray, values: FloatArray
+        self, blocks: Sequence[Block], table: PublicTable, items: IntArray, values: FloatArray, held: Held = NO_RATINGS
     ) -> list[Entries]:
-        return round_entries(blocks, table, self.columns.taste, items, values)
+        return round_entries(blocks, table, self.columns.taste, items, values, held)
 
     def predictor(self, table: PublicTable, ratings: Ratings, *, final: bool) -> GaussianProcessPredictor:
         return GaussianProcessPredictor(item_table(table, self.columns, final=final), ratings)

@@ -11,7 +11,8 @@ from hushrec.errors import ParameterError
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays
 from hushrec.protocols.masked.encoding import DecodedSum
-from hushrec.protocols.masked.plan import Block, Plan
+from hushrec.protocols.masked.evaluation import Measured, measured
+from hushrec.protocols.masked.plan import EVALUATION, Block, Plan
 
 LearnedT = TypeVar("LearnedT")
 
@@ -27,6 +28,7 @@ class Learner(ABC, Generic[LearnedT]):
     def __init__(self, columns: ItemColumns, plan: Plan, devices: int) -> None:
         self.item_columns, self.plan, self.devices = columns, plan, devices
         self.round_number = 0  # the last one that was learned from
+        self.measured: list[Measured] = []  # accuracy after each round that an evaluation block was about
         self.learned = self._start()
 
     @abstractmethod
@@ -43,6 +45,8 @@ class Learner(ABC, Generic[LearnedT]):
 
     def learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> None:
         """Learn from the noisy sums of the next round, by the names of its blocks, over so many devices."""
+        if EVALUATION in sums:  # of the table that devices had in this round
+            self.measured.append(measured(sums[EVALUATION], self.round_number))
         self.learned = self._learn(sums, survivors)
         self.round_number += 1
 
@@ -54,7 +58,8 @@ class Learner(ABC, Generic[LearnedT]):
         """Return everything that was learned, by name: all that a restart needs between rounds."""
         learned: Any = self.learned
         return {entry.name: getattr(learned, entry.name) for entry in fields(learned)} | {
-            "round_number": np.array(self.round_number)
+            "round_number": np.array(self.round_number),
+            "measured": np.array(self.measured, dtype=np.float64).reshape(-1, len(Measured._fields)),
         }
 
     def restore(self, state: Arrays) -> None:
@@ -64,3 +69,4 @@ class Learner(ABC, Generic[LearnedT]):
         if len(kept["counts"]) != self.item_columns.n_items:
             raise ParameterError("this state is of another catalogue.")
         self.learned, self.round_number = type(learned)(**kept), int(state["round_number"])
+        self.measured = [Measured(*row) for row in state["measured"].tolist()]

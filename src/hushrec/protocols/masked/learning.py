@@ -10,6 +10,7 @@ from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.options import imported
 from hushrec.protocols.masked.device import Entries
+from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.learner import Learner
 from hushrec.protocols.masked.plan import Block, Plan
 
@@ -38,8 +39,13 @@ class Learning(ABC):
         """Return the public table in what a server published; refuse one that no honest server has."""
 
     @abstractmethod
-    def entries(self, blocks: Sequence[Block], table: Any, items: IntArray, values: FloatArray) -> list[Entries]:
-        """Return what a device puts into each block of a round, before clipping. Private."""
+    def entries(
+        self, blocks: Sequence[Block], table: Any, items: IntArray, values: FloatArray, held: Held = NO_RATINGS
+    ) -> list[Entries]:
+        """Return what a device puts into each block of a round, before clipping. Private.
+
+        `held` are ratings that only an evaluation block is made of.
+        """
 
     @abstractmethod
     def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:

@@ -68,6 +68,11 @@ class Plan:
         """Every block, in the order of the rounds."""
         return (block for one in self.rounds for block in one.blocks)
 
+    @property
+    def holds_out(self) -> bool:
+        """Whether devices keep a part of their ratings out of every block but `EVALUATION`."""
+        return any(block.name == EVALUATION for block in self.blocks)
+
     def __str__(self) -> str:
         """Return the plan as a table: round, block, shape, clip, share of μ²."""
         rows = [("round", "block", "numbers", "clip", "share of μ²")]
@@ -92,6 +97,7 @@ def make_plan(rounds: list[list[Block]]) -> Plan:
 
 # Names of blocks. An item block holds rows value · ω_j · q of rated items; what clipping made of it is its curvature.
 COUNTS, MOMENTS, AUDIENCE, BIAS, FACTORS, PRIOR = "counts", "moments", "audience", "bias", "factors", "prior"
+EVALUATION = "evaluation"  # errors on ratings that are kept out of all other blocks of the run, and their number
 
 CURVATURE_CLIP = 20.0  # times the clip C of its item block and √K: a person with h ratings adds about C √(hK)
 LARGE_FLEET = 3_000.0  # devices · μ²: from here on audience and factor columns gain more than they cost

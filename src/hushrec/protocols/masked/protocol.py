@@ -16,6 +16,7 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.models.predictor import Arrays, Predictor
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.masked.device_side import MaskedDevice
+from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
 from hushrec.protocols.masked.learning import find_learning, learning_of
 from hushrec.protocols.masked.price import LEDGER_DELTA, LEDGER_REPLACED_UNIT, LEDGER_UNIT, NOT_COVERED, price_plan
 from hushrec.protocols.masked.secagg.roster import Rules, choose_rules
@@ -28,6 +29,7 @@ SAFE_DEVIATIONS = 5.0  # below the expected number of survivors: a round with fe
 NETWORK_SURVIVORS = 0.8  # of the expected devices, unless the operator says otherwise
 NETWORK_CORRUPT = 0.05  # of the smallest cohort
 LARGE_COHORT = 20  # devices: a smaller one could not do without five in a hundred of them
+MOST_EVALUATION = 0.5  # of μ²
 NETWORK_RESERVE = 0.2  # of μ²: a second attempt of the most expensive round of every plan
 
 
@@ -44,6 +46,7 @@ class Masked(ConfiguredProtocol):
     survivors: float | None = None
     corrupt: float | None = None
     reserve: float | None = None
+    evaluation: float = 0.0
     own_epsilon: float | None = None
     least_cohort: int | None = None
 
@@ -52,11 +55,13 @@ class Masked(ConfiguredProtocol):
             raise ParameterError(f"dropout must be at least 0 and below 1, got {self.dropout}.")
         if self.survivors is not None and not 0 < self.survivors <= 1:
             raise ParameterError(f"survivors must be above 0 and at most 1, got {self.survivors}.")
+        if not 0 <= self.evaluation <= MOST_EVALUATION:
+            raise ParameterError(f"evaluation must be from 0 to {MOST_EVALUATION}, got {self.evaluation}.")
         run_mu(self.epsilon, self.delta or 1e-6)  # refuses an impossible budget
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        return cls(**options)
+        return cls(**{name: value for name, value in options.items() if value is not None})
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
         """Everybody: whether a device takes part must not depend on its profile. An empty one sends zeros."""
@@ -67,7 +72,16 @@ class Masked(ConfiguredProtocol):
         """Return the options with those for which a network needs room: devices drop out, and attempts are repeated."""
         given = {name: value for name, value in options.items() if value is not None}
         corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
-        return {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
+        found = {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
+        if "evaluation" in options and "evaluation" not in given:
+            found["evaluation"] = cls.from_options(found).readable_evaluation(n_devices)
+        return found
+
+    def readable_evaluation(self, devices: int) -> float:
+        """Return the part of μ² that measures accuracy in a network run: none where noise would hide it."""
+        mu = run_mu(self.epsilon, default_delta(devices) if self.delta is None else self.delta)
+        cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
+        return NETWORK_SHARE if is_readable(devices, cohort.honest, mu * math.sqrt(1 - (self.reserve or 0.0))) else 0.0
 
     def asks(self, terms: MaskedTerms) -> list[str]:
         priced, rules = terms.priced, terms.rules
@@ -86,6 +100,8 @@ class Masked(ConfiguredProtocol):
         if self.least_cohort is not None and cohort.smallest < self.least_cohort:
             raise ParameterError(f"least_cohort must be at most the smallest cohort, {cohort.smallest}.")
         plan = learning_of(fleet.model).choose_plan(devices, run_mu(self.epsilon, delta))
+        if self.evaluation:
+            plan = with_evaluation(plan, self.evaluation)
         priced = price_plan(plan, epsilon=self.epsilon, delta=delta, cohort=cohort, reserve=self.reserve or 0.0)
         return MaskedTerms(priced, _rules(cohort))
 

@@ -5,6 +5,7 @@ discarded attempt and in no good one since; the next attempt leaves out up to ha
 devices are left for the noise. So one hostile device spoils a few attempts and is alone among the suspects after them.
 """
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Any
@@ -83,6 +84,11 @@ class MaskedServer(ServerSide):
 
     def expectation(self, n_devices: int) -> str | None:
         return self._learning.expectation(self._terms.priced.epsilon, n_devices)
+
+    @property
+    def accuracy(self) -> list[dict[str, float]]:
+        """Root mean squared errors after each round, of the model and of the bias model, with their standard errors."""
+        return [row._asdict() for row in self.learner.measured if not math.isnan(row.rmse)]
 
     @property
     def suspects(self) -> frozenset[str]:

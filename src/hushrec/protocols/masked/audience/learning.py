@@ -11,6 +11,7 @@ from hushrec.protocols.masked.audience.plan import choose_plan
 from hushrec.protocols.masked.audience.server import AudienceLearner
 from hushrec.protocols.masked.audience.table import RANKING_SHAPE, AudienceTable
 from hushrec.protocols.masked.device import Entries
+from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.learning import Learning
 from hushrec.protocols.masked.plan import Block, Plan
 from hushrec.protocols.masked.table import table_in
@@ -29,7 +30,12 @@ class AudienceLearning(Learning):
         return table_in(AudienceTable, published)
 
     def entries(
-        self, blocks: Sequence[Block], table: AudienceTable, items: IntArray, values: FloatArray
+        self,
+        blocks: Sequence[Block],
+        table: AudienceTable,
+        items: IntArray,
+        values: FloatArray,
+        held: Held = NO_RATINGS,
     ) -> list[Entries]:
         return round_entries(blocks, table, items, values)
 
