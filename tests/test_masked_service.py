@@ -1,90 +1,41 @@
 """Masked runs over HTTP: all phases with real devices and stores, drop-outs, restarts, and what is left behind."""
 
-import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 import sqlalchemy as sa
 from fault_kit import ServerProcess, Zygote
+from masked_kit import (
+    N_ITEMS,
+    PHASES,
+    bytes_in,
+    catalogue,
+    close_phase,
+    joined,
+    masked_settings,
+    new_people,
+    play_round,
+    report,
+    tables_of,
+    take_part,
+    wait_for_phase,
+)
 from service_kit import OPEN_SOCKETS, ROUND_WAIT, RUN_ID, Live, RawDevice, held_port, keep_record, live_server, wait_for
 from test_device_ui import client_of
 
 from hushrec import Device, wire
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import Address, Envelope
-from hushrec.models.item_columns import item_columns
 from hushrec.protocols.masked.device_round import Keyed, Sent, Shared
 from hushrec.protocols.masked.device_state import attempt_in
 from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
 from hushrec.service.schema import reports
-from hushrec.service.settings import Settings
-from hushrec.service.setup import Items
 from hushrec.signing import DeviceKey
 
 pytestmark = OPEN_SOCKETS
-
-N_ITEMS = 24
-PHASES = ("keys", "shares", "table", "consent", "unmask")
-
-
-def masked_settings(devices: int, **changes: Any) -> Settings:
-    """A run of so many devices of which four in five must survive; phases close when everybody has reported."""
-    terms = {"protocol": "masked", "expected_devices": devices, "survivors": 0.8, **changes.pop("terms", {})}
-    rounds = {"quorum": 1.0, "min_devices": devices, "deadline_seconds": 60, **changes.pop("rounds", {})}
-    return Settings.model_validate({"open_enrolment": True, "terms": terms, "rounds": rounds, **changes})
-
-
-def catalogue() -> Items:
-    """Films of two kinds."""
-    titles = [f"Film {number}" for number in range(N_ITEMS)]
-    flags = pl.DataFrame({"kind=even": np.arange(N_ITEMS) % 2 == 0})
-    columns = item_columns(N_ITEMS, titles, flags)
-    return Items.of([f"item-{n}" for n in range(N_ITEMS)], titles, {"columns": columns})
-
-
-def new_people(folder: Path, count: int) -> list[Device]:
-    """Devices of people who like even or odd films."""
-    found = []
-    for number in range(count):
-        rng = np.random.default_rng(number)
-        device = Device.create(folder / f"device-{number}", patience=5)
-        films = rng.choice(N_ITEMS, size=10, replace=False)
-        device.add_ratings({f"item-{film}": 5.0 if film % 2 == number % 2 else 2.0 for film in films})
-        found.append(device)
-    return found
-
-
-@contextmanager
-def joined(
-    folder: Path, count: int, settings: Settings | None = None, **server: Any
-) -> Iterator[tuple[Live, list[Device]]]:
-    """A server, and devices that have joined it."""
-    with ExitStack() as stack:
-        live = stack.enter_context(live_server(folder, settings or masked_settings(count), items=catalogue(), **server))
-        devices = new_people(folder, count)
-        for device in devices:
-            stack.callback(device.close)
-            device.join(live.url, ca=live.ca)
-        yield live, devices
-
-
-def take_part(devices: list[Device], until: Any) -> None:
-    """Every device in a thread of its own, until something holds."""
-
-    def run(device: Device) -> None:
-        while not until() and device.step(wait=1.0) != "run over":
-            pass
-
-    threads = [threading.Thread(target=run, args=(device,)) for device in devices]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
 
 
 def test_a_whole_run_over_tls_learns_and_recommends(tmp_path: Path) -> None:
@@ -101,65 +52,6 @@ def test_a_whole_run_over_tls_learns_and_recommends(tmp_path: Path) -> None:
             assert len(device._session.kept.private_state()["attempt"]) == 0
             assert len(device.recommend(3)) == 3
             assert device.predict().shape == (N_ITEMS,)
-
-
-def report(live: Live, devices: list[Device], phase: str, round_number: int = 1, attempt: int = 1) -> None:
-    """Let these devices report in a phase, when it is open."""
-    wait_for_phase(live, Address(round_number, attempt, phase))
-    assert [device.step(wait=5) for device in devices] == ["reported"] * len(devices)
-
-
-def wait_for_phase(live: Live, place: Address) -> None:
-    """The phase is open, and takes reports."""
-    wait_for(lambda: live.rounds.is_open and live.rounds.server.address == place and not live.rounds._is_closing)
-
-
-def play_round(live: Live, devices: list[Device], round_number: int = 1, attempt: int = 1) -> None:
-    """Let these devices report in all phases."""
-    for phase in PHASES:
-        report(live, devices, phase, round_number, attempt)
-
-
-def close_phase(live: Live) -> None:
-    """The deadline passes."""
-    assert live.admin("POST", "/v1/admin/close").status_code == 200
-
-
-def tables_of(devices: list[Device]) -> list[int]:
-    """How many tables each ledger was charged with."""
-    return [device.budget()["rounds"] for device in devices]
-
-
-@pytest.mark.parametrize("phase", PHASES)
-def test_a_device_that_sleeps_in_a_phase_drops_out_cleanly_and_is_back_in_the_next_round(
-    tmp_path: Path, phase: str
-) -> None:
-    """One of five is silent from one phase on; the sum is of whose tables arrived, and it reports in round 2."""
-    with joined(tmp_path, 5) as (live, devices):
-        for place in PHASES:
-            awake = devices if PHASES.index(place) < PHASES.index(phase) else devices[1:]
-            report(live, awake, place)
-            if place == phase:
-                close_phase(live)
-        wait_for(lambda: live.rounds.round_number == 2)
-        assert live.rounds.server.side.learner.round_number == 1
-        sent = int(PHASES.index(phase) > PHASES.index("table"))
-        assert tables_of(devices) == [sent, 1, 1, 1, 1]
-        play_round(live, devices, 2)
-        assert tables_of(devices) == [sent + 1, 2, 2, 2, 2]
-
-
-def test_too_few_devices_end_an_attempt_and_the_next_one_succeeds(tmp_path: Path) -> None:
-    """Two of five sleep before their tables: nothing is revealed; attempt 2 has all of them, with new secrets."""
-    with joined(tmp_path, 5) as (live, devices):
-        report(live, devices, "keys")
-        report(live, devices, "shares")
-        report(live, devices[2:], "table")
-        close_phase(live)
-        assert live.rounds.server.side.learner.round_number == 0
-        play_round(live, devices, attempt=2)
-        wait_for(lambda: live.rounds.round_number == 2)
-        assert tables_of(devices) == [1, 1, 2, 2, 2]
 
 
 def test_devices_that_vanish_before_their_keys_hold_up_nobody(tmp_path: Path) -> None:
@@ -225,11 +117,6 @@ def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(
                     kept += [shares.seed_share for shares in attempt.held.values()]
         assert len(kept) == 2 * 3 + 3
         assert not any(secret in bytes_in(store) for secret in kept)
-
-
-def bytes_in(store: Path) -> bytes:
-    """Everything that lies in a store's folder."""
-    return b"".join(path.read_bytes() for path in store.iterdir())
 
 
 def test_a_person_changes_their_budget_and_nobody_sees_it(tmp_path: Path) -> None:

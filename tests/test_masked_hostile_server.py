@@ -1,0 +1,413 @@
+"""A hostile server, lie by lie: a real device over HTTP refuses, stays as it was, and nothing more leaves it.
+
+One honest round is recorded before each of its phases. Each test then opens a copy of the device's store and answers
+its requests with one lie, signed with the server's own key where that helps the lie.
+"""
+
+import copy
+import dataclasses
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from lying_kit import DEVICES, SMALLEST, Honest, Told, connected, kept_by, record_round
+from masked_kit import PHASES
+from service_kit import OPEN_SOCKETS, RUN_ID
+from test_masked_rounds import Attempt
+
+from hushrec import wire
+from hushrec.errors import AttemptFailed, RemoteProtocolError
+from hushrec.messages import Address, Public
+from hushrec.models.predictor import Arrays
+from hushrec.protocols.masked.device_state import attempt_in
+from hushrec.protocols.masked.messages import Partners, Quorum, SealedShares, Survivors
+from hushrec.protocols.masked.secagg.device import draw_secrets, make_keys
+from hushrec.protocols.masked.secagg.roster import PublicKeys, Roster, bitmap, device_name
+from hushrec.protocols.masked.server_round import Phase
+from hushrec.protocols.masked.table import published_digest
+from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.randomness import SystemStream
+
+pytestmark = OPEN_SOCKETS
+
+MARK = 12345.5  # a number that a lie puts something else for
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Honest:
+    """One round for all tests; each takes copies of its stores."""
+    return record_round(tmp_path_factory.mktemp("honest"))
+
+
+@pytest.mark.parametrize("phase", PHASES)
+def test_the_device_of_these_tests_answers_an_honest_server(honest: Honest, tmp_path: Path, phase: str) -> None:
+    """What is refused below is refused for its lie."""
+    shutil.copytree(honest.folder / phase, tmp_path / "device")
+    told = Told(honest.messages[phase], public=honest.public)
+    with connected(tmp_path / "device", told) as device:
+        assert device.step() == "reported"
+    assert len(told.left) == 1
+
+
+# The lies --------------------------------------------------------------------------------------------------------
+
+
+def with_table(honest: Honest, change: Callable[[Arrays], None], mark: bytes | None = None) -> Told:
+    """A server that announces another table, and serves it; `mark` takes the place of `MARK` in its bytes."""
+    public = wire.decode(honest.public, Public)
+    arrays = {name: np.array(array) for name, array in public.by_name().items()}
+    change(arrays)
+    body = wire.encode(Public.of(RUN_ID, public.round_number, public.terms, arrays))
+    if mark is not None:
+        assert np.float32(MARK).tobytes() in body
+        body = body.replace(np.float32(MARK).tobytes(), mark)
+        arrays["offsets"][0] = np.frombuffer(mark, dtype=np.float32)[0]
+    return Told(honest.announce(table_digest=published_digest(arrays)), public=body)
+
+
+def mark_offset(arrays: Arrays) -> None:
+    """Put the mark where a lie will stand."""
+    arrays["offsets"][0] = MARK
+
+
+def cut_offsets(arrays: Arrays) -> None:
+    """Leave out the last item."""
+    arrays["offsets"] = arrays["offsets"][:-1]
+
+
+def weaker(terms: MaskedTerms) -> MaskedTerms:
+    """The same terms with a quarter of the noise: no constructor lets them pass, and a liar uses none."""
+    changed = copy.deepcopy(terms)
+    for codes in changed.priced.codes:
+        for code in codes:
+            object.__setattr__(code, "share_variance", code.share_variance // 4)
+    changed.__dict__.pop("digest", None)
+    return changed
+
+
+def roster_of(honest: Honest, entries: list[PublicKeys], announcement: bytes | None = None) -> Roster:
+    """A roster of these entries, in its order."""
+    return Roster(announcement or honest.roster.announcement, tuple(sorted(entries, key=lambda entry: entry.device)))
+
+
+def own_devices(honest: Honest, count: int, announcement: bytes) -> list[PublicKeys]:
+    """Keys of devices that the server runs itself, each signed with an identity of its own."""
+    return [
+        make_keys(draw_secrets(rng=SystemStream()), announcement, device_name(n + 1), Ed25519PrivateKey.generate())
+        for n in range(count)
+    ]
+
+
+def own_entry(honest: Honest) -> PublicKeys:
+    """The keys that the device sent."""
+    return honest.roster.entries[honest.own]
+
+
+def replaced(honest: Honest, position: int, **changes: bytes) -> Roster:
+    """The roster with other keys in one place."""
+    entries = list(honest.roster.entries)
+    entries[position] = dataclasses.replace(entries[position], **changes)
+    return roster_of(honest, entries)
+
+
+def partners(honest: Honest, shown: list[int], senders: list[int] | None = None) -> Partners:
+    """What the honest server said, with other partners and senders."""
+    true = honest.messages["table"]
+    sealed = dict(zip(map(int, true.senders), true.sealed, strict=True))
+    chosen = [one for one in shown if one != honest.own] if senders is None else senders
+    return Partners(bitmap(shown, DEVICES), np.array(chosen), tuple(sealed.get(one, bytes(148)) for one in chosen))
+
+
+def quorum(signatures: dict[int, bytes]) -> Quorum:
+    """These signatures, by position."""
+    return Quorum(np.array(sorted(signatures)), tuple(signatures[one] for one in sorted(signatures)))
+
+
+def everybody() -> list[int]:
+    """All positions of the roster."""
+    return list(range(DEVICES))
+
+
+Lie = Callable[[Honest], Told]
+STRANGER = Ed25519PrivateKey.from_private_bytes(b"x" * 32)
+LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this phase, reason of the refusal, the lie
+    # An announcement, and the public table.
+    "signed by another server": ("keys", "signed", lambda h: Told(h.announce(key=STRANGER), public=h.public)),
+    "of another run": ("keys", "another run", lambda h: Told(h.announce(), run_id="cd" * 16)),
+    "a changed plan": ("keys", "terms", lambda h: Told(h.announce(terms_digest=bytes(32)), public=h.public)),
+    "a weaker noise share": (
+        "keys", "terms", lambda h: Told(h.announce(terms_digest=weaker(h.terms).digest), public=h.public),
+    ),
+    "a round that the plan has not": (
+        "keys", "round", lambda h: Told(h.announce(99), Address(99, 1, "keys"), h.public),
+    ),
+    "announced with another table than it serves": (
+        "keys", "table", lambda h: Told(h.announce(table_digest=bytes(32)), public=h.public),
+    ),
+    "a table with a NaN row": (
+        "keys", "finite", lambda h: with_table(h, mark_offset, np.float32(np.nan).tobytes()),
+    ),
+    "a table with an infinite row": (
+        "keys", "finite", lambda h: with_table(h, mark_offset, np.float32(np.inf).tobytes()),
+    ),
+    "a table that is too short": ("keys", "offsets|rows|row", lambda h: with_table(h, cut_offsets)),
+    "a replayed attempt": ("shares", "rise", lambda h: Told(h.announce())),
+    "a replayed attempt in a new envelope": (
+        "shares", "later|envelope", lambda h: Told(h.announce(), Address(1, 2, "keys")),
+    ),
+    "a replayed round": ("after", "rise", lambda h: Told(h.announce())),
+    "a new attempt in an old envelope": ("shares", "rise|later", lambda h: Told(h.announce(1, 2))),
+    # A roster.
+    "a roster of another announcement": (
+        "shares", "announcement",
+        lambda h: Told(roster_of(h, list(h.roster.entries), h.announce(1, 2).digest)),
+    ),
+    "a roster without this device": (
+        "shares", "keys",
+        lambda h: Told(roster_of(h, [h.roster.entries[n] for n in h.others])),
+    ),
+    "a roster with other keys for this device": (
+        "shares", "keys", lambda h: Told(replaced(h, h.own, mask_key=bytes(range(32)))),
+    ),
+    "a roster with other keys for somebody else": (
+        "shares", "signed",
+        lambda h: Told(replaced(h, h.others[0], channel_key=bytes(range(32)))),
+    ),
+    "a roster below n_min": (
+        "shares", f"at least {SMALLEST}",
+        lambda h: Told(
+            roster_of(h, [own_entry(h), *(h.roster.entries[n] for n in h.others[: SMALLEST - 2])]),
+        ),
+    ),
+    "a roster of the server's own devices, below n_min": (
+        "shares", f"at least {SMALLEST}",
+        lambda h: Told(
+            roster_of(h, [own_entry(h), *own_devices(h, SMALLEST - 2, h.roster.announcement)]),
+        ),
+    ),
+    "a roster of devices that answered something else": (
+        "shares", "signed",
+        lambda h: Told(roster_of(h, [own_entry(h), *own_devices(h, SMALLEST, bytes(32))])),
+    ),
+    "a roster that names a device twice": (
+        "shares", "once|ascending",
+        lambda h: Told(h.roster, alter=repeat_entry(h)),
+    ),
+    "a roster cut short on the way": (
+        "shares", "message", lambda h: Told(h.roster, alter=lambda body: body[:-7]),
+    ),
+    # Partners: who sent shares.
+    "too few partners": (
+        "table", f"at least {SMALLEST}",
+        lambda h: Told(partners(h, sorted([h.own, *h.others[: SMALLEST - 2]]))),
+    ),
+    "partners without this device": (
+        "table", "this device", lambda h: Told(partners(h, h.others)),
+    ),
+    "shares of somebody who is no partner": (
+        "table", "shares",
+        lambda h: Told(partners(h, sorted([h.own, *h.others[:-1]]), h.others)),
+    ),
+    "shares of the device itself": (
+        "table", "this device", lambda h: Told(partners(h, everybody(), everybody())),
+    ),
+    "a bitmap of the wrong length": (
+        "table", "bitmap",
+        lambda h: Told(dataclasses.replace(h.messages["table"], partners=bytes(2))),
+    ),
+    "a bitmap beyond the roster": (
+        "table", "positions",
+        lambda h: Told(dataclasses.replace(h.messages["table"], partners=b"\xff")),
+    ),
+    "survivors before any table": (
+        "table", "rise", lambda h: Told(Survivors(bitmap(everybody(), DEVICES))),
+    ),
+    "survivors in the envelope of tables": (
+        "table", "must not be sent", lambda h: Told(Survivors(bitmap(everybody(), DEVICES)), Address(1, 1, "table")),
+    ),
+    # Survivors: whose tables arrived.
+    "survivors below n_min": (
+        "consent", f"at least {SMALLEST}",
+        lambda h: Told(Survivors(bitmap([h.own, *h.others[: SMALLEST - 2]], DEVICES))),
+    ),
+    "a lie that this device dropped out": (
+        "consent", "this device", lambda h: Told(Survivors(bitmap(h.others, DEVICES))),
+    ),
+    "survivors of the wrong length": (
+        "consent", "bitmap", lambda h: Told(Survivors(b"\xf8\x00")),
+    ),
+    "a second list of survivors": (
+        "unmask", "rise",
+        lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES))),
+    ),
+    "a second list in the envelope of a quorum": (
+        "unmask", "must not be sent",
+        lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES)), Address(1, 1, "unmask")),
+    ),
+    # A quorum: who signed.
+    "a quorum of too few": (
+        "unmask", "signed the same survivors",
+        lambda h: Told(quorum(dict(list(h.consents(everybody()).items())[:2]))),
+    ),
+    "survivors' lists that differ": (
+        "unmask", "signed the same survivors",
+        lambda h: Told(quorum(h.consents(sorted([h.own, *h.others[:-1]])))),
+    ),
+    "forged signatures": (
+        "unmask", "signed the same survivors",
+        lambda h: Told(quorum(dict.fromkeys(everybody(), bytes(64)))),
+    ),
+    "one signature for all": (
+        "unmask", "signed the same survivors",
+        lambda h: Told(quorum(dict.fromkeys(everybody(), h.consents(everybody())[0]))),
+    ),
+    "signatures of strangers": (
+        "unmask", "signed the same survivors",
+        lambda h: Told(
+            quorum({at + DEVICES: signed for at, signed in h.consents(everybody()).items()})),
+    ),
+    "asking for the other shares as well": (
+        "after", "rise", lambda h: Told(quorum(h.consents(everybody()))),
+    ),
+    "asking for the other shares with another list": (
+        "after", "rise",
+        lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES))),
+    ),
+}  # fmt: skip
+
+
+def repeat_entry(honest: Honest) -> Callable[[bytes], bytes]:
+    """Name one device of the roster where another stands."""
+    first, second = (honest.roster.entries[n].device for n in honest.others[:2])
+    return lambda body: body.replace(second, first)
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_is_refused_and_nothing_leaves(honest: Honest, tmp_path: Path, lie: str) -> None:
+    """No report is sent, nothing is paid, and the stored state stays: the honest message is answered afterwards."""
+    phase, reason, tell = LIES[lie]
+    shutil.copytree(honest.folder / phase, tmp_path / "device")
+    told = tell(honest)
+    with connected(tmp_path / "device", told) as device:
+        before = kept_by(device)
+        with pytest.raises(RemoteProtocolError, match=reason):
+            device.step()
+        assert told.left == []
+        assert kept_by(device) == before
+        if phase != "after":
+            told.message, told.address, told.public = honest.messages[phase], None, honest.public
+            told.run_id, told.alter = RUN_ID, lambda body: body
+            assert device.step() == "reported"
+
+
+@pytest.mark.parametrize("change", ["a weaker noise share", "a changed plan", "no such server"])
+def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tmp_path: Path, change: str) -> None:
+    """A public table of other terms than were accepted, and an offer that costs more than it says."""
+    shutil.copytree(honest.folder / "keys", tmp_path / "device")
+    public = wire.decode(honest.public, Public)
+    told = Told(honest.announce())
+    if change == "a weaker noise share":
+        told.offer = wire.encode(dataclasses.replace(honest.offer, terms=weaker(honest.terms)))
+        reason = "epsilon"
+    elif change == "a changed plan":
+        other = MaskedTerms(dataclasses.replace(honest.terms.priced, reserve=0.1), honest.terms.rules)
+        told.offer = wire.encode(dataclasses.replace(honest.offer, terms=other))
+        told.public = wire.encode(Public.of(RUN_ID, public.round_number, other, public.by_name()))
+        reason = "another run"
+    else:
+        told.offer = wire.encode(dataclasses.replace(honest.offer, server_key=bytes(32)))
+        reason = "another run"
+    with connected(tmp_path / "device", told) as device:
+        with pytest.raises(RemoteProtocolError, match=reason):
+            device._driver().run(device._session.same_run())
+        if change == "a changed plan":
+            with pytest.raises(RemoteProtocolError, match="terms"):
+                device._driver().run(device._session.refresh_public())
+        assert told.left == []
+
+
+# Lies to a part of the cohort --------------------------------------------------------------------------------------
+
+
+def test_two_tables_for_different_devices_end_before_any_share(honest: Honest, tmp_path: Path) -> None:
+    """A device that was shown another table signs its keys for it: they fit in nobody's roster, nor others' in its."""
+    shutil.copytree(honest.folder / "keys", tmp_path / "device")
+    told = with_table(honest, lambda arrays: np.copyto(arrays["offsets"], 3.25))
+    shown = told.message
+    with connected(tmp_path / "device", told) as device:
+        assert device.step() == "reported"
+        (keys,) = told.left
+        others = [honest.roster.entries[n] for n in honest.others]
+        for announcement, reason in ((honest.roster.announcement, "announcement"), (shown.digest, "signed")):
+            told.message = roster_of(honest, [keys, *others], announcement)
+            with pytest.raises(RemoteProtocolError, match=reason):
+                device.step()
+        assert told.left == [keys]
+
+
+def test_a_helper_reveals_one_share_of_each_device_whatever_it_is_told(honest: Honest, tmp_path: Path) -> None:
+    """The server lies that one dropped out, with everybody's signatures: its mask key, and never its seed as well."""
+    shutil.copytree(honest.folder / "consent", tmp_path / "device")
+    gone = honest.others[0]
+    survivors = [position for position in everybody() if position != gone]
+    told = Told(Survivors(bitmap(survivors, DEVICES)))
+    with connected(tmp_path / "device", told) as device:
+        held = attempt_in(device._session.kept.private_state()).held
+        assert device.step() == "reported"
+        told.message = quorum(honest.consents(survivors))
+        assert device.step() == "reported"
+        told.message = Survivors(bitmap(everybody(), DEVICES))
+        with pytest.raises(RemoteProtocolError, match="rise"):
+            device.step()
+        _, unmasking = told.left
+    revealed = dict(zip(map(int, unmasking.owners), unmasking.shares, strict=True))
+    assert revealed == {
+        owner: shares.mask_share if owner == gone else shares.seed_share for owner, shares in held.items()
+    }
+    everything = wire.encode(told.left[0]) + wire.encode(unmasking)
+    assert held[gone].seed_share not in everything
+
+
+class TwoRosters(Attempt):
+    """A server that shows one device a roster without the last one, and takes whatever comes."""
+
+    def play_lie(self) -> None:
+        """Every phase with everybody, up to the sum."""
+        self.play(Phase.SHARES)
+        server, victim = self.server, self.people[0]
+        honest = server._roster
+        smaller = Roster(honest.announcement, honest.entries[:-1])
+        for person in self.people:
+            shown = smaller if person is victim else server.question(person.name)
+            shares: SealedShares = person.report(shown)  # type: ignore[assignment]
+            position = server._positions[person.name]
+            server._drawn[position] = tuple(map(int, shares.recipients))
+            for recipient, sealed in zip(server._drawn[position], shares.sealed, strict=True):
+                server._inbox.setdefault(recipient, {})[position] = sealed
+        server.phase = Phase.TABLE
+        for person in self.people:
+            question = server.question(person.name)
+            if person is victim:
+                senders = range(1, 9)
+                inbox = server._inbox[0]
+                question = Partners(bitmap(range(9), 9), np.array(senders), tuple(inbox[one] for one in senders))
+            server.receive(person.name, person.report(question))
+        server.close()
+        for person in self.people[1:]:
+            server.receive(person.name, person.report(server.question(person.name)))
+        server.close()
+        for person in self.people[1:]:
+            server.receive(person.name, person.report(server.question(person.name)))
+        server.close()
+
+
+def test_two_rosters_for_different_devices_give_no_sum() -> None:
+    """Nobody can open the shares of the device that saw another roster: its table stays masked, and the sum with it."""
+    attempt = TwoRosters()
+    with pytest.raises(AttemptFailed, match="shares"):
+        attempt.play_lie()
+    assert attempt.server.sum is None
+    assert len(attempt.people[0].upload)  # its table left, under masks that nobody else knows
