@@ -1,14 +1,16 @@
 """From how many devices on `masked` pays: test RMSE of fleets of 25 to 6,040 people beside what needs no server.
 
-    python benchmarks/masked_fleet_size.py [--data ml-100k] [--sizes 25,50,100,200,400,943] [--epsilon 8,1]
+    python benchmarks/masked_fleet_size.py [--data ml-100k] [--sizes 25,50,100,200,400,943] [--epsilon 8,1] [--bare]
 
 So many people are drawn at random (three times for up to 200 of them) and train by themselves, with the plan that the
 default rule chooses for their number. Beside them: each person's own mean, which needs no server, and the bias model of
-the same people, which needs everybody's ratings in one place.
+the same people, which needs everybody's ratings in one place. `--bare` takes the attributes of the items away: what is
+left is a catalogue of ids and titles.
 """
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -48,8 +50,11 @@ def main() -> None:
     parser.add_argument("--data", default="ml-100k")
     parser.add_argument("--sizes", default=SIZES)
     parser.add_argument("--epsilon", default="8,1")
+    parser.add_argument("--bare", action="store_true")
     chosen = parser.parse_args()
     ratings, epsilons = load_data(chosen.data), [float(epsilon) for epsilon in chosen.epsilon.split(",")]
+    if chosen.bare:
+        ratings = replace(ratings, attributes=None, catalogue=replace(ratings.catalogue, attributes=None))
     sizes = []
     for devices in map(int, chosen.sizes.split(",")):
         draws = 3 if devices <= REPEATED_UP_TO else 1
@@ -58,7 +63,8 @@ def main() -> None:
         sizes.append({"devices": devices, "draws": draws, **means})
         print(sizes[-1], flush=True)
     command = "python " + " ".join(sys.argv)
-    write_record(f"masked-fleet-size-{chosen.data}", {"command": command, "data": chosen.data, "sizes": sizes})
+    name = f"masked-fleet-size-{chosen.data}{'-bare' if chosen.bare else ''}"
+    write_record(name, {"command": command, "data": chosen.data, "sizes": sizes})
 
 
 if __name__ == "__main__":

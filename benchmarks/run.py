@@ -48,6 +48,7 @@ def main() -> None:
         ["audience_training.py", *peer],
         ["masked_scaling.py"],
         ["masked_fleet_size.py"],
+        ["masked_fleet_size.py", "--bare"],
         ["masked_fleet_size.py", "--data", "ml-1m", "--sizes", "500,1000,2000,4000,6040"],
         ["masked_newcomers.py"],
         ["masked_robustness.py"],

@@ -21,7 +21,9 @@ import numpy as np
 import rating_tables
 
 from hushrec.experiment_records import Record, read_records
+from hushrec.protocols.fleet_size import smallest_that_pays
 from hushrec.protocols.gradient.fleet_size import MEASURED, pays_from
+from hushrec.protocols.masked.fleet_size import measured_at
 from hushrec.report.studies import make_study
 from hushrec.simulation.settings import Settings
 
@@ -136,4 +138,9 @@ COMPUTED: dict[str, Callable[[], Any]] = {
     "budget groups": budget_groups,
     "step of fm": step_of_fm,
     "fleet size": lambda: {"pays from": pays_from(), "measured": [asdict(size) for size in MEASURED]},
+    "masked pays from": lambda: {
+        f"{kind} {epsilon}": smallest_that_pays(measured_at(epsilon, knows_attributes=kind == "attributes"))
+        for kind in ("attributes", "titles")
+        for epsilon in (8, 1)
+    },
 }

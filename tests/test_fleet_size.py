@@ -54,6 +54,29 @@ def test_the_sizes_of_masked_are_those_of_its_records(epsilon: float) -> None:
     assert tuple(found) == masked.MEASURED[epsilon]
 
 
+@pytest.mark.parametrize("epsilon", [8.0, 1.0])
+def test_catalogues_without_attributes_have_a_record_of_their_own(epsilon: float) -> None:
+    """With ids and titles alone it takes more devices until a run pays, and operators hear that number."""
+    record = json.loads((ROOT / "benchmarks" / "records" / "masked-fleet-size-ml-100k-bare.json").read_text())
+    assert masked.BARE[epsilon] == tuple(
+        FleetSize(
+            size["devices"], size[f"epsilon {epsilon:g}"], size["user_mean"], size["bias"], masked.WITHOUT_ATTRIBUTES
+        )
+        for size in record["sizes"]
+    )
+    pays_from = smallest_that_pays(masked.BARE[epsilon])
+    assert pays_from > smallest_that_pays(masked.MEASURED[epsilon])
+    told = masked.fleet_sentence(epsilon, 30, knows_attributes=False)
+    assert f"30 devices are too few: such a run is known to pay from {pays_from} devices on" in told
+
+
+def test_fewer_devices_than_were_ever_measured_are_called_too_few() -> None:
+    """No word of a fleet that pays for the operator who expects three."""
+    assert masked.fleet_sentence(8, 3).startswith("3 devices are too few")
+    assert masked.fleet_sentence(8, 1).startswith("1 device is too few")
+    assert "too few" not in masked.fleet_sentence(8, 25)
+
+
 @pytest.mark.parametrize(("epsilon", "devices", "shown"), [(8, 1500, "1,000"), (4, 30, "25"), (0.5, 7000, "6,040")])
 def test_a_masked_fleet_is_told_by_its_budget_and_size(epsilon: float, devices: int, shown: str) -> None:
     """Budgets between the measured ones count as the smaller; such a run beats the own mean at every measured size."""

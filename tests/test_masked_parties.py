@@ -13,10 +13,12 @@ from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
 from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import Address
+from hushrec.protocols import find_protocol
 from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.messages import MaskedTable
+from hushrec.protocols.masked.plan import choose_plan, knows_attributes
 from hushrec.protocols.masked.protocol import Masked
-from hushrec.protocols.masked.server_side import PHASES
+from hushrec.protocols.masked.server_side import MANY_ATTEMPTS, PHASES
 from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.simulated import SIMULATED_RUN, simulated_secret
 from hushrec.server import Server, Stage
@@ -156,10 +158,31 @@ def test_a_device_sorts_its_list_as_a_simulated_run_does() -> None:
     np.testing.assert_allclose(ranked, own.scores(np.arange(PEOPLE)), rtol=1e-6)
 
 
-def test_a_server_says_what_its_fleet_can_expect() -> None:
-    """In the sentence that was measured for the budget of the run."""
-    side = run_of().server.side
-    assert side.expectation(1500) == fleet_sentence(side.terms.priced.epsilon, 1500)
+def test_a_run_says_what_its_fleet_can_expect() -> None:
+    """In the sentence that was measured for the budget of the run and for its kind of catalogue."""
+    terms, protocol = run_of().server.side.terms, find_protocol("masked").configure({}, "gp")
+    assert protocol.expected_devices(terms) == PEOPLE
+    told = [protocol.expectation(terms, model, 1500) for model in ("gp", "audience")]
+    assert told == [fleet_sentence(terms.priced.epsilon, 1500), None]
+
+
+@pytest.mark.parametrize("devices", [30, 5000])
+def test_a_plan_tells_whether_its_catalogue_has_attributes(devices: int) -> None:
+    """Small and large plans alike: a device that has not joined yet sees the terms only."""
+    assert [knows_attributes(choose_plan(devices, 24, columns, 1.5)) for columns in (0, 1, 19)] == [False, True, True]
+
+
+def test_an_operator_hears_of_many_attempts_and_what_they_cost() -> None:
+    """Attempts that ended before their tables cost nobody anything."""
+    engine = run_of()
+    engine.server.start_round()
+    for _ in range(MANY_ATTEMPTS - 1):
+        assert engine.server.side.concern is None
+        engine.server.begin_again(list(engine.clients))
+    assert f"{MANY_ATTEMPTS} attempts" in str(engine.server.side.concern)
+    assert "nothing if it ended before" in str(engine.server.side.concern)
+    assert "suspect" not in str(engine.server.side.concern)
+    assert {client.ledger["table"].tables for client in engine.clients.values()} == {0}
 
 
 # A hostile device ------------------------------------------------------------------------------------------------

@@ -202,6 +202,9 @@ def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
     """Levels below the run's budget, a change in between, what left as random numbers, and the ledger."""
     with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
         page = client_of(devices[0])
+        told = page.post("/api/look", json={"server": live.url}).json()["expectation"]
+        assert told == page.get("/api/levels").json()["expectation"]
+        assert "4 devices are too few" in told
         assert [level["name"] for level in page.get("/api/levels").json()["levels"]] == ["Strict", "Middle", "Usual"]
         assert page.get("/api/sent").json() == {"last": None, "table": None}
         play_round(live, devices)

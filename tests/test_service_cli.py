@@ -13,8 +13,10 @@ from command import run
 from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 from hushrec.cli.app import counted
+from hushrec.cli.serve import _notices
 from hushrec.data.items import list_items
 from hushrec.service import serving
+from hushrec.service.settings import Settings
 from hushrec.service.setup import renew_admin_token
 from hushrec.service.storage import Storage
 
@@ -168,6 +170,19 @@ def test_a_server_counts_the_items_of_its_run_and_tells_of_changed_titles(tmp_pa
     assert "1 title of the file differs" in said
 
 
+def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path: Path) -> None:
+    """A fifth of the expected devices may be missing under masked; under sdcf the configuration says how many."""
+    bare = Settings.model_validate({"terms": {"expected_devices": 40}})
+    with live_server(tmp_path, bare) as live:
+        waits, expects = _notices(live.rounds, 2)
+        assert waits.startswith("a round opens when 32 devices are there of the 40 that this run expects; --devices")
+        assert "40 devices are too few" in expects
+        assert "without attributes" in expects
+    (tmp_path / "other").mkdir()
+    with live_server(tmp_path / "other") as live:
+        assert "rounds.min_devices" in _notices(live.rounds, 2)[0]
+
+
 def test_the_default_limit_lets_a_device_take_part_in_short_rounds() -> None:
     """A round takes a device three requests; two devices once spent 35 of 41 s waiting for leave to ask."""
     from hushrec.service.settings import LimitSettings
@@ -211,6 +226,11 @@ def test_terms_that_devices_accepted_cannot_be_changed_later(tmp_path: Path) -> 
     with (
         pytest.raises(ParameterError, match=r"step of this database's run is 0\.4, got 0\.8"),
         live_server(tmp_path, small_settings(terms={"step": 0.8})),
+    ):
+        pass
+    with (
+        pytest.raises(ParameterError, match="expected_devices of this database's run is 50, got 60"),
+        live_server(tmp_path, small_settings(terms={"expected_devices": 60})),
     ):
         pass
 

@@ -48,6 +48,21 @@ def make_run_protocol(
     return configured
 
 
+def expected_devices(offer: Offer) -> int | None:
+    """Return how many devices the terms of a run are made for; None where they do not say."""
+    return make_run_protocol(offer.protocol, offer.model, offer.options).expected_devices(offer.terms)
+
+
+def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
+    """Return what a run has been measured to reach with so many devices, or with those that it expects.
+
+    One sentence for operators and for people who think about joining; None where nobody measured it.
+    """
+    count = expected_devices(offer) if n_devices is None else n_devices
+    protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
+    return None if count is None else protocol.expectation(offer.terms, offer.model, count)
+
+
 def check_offer(offer: Offer) -> None:
     """Refuse an offer of a protocol, a model or an option that this side does not know."""
     with offered():

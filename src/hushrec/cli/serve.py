@@ -8,6 +8,7 @@ import typer
 from hushrec.cli.app import app, counted, say
 
 if TYPE_CHECKING:
+    from hushrec.service.rounds import Rounds
     from hushrec.service.settings import Settings
     from hushrec.service.setup import Items
     from hushrec.service.storage import Storage
@@ -146,11 +147,23 @@ def _serve(
             f"serving {counted(rounds.n_items, 'item')} on"
             f" {'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
         )
-        expectation = rounds.server.side.expectation(settings.terms.expected_devices)
-        if expectation is not None:
-            say(expectation)
+        for notice in _notices(rounds, settings.rounds.min_devices):
+            say(notice)
         server = serving.make_server(made, tls, head_seconds=settings.limits.body_seconds)
         server.run(sockets=[listening])
+
+
+def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
+    """Return what an operator must know from the start: how many devices a round waits for, and what they reach."""
+    from hushrec.offers import expectation, expected_devices
+
+    expected, expects = expected_devices(rounds.offer), expectation(rounds.offer)
+    of = "" if expected is None else f" of the {expected:,} that this run expects"
+    option = "rounds.min_devices of --config sets this"
+    if rounds.fewest_devices > min_devices:
+        option = "--devices sets this before a run begins"
+    waits = f"a round opens when {counted(rounds.fewest_devices, 'device is', 'devices are')} there{of}; {option}"
+    return [waits, *([] if expects is None else [expects])]
 
 
 def _refuse_foreign_token(secret: Path, database: str) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 from hushrec.device.budgets import Budgets
 from hushrec.errors import ParameterError
 from hushrec.messages import Offer
-from hushrec.protocols.gradient.fleet_size import fleet_sentence
 from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
 
 
@@ -63,11 +62,3 @@ def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) ->
         "never": meaning.belief_never_sent,
         "in_use": in_use,
     }
-
-
-def expectation(offer: Offer) -> str | None:
-    """Return what a run with as many devices as this one expects has been measured to reach; None where nobody did."""
-    terms = offer.terms
-    if offer.model != "mf" or getattr(terms, "reports_per_client", None) is None:
-        return None
-    return fleet_sentence(terms.data_weight / terms.reports_per_client)

@@ -20,10 +20,10 @@ from hushrec.device.device import Device
 from hushrec.device.inference import Attack, Reading
 from hushrec.device.masked_levels import explain_levels
 from hushrec.device.participation import Participation
-from hushrec.device.privacy_levels import expectation, explain_level, level_of, levels_for
+from hushrec.device.privacy_levels import explain_level, level_of, levels_for
 from hushrec.errors import HushrecError
 from hushrec.messages import Offer
-from hushrec.offers import make_run_protocol, personal_options
+from hushrec.offers import expectation, make_run_protocol, personal_options
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 
@@ -191,12 +191,12 @@ def _takes_own_budget(offer: Offer) -> bool:
 
 def _explain(offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
     known = find_protocol(offer.protocol).knowledge
-    words = {"can": known.can, "risk": known.risk, "choice": known.choice}
+    words = {"can": known.can, "risk": known.risk, "choice": known.choice, "expectation": expectation(offer)}
     if _takes_own_budget(offer):
-        return {"levels": explain_levels(offer, budgets), "expectation": None, **words}
+        return {"levels": explain_levels(offer, budgets), **words}
     chosen = levels_for(budgets.epsilon_i) if "epsilon_i" in personal_options(offer.protocol, offer.model) else []
     levels = [explain_level(level, offer, budgets, n_rated) for level in chosen]
-    return {"levels": levels, "expectation": expectation(offer), **words}
+    return {"levels": levels, **words}
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:

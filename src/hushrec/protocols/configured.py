@@ -73,6 +73,14 @@ class ConfiguredProtocol(ABC):
         """What a run of these terms asks of every device, in sentences for the operator's page."""
         return [f"Up to {terms.max_rounds:,} rounds."]
 
+    def expected_devices(self, terms: Any) -> int | None:
+        """How many devices these terms are made for; None where they do not say."""
+        return None
+
+    def expectation(self, terms: Any, model: str, n_devices: float) -> str | None:
+        """What a run of so many devices can be expected to reach, in one sentence; None where nobody measured it."""
+        return None
+
     def chosen_options(self) -> dict[str, Any]:
         """Its options as it holds them, computed defaults included: the fields of the dataclass that it is."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]

@@ -30,12 +30,14 @@ def sentence_of(measured: Sequence[FleetSize], n_devices: float) -> str:
     """Return one sentence about a run with so many devices, for operators and for people who think about joining."""
     size, pays_from = nearest_below(measured, n_devices), smallest_that_pays(measured)
     verdict = "more" if size.rmse < size.own_mean else "less"
-    smallest = pays_from == measured[0].devices
-    return (
+    found = (
         f"With {size.devices:,} devices of {size.data} such a run predicts ratings with an error (RMSE) of"
-        f" {size.rmse:.3f}, {verdict} exact than each person's own mean ({size.own_mean:.3f}), which needs no server;"
-        f" it pays from {'at most' if smallest else 'about'} {pays_from} devices on."
+        f" {size.rmse:.3f}, {verdict} exact than each person's own mean ({size.own_mean:.3f}), which needs no server"
     )
+    if n_devices < pays_from:
+        few = "1 device is" if n_devices == 1 else f"{n_devices:,.0f} devices are"
+        return f"{few} too few: such a run is known to pay from {pays_from} devices on. {found}."
+    return f"{found}; it pays from {'at most' if pays_from == measured[0].devices else 'about'} {pays_from} devices on."
 
 
 def _devices(size: FleetSize) -> int:

@@ -192,10 +192,6 @@ class ServerSide(ABC):
         """What an operator should look at in what is public, in one sentence; None where there is nothing."""
         return None
 
-    def expectation(self, n_devices: int) -> str | None:
-        """What a run of so many devices can be expected to reach, in one sentence; None where nobody measured it."""
-        return None
-
     @property
     def accuracy(self) -> list[dict[str, float]]:
         """Accuracy by round as the run's own rounds measured it: numbers by name, `round` among them; often none."""

@@ -16,7 +16,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import StreamingResponse
 
 from hushrec.messages import PROTOCOL_VERSION
-from hushrec.offers import make_run_protocol
+from hushrec.offers import expectation, make_run_protocol
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 from hushrec.service.history import read_most_moved, read_rounds
@@ -81,12 +81,13 @@ class Dashboard:
             "reports": rounds.n_reports,
             "asked": max(rounds.n_present, rounds.n_reports) if rounds.is_open else 0,
             "devices": rounds.registry.count_active(),
+            "fewest": rounds.fewest_devices,
             "items": rounds.offer.terms.n_items,
             "waiting": self._storage.waiting,
             "refusals": self._monitor.refusals,
             "concern": rounds.server.side.concern,
             "accuracy": rounds.server.side.accuracy,
-            "expectation": rounds.server.side.expectation(rounds.registry.count_active()),
+            "expectation": expectation(rounds.offer, rounds.registry.count_active() or None),
         }
 
     async def events(self, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:

@@ -127,6 +127,11 @@ class Rounds:
         asked = len(self.server.asked) - self.registry.count_ended(self.server.asked)
         return min(asked, self.count_present(self.round_number))
 
+    @property
+    def fewest_devices(self) -> int:
+        """How many devices must be there before a round opens."""
+        return max(self._settings.min_devices, self.server.side.fewest_devices)
+
     def count_present(self, round_number: int) -> int:
         """Devices that this round should wait for."""
         return self.registry.count_present(round_number, self._settings.missed_rounds)
@@ -286,8 +291,7 @@ class Rounds:
             return None
         if elapsed < self._settings.pause_seconds and self.round_number:
             return float(self._settings.pause_seconds - elapsed)
-        fewest = max(self._settings.min_devices, self.server.side.fewest_devices)
-        if self.count_present(self.round_number + 1) >= fewest:
+        if self.count_present(self.round_number + 1) >= self.fewest_devices:
             await self.open_round()
             return 0.0
         return None

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
 from hushrec.messages import Offer
-from hushrec.offers import make_run_model, make_run_protocol
+from hushrec.offers import expected_devices, make_run_model, make_run_protocol
 from hushrec.options import imported
 from hushrec.protocols import find_protocol
 from hushrec.protocols.configured import Fleet
@@ -118,6 +118,9 @@ def make_run(settings: TermsSettings, items: Items, run_id: str) -> tuple[Offer,
 def _check_same(settings: TermsSettings, offer: Offer) -> None:
     stored = {"protocol": offer.protocol, "model": offer.model, **offer.options}
     given = {"protocol": settings.protocol, "model": settings.model_name, **settings.given}
+    if "expected_devices" in settings.model_fields_set:
+        stored["expected_devices"] = expected_devices(offer)
+        given["expected_devices"] = settings.expected_devices
     for name, value in given.items():
         if value != stored.get(name):
             raise ParameterError(

@@ -110,7 +110,7 @@ function showTrouble() {
 function roundNote() {
   if (now.state === "open") return `open for ${seconds(now.elapsed)}; closes after ${seconds(now.deadline)} at the latest`;
   if (now.state === "paused") return "no further round opens until someone opens one";
-  return now.state === "over" ? "item vectors are final" : "opens when enough devices are here";
+  return now.state === "over" ? "what was learned is final" : `opens when ${plural(now.fewest, "device is", "devices are")} here`;
 }
 
 async function readPast() {

@@ -27,6 +27,7 @@ from hushrec.models.predictor import Arrays, VectorPredictor, cold_start_of
 from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.gradient import wording
 from hushrec.protocols.gradient.device import GradientDevice
+from hushrec.protocols.gradient.fleet_size import fleet_sentence
 from hushrec.protocols.gradient.messages import REPORT, Terms
 from hushrec.protocols.gradient.plausible import LEAST_REPORTS, SMALL_SHARE, SMALLEST_ITEM_NORM, too_short
 from hushrec.protocols.gradient.prediction import Predictions, initial_user_vectors
@@ -71,6 +72,14 @@ class GradientProtocol(ConfiguredProtocol):
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
         return make_terms(self, fleet, options)
+
+    def expected_devices(self, terms: Terms) -> int | None:
+        """How often the reports of one device make up N, of a protocol that selects items."""
+        return None if terms.reports_per_client is None else round(terms.data_weight / terms.reports_per_client)
+
+    def expectation(self, terms: Terms, model: str, n_devices: float) -> str | None:
+        """Of `mf` with selections, what as many devices of ML-100K reached."""
+        return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def make_device(self, terms: Terms, model: MatrixFactorization) -> GradientDevice:
         return GradientDevice(self, terms, model)

@@ -10,7 +10,6 @@ from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.models.mf import MatrixFactorization
 from hushrec.models.predictor import Arrays
-from hushrec.protocols.gradient.fleet_size import fleet_sentence
 from hushrec.protocols.gradient.messages import REPORT, GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, implausible_length, report_bound
 from hushrec.protocols.parties import Inbox, Name, RoundOver, ServerSide
@@ -76,11 +75,6 @@ class GradientServer(ServerSide):
             f"Item vectors are {longer:.2g} times as long as honest devices make them: a device lies, or the step is"
             " too large."
         )
-
-    def expectation(self, n_devices: int) -> str | None:
-        """Of `mf` with selections, what as many devices of ML-100K reached."""
-        selects = self._terms.reports_per_client is not None
-        return fleet_sentence(n_devices) if selects and self._model.name == "mf" else None
 
     @property
     def can_grow(self) -> bool:

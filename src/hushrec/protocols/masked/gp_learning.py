@@ -13,7 +13,8 @@ from hushrec.protocols.masked.device import Entries, round_entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.learning import Learning
-from hushrec.protocols.masked.plan import Block, Plan, choose_plan
+from hushrec.protocols.masked.plan import Block, Plan, choose_plan, knows_attributes
+from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.server import GpLearner
 from hushrec.protocols.masked.table import PublicTable, table_in
 
@@ -41,8 +42,9 @@ class GpLearning(Learning):
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
         return list_scores(predictions, published["log_counts"], published["offsets"])
 
-    def expectation(self, epsilon: float, n_devices: int) -> str:
-        return fleet_sentence(epsilon, n_devices)
+    @staticmethod
+    def expectation(priced: PricedPlan, n_devices: float) -> str:
+        return fleet_sentence(priced.epsilon, n_devices, knows_attributes=knows_attributes(priced.plan))
 
     @staticmethod
     def predictor_from(arrays: Arrays, ratings: Ratings) -> GaussianProcessPredictor:

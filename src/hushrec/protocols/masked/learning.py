@@ -13,6 +13,7 @@ from hushrec.protocols.masked.device import Entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.learner import Learner
 from hushrec.protocols.masked.plan import Block, Plan
+from hushrec.protocols.masked.price import PricedPlan
 
 LEARNINGS = {
     "gp": "hushrec.protocols.masked.gp_learning:GpLearning",
@@ -55,8 +56,9 @@ class Learning(ABC):
         """Return what a person's list is sorted by, from their predictions for all items."""
         return predictions
 
-    def expectation(self, epsilon: float, n_devices: int) -> str | None:
-        """Return what so many devices can expect at the budget ε, in one sentence; None where nobody measured it."""
+    @staticmethod
+    def expectation(priced: PricedPlan, n_devices: float) -> str | None:
+        """Return what so many devices can expect of this plan, in one sentence; None where nobody measured it."""
         return None
 
     @staticmethod

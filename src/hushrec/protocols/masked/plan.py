@@ -124,6 +124,12 @@ def fleet_strength(devices: int, mu: float) -> float:
     return devices * mu**2
 
 
+def knows_attributes(plan: Plan) -> bool:
+    """Tell whether a plan of `choose_plan` is for a catalogue with attributes, which are columns of taste."""
+    sizes = {block.name: block.size for block in reversed(list(plan.blocks))}  # the first of each name
+    return sizes[MOMENTS] > prior_size(1) if MOMENTS in sizes else sizes[PRIOR] > prior_size(3)
+
+
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """Return the plan for this many devices, items and taste columns at the budget μ: public numbers only.
 

@@ -92,6 +92,12 @@ class Masked(ConfiguredProtocol):
             f"A sum is revealed of {rules.smallest:,} tables or more; {rules.most_corrupt:,} may lack their noise.",
         ]
 
+    def expected_devices(self, terms: MaskedTerms) -> int:
+        return terms.priced.cohort.devices
+
+    def expectation(self, terms: MaskedTerms, model: str, n_devices: float) -> str | None:
+        return find_learning(model).expectation(terms.priced, n_devices)
+
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> MaskedTerms:
         """Choose the plan from public numbers, and size the noise of every block."""
         devices = len(fleet.rated_counts)

@@ -77,13 +77,11 @@ class MaskedServer(ServerSide):
         place = (0, 0) if self.attempt is None else self.attempt.announcement.place
         if place[1] < MANY_ATTEMPTS:
             return None
+        spoils = f", or one of {len(self._suspects)} suspects spoils its sums" if self._suspects else ""
         return (
-            f"Round {place[0]} needed {place[1]} attempts: too few devices stay to its end, or one of"
-            f" {len(self._suspects)} suspects spoils its sums. Each attempt costs the devices in it budget."
+            f"Round {place[0]} needed {place[1]} attempts: too few devices stay to its end{spoils}."
+            " An attempt costs a device budget if its table was sent in it, and nothing if it ended before."
         )
-
-    def expectation(self, n_devices: int) -> str | None:
-        return self._learning.expectation(self._terms.priced.epsilon, n_devices)
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
