@@ -195,19 +195,18 @@ def test_a_person_agrees_to_further_rounds_on_the_page(browser: Any, tmp_path: P
         device.join(live.url)
         play([device])
         page = open_page(browser, address)
-        page.wait_for_selector("#extend:not([hidden])")
-        page.click("#extend")
-        page.click("#confirm-yes")
-        page.wait_for_selector("#extend-said:not(:empty)")
+        page.wait_for_selector("#next:not([hidden])")
+        page.click("#next")
+        page.wait_for_selector("#next-said:not(:empty)")
         assert device.status().rounds == 1  # there are none
         live.admin("POST", "/v1/admin/extend/2")
-        page.click("#extend")
+        page.click("#next")
         page.click("#confirm-no")
         assert device.status().rounds == 1
-        page.click("#extend")
+        page.click("#next")
         page.click("#confirm-yes")
         wait_for(lambda: device.budget()["rounds"] == 3)
-        page.wait_for_selector("#extend:not([hidden])")  # over again
+        page.wait_for_selector("#next:not([hidden])")  # over again
         assert device.budget()["permanent_draws"] == 1
 
 

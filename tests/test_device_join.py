@@ -49,13 +49,13 @@ def test_a_server_that_moved_and_was_extended_is_followed_without_consent_to_mor
             assert live.url != old
             device.join(live.url)
             assert (device.server, device.status().rounds) == (live.url, 1)
-            with pytest.raises(ConsentNeeded, match="--extend"):
+            with pytest.raises(ConsentNeeded, match="--next"):
                 device.step(wait=30)
             device.raise_budget(100)
             device.join(again=True)
             assert device.status().rounds == 1
             assert device.recommend(3)
-            device.extend()
+            device.follow()
             assert device.status().rounds == 3
 
 
@@ -88,7 +88,7 @@ def again(folder: Path, *options: object) -> Outcome:
 
 
 def test_enrolling_again_asks_the_ledger_first_and_keeps_the_certificate(tmp_path: Path) -> None:
-    """No ghost device and no burned invitation; then the sentence's own command helps, and --ca is not needed again."""
+    """No ghost device, no burned invitation; the old key leaves. The sentence's own command helps, without --ca."""
     settings = small_settings(rounds=ONE, open_enrolment=False)
     with live_server(tmp_path, settings, tls=True) as live:
         codes = live.admin("POST", "/v1/admin/invitations/2").json()["invitations"]
@@ -104,7 +104,7 @@ def test_enrolling_again_asks_the_ledger_first_and_keeps_the_certificate(tmp_pat
         assert run("device", "budget", "--raise-to", 16, "--store", tmp_path / "device").code == 0
         done = again(tmp_path / "device", "--invitation", codes[1])
         assert done.code == 0, done.err
-        assert live.rounds.registry.count_active() == 2  # the old key is not this device's any more
+        assert live.rounds.registry.count_active() == 1  # the old key has left
         with Device(tmp_path / "device") as device:
             assert device.step() == "no round"  # a newcomer waits for the next one
 

@@ -79,7 +79,7 @@ def test_ratings_during_a_round_cost_neither_the_round_nor_the_next(tmp_path: Pa
             wait_for(lambda number=number: live.rounds.is_open and live.rounds.round_number == number)
             calls = [call for call, _ in drive(device, device._session.step(ROUND_WAIT), rate)]
             assert [call.request.target for call in calls] == [
-                f"/v1/inbox?after={number - 1}&wait={ROUND_WAIT:g}",
+                f"/v1/inbox?after={number - 1}&last={number - 1}.{min(number - 1, 1)}.0&wait={ROUND_WAIT:g}",
                 "/v1/reports",
             ]
         statement = device.budget()
@@ -100,7 +100,7 @@ def test_a_round_that_is_announced_again_is_never_answered_with_other_bytes(tmp_
         (_, announced), _ = drive(device, device._session.step(ROUND_WAIT), rate)
         spent, state = device.budget(), device._store.get("private_state")
         job = device._session.step()
-        assert next(job).request.target == "/v1/inbox?after=1&wait=0"
+        assert next(job).request.target == "/v1/inbox?after=1&last=1.1.0&wait=0"
         rate(device)
         with pytest.raises(RemoteProtocolError, match="rounds"):
             job.send(replace(announced, last_round=None))

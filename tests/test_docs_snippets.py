@@ -66,7 +66,7 @@ def test_the_embedding_snippet_works_alone_interrupted_and_later(
         thread.join(timeout=300)
     assert outcomes[-1] == "run over"
     printed = capsys.readouterr().out.splitlines()
-    assert len(printed) == outcomes.count("reported") - 1  # but for the one that was interrupted
-    assert all(line.startswith("8.0 [") for line in printed[1:])
+    assert len(printed) == 1  # the end, however many phases were reported in
+    assert printed[0].startswith("8.0 [")
     with Device(tmp_path / "store") as device:
         assert device.budget()["rounds"] == 5

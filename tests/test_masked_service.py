@@ -27,7 +27,7 @@ from service_kit import OPEN_SOCKETS, ROUND_WAIT, RUN_ID, Live, RawDevice, held_
 from test_device_ui import client_of
 
 from hushrec import Device, wire
-from hushrec.errors import RemoteProtocolError
+from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address, Envelope
 from hushrec.protocols.masked.device_round import Keyed, Sent, Shared
 from hushrec.protocols.masked.device_state import attempt_in
@@ -206,8 +206,21 @@ def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
         assert told == page.get("/api/levels").json()["expectation"]
         assert "4 devices are too few" in told
         assert [level["name"] for level in page.get("/api/levels").json()["levels"]] == ["Strict", "Middle", "Usual"]
+        report(live, devices[:1], "keys")  # it has read the public table, which tells nothing yet
+        assert page.get("/api/state").json()["can_recommend"] is False
+        with pytest.raises(LocalProtocolError, match="no round of this run has ended"):
+            devices[0].recommend()
+        report(live, devices[1:], "keys")
         assert page.get("/api/sent").json() == {"last": None, "table": None}
-        play_round(live, devices)
+        for phase in PHASES[1:]:
+            report(live, devices, phase)
+        wait_for(lambda: live.rounds.round_number == 2)
+        devices[0].step(wait=5)
+        shown = page.get("/api/recommendations").json()
+        assert "not by the predicted rating alone" in shown["order"]
+        counts = devices[0]._session.predictions.public()["log_counts"]
+        first = [item["item"] for item in page.get("/api/search").json()["items"]]
+        assert first == [f"item-{n}" for n in np.argsort(-counts, kind="stable")[: len(first)]]  # the most popular
         left = " ".join(page.get("/api/sent").json()["table"])
         assert "Round 1: 24 integers" in left
         assert "of 4 devices or more" in left

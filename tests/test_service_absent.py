@@ -239,15 +239,15 @@ def test_a_run_that_is_over_can_be_extended_with_consent(tmp_path: Path) -> None
     settings = small_settings(terms={"rounds": 1}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        with pytest.raises(RemoteProtocolError, match="no further rounds"):
-            device.extend()
+        with pytest.raises(RemoteProtocolError, match="neither further rounds"):
+            device.follow()
         assert play([device]) == [1]
         assert live.admin("POST", "/v1/admin/extend/2").json()["over"] is False
         assert live.admin("POST", "/v1/admin/extend/2").status_code == 409
-        with pytest.raises(ConsentNeeded, match=r"2 further rounds.*--extend") as consent:
+        with pytest.raises(ConsentNeeded, match=r"2 further rounds.*--next") as consent:
             device.step(wait=ROUND_WAIT)
-        assert consent.value.code == "extended"
-        device.extend()
+        assert consent.value.code == "next"
+        device.follow()
         assert play([device]) == [2]
         assert device.budget()["rounds"] == 3
         token = live.admin_token

@@ -215,7 +215,16 @@ def test_the_admins_token_can_be_replaced(tmp_path: Path) -> None:
             assert live.admin("GET", "/v1/admin/status").status_code == status
 
 
-def test_terms_that_devices_accepted_cannot_be_changed_later(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"step": 0.8}, r"step of this database's run is 0\.4, got 0\.8"),
+        ({"expected_devices": 60}, "expected_devices of this database's run is 50, got 60"),
+    ],
+)
+def test_terms_that_devices_accepted_cannot_be_changed_later(
+    tmp_path: Path, changed: dict[str, float], sentence: str
+) -> None:
     """The same database with other terms is refused; with none given for z and H, it is not."""
     from hushrec.errors import ParameterError
 
@@ -224,13 +233,8 @@ def test_terms_that_devices_accepted_cannot_be_changed_later(tmp_path: Path) -> 
     with live_server(tmp_path, small_settings()):
         pass
     with (
-        pytest.raises(ParameterError, match=r"step of this database's run is 0\.4, got 0\.8"),
-        live_server(tmp_path, small_settings(terms={"step": 0.8})),
-    ):
-        pass
-    with (
-        pytest.raises(ParameterError, match="expected_devices of this database's run is 50, got 60"),
-        live_server(tmp_path, small_settings(terms={"expected_devices": 60})),
+        pytest.raises(ParameterError, match=sentence),
+        live_server(tmp_path, small_settings(terms=changed)),
     ):
         pass
 

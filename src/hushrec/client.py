@@ -193,10 +193,10 @@ class Client:
         self._side.check_public(public)
         self._public = public
 
-    def agree(self) -> None:
-        """Allow what the whole run may cost: what joining it means."""
-        for unit, limit in self._side.limits(self._private).items():
-            self.ledger.raise_limit(unit, max(limit, self.ledger.limit(unit) or 0.0))
+    @property
+    def spent(self) -> dict[str, float]:
+        """What this run has used so far, by unit, of what joining it allowed. Private."""
+        return self._side.spent(self._state)
 
     def rest(self) -> None:
         """Hear that no attempt is open: what was kept for one is given up."""
@@ -210,6 +210,19 @@ class Client:
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         """Return what lists are sorted by, for all items: larger is better. Must never leave the device."""
         return self._side.rank(public, predictions)
+
+    @property
+    def order(self) -> str | None:
+        """How lists are sorted, in one sentence; None where that is by the predictions alone."""
+        return self._side.order
+
+    def has_learned(self, public: Arrays) -> bool:
+        """Whether a public state tells anything about the items yet."""
+        return self._side.has_learned(public)
+
+    def popularity(self, public: Arrays) -> FloatArray | None:
+        """Return how much people like each item, as far as that is public; None where it is not."""
+        return self._side.popularity(public)
 
     def recommend(self, scores: FloatArray, count: int) -> IntArray:
         """Return the unrated items with the highest scores, best first. Computed here; nothing is sent."""

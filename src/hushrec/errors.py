@@ -13,7 +13,7 @@
     ├── RunError                    a run folder or checkpoint is missing, damaged or of another version
     ├── StorageError                a database or a device's store is full, locked, damaged or of another version
     ├── CopiedStore                 a device's key was used by another copy of its store
-    ├── ConsentNeeded               a server offers further rounds, which the person has not agreed to
+    ├── ConsentNeeded               a server offers further rounds or a next run; the person has to agree
     ├── ConnectionFailed            the server could not be reached, or not be trusted
     └── ProtocolError
         ├── AttemptFailed           a masked sum cannot be unmasked: too few answered; the next attempt may do
@@ -44,6 +44,8 @@ CODES: dict[str, int] = {
     "not-asked": 409,
     "reported": 409,
     "run-over": 410,
+    "next-run": 409,
+    "server-behind": 409,
     "too-many-requests": 429,
     "not-admin": 401,
     "unknown-device": 404,
@@ -123,9 +125,9 @@ class CopiedStore(HushrecError):
 
 
 class ConsentNeeded(HushrecError):
-    """The server offers further rounds of a run, which the person has not agreed to."""
+    """The server offers further rounds or a next run, which the person has not agreed to."""
 
-    code = "extended"
+    code = "next"
 
 
 class ConnectionFailed(HushrecError):

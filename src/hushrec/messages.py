@@ -118,6 +118,10 @@ class Offer:
         longer = self.terms.max_rounds > accepted.terms.max_rounds
         return longer and self.can_be_extended and self.with_rounds(accepted.terms.max_rounds).keeps(accepted)
 
+    def follows(self, accepted: "Offer") -> bool:
+        """Whether this is another run of the server whose offer was accepted: a person has to agree to it."""
+        return self.run_id != accepted.run_id and self.server_key == accepted.server_key
+
     @property
     def can_be_extended(self) -> bool:
         """Whether the number of rounds is a term of its own: a plan has as many as it was priced for."""

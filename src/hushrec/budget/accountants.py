@@ -9,7 +9,15 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, TypeVar
 
-from hushrec.budget.events import Event, GradientsSent, PermanentDraw, RatingsPerturbed, SelectionSent, TableSent
+from hushrec.budget.events import (
+    Event,
+    GradientsSent,
+    PermanentDraw,
+    RatingsPerturbed,
+    SelectionSent,
+    TablesElsewhere,
+    TableSent,
+)
 from hushrec.budget.gaussian import block_mu_squared, block_rho, epsilon_at_distance, epsilon_of_mu, zcdp_epsilon
 from hushrec.errors import ParameterError, UnknownEvent
 
@@ -192,6 +200,11 @@ class TableAccountant(Accountant):
     distance: float = 0.0
 
     def compose(self, event: Event) -> None:
+        if type(event) is TablesElsewhere:
+            self.mu_squared += event.mu_squared
+            self.rho += event.mu_squared / 2
+            self.distance += event.distance
+            return
         if type(event) is not TableSent:
             raise _cannot_price(self, event)
         self.tables += 1

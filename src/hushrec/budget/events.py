@@ -109,6 +109,20 @@ class TableSent:
     blocks: tuple[BlockSent, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class TablesElsewhere:
+    """Tables that another copy of this device may have sent: at most what their run still allowed, `mu_squared`."""
+
+    unit: ClassVar[str] = "table"
+
+    mu_squared: float
+    distance: float
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.mu_squared < math.inf and 0 <= self.distance < math.inf):
+            raise ParameterError("mu_squared and distance must be finite and not negative.")
+
+
 def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
     """Zero-concentrated loss of sending these gradients rather than zeros: Σ ‖η N e u‖² / 2η.
 

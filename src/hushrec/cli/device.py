@@ -159,10 +159,16 @@ def join(
     ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
     again: Annotated[
-        bool, typer.Option("--again", help="Enrol anew after a restored or copied store; it costs epsilon-p once more.")
+        bool,
+        typer.Option(
+            "--again",
+            help="Enrol anew after a restored or copied store. masked: charges what is left of the run if a copy has"
+            " reported; sdcf: costs epsilon-p once more.",
+        ),
     ] = False,
-    extend: Annotated[
-        bool, typer.Option("--extend", help="Agree to further rounds that the server offers after its run was over.")
+    follow: Annotated[
+        bool,
+        typer.Option("--next", help="Agree to what the server offers after its run: further rounds, or a next run."),
     ] = False,
     rounds: Annotated[
         int | None, typer.Option(help="Take part in so many rounds; 0 only enrols.  [default: all]", min=0)
@@ -183,10 +189,17 @@ def join(
             say(_welcome(device))
         elif device.server != old:
             say(f"the server is now at {device.server}")
-        if joined and extend:
-            device.extend()
-            say("agreed to the further rounds of this run")
+        if joined and follow:
+            say(_follow(device))
         _take_part(device, rounds)
+
+
+def _follow(device: "Device") -> str:
+    """Agree to what comes next, and return what that is."""
+    run = None if device.offer is None else device.offer.run_id
+    device.follow()
+    assert device.offer is not None
+    return "agreed to the further rounds of this run" if device.offer.run_id == run else _welcome(device)
 
 
 def _welcome(device: "Device") -> str:
@@ -257,14 +270,16 @@ def recommend(
     from hushrec import Device
 
     with Device(store) as device:
-        items = device.recommend(count)
+        items, order = device.recommend(count), device.list_order
     if as_json:
-        print_json({"items": [vars(item) for item in items]})
+        print_json({"items": [vars(item) for item in items], "order": order})
         return
     table = Table("item", "title", "predicted", box=None)
     for item in items:
         table.add_row(harmless(item.item), harmless(item.title), f"{item.predicted:.2f}")
     Console().print(table)
+    if order is not None:
+        say(order)
 
 
 @device_app.command(epilog="Example: hushrec device budget --raise-to 16")
@@ -273,7 +288,8 @@ def budget(
         float | None, typer.Option(help="masked: allow a run this much from now on. Nobody else sees the change.")
     ] = None,
     raise_to: Annotated[
-        float | None, typer.Option(help="sdcf: allow this much for selections: each further draw costs epsilon-p.")
+        float | None,
+        typer.Option(help="Allow this much in all: for a next run of masked, or a further draw of sdcf (epsilon-p)."),
     ] = None,
     store: Folder = None,
     as_json: JsonFlag = False,

@@ -31,6 +31,9 @@ def fleet(
     split_seed: Annotated[int, typer.Option(help="Which ratings are held out to measure with.")] = 0,
     invitations: Annotated[Path | None, typer.Option(help="A file of invitation codes, one a line.")] = None,
     ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
+    follow: Annotated[
+        bool, typer.Option("--next", help="Everybody agrees to what the server offers after its run, and to its cost.")
+    ] = False,
     processes: Annotated[int, typer.Option(help="Processes to spread the devices over.", min=1)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
@@ -52,6 +55,7 @@ def fleet(
         rounds=rounds,
         invitations=None if invitations is None else tuple(invitations.read_text().split()),
         max_selection_epsilon=epochs * budgets.epsilon_p,
+        follow=follow,
     )
     started = time.perf_counter()
     outcome = run_fleet(members, orders, processes=processes)

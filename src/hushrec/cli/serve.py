@@ -24,6 +24,14 @@ def serve(
     epsilon: Annotated[
         float | None, typer.Option(help="Budget of one person's whole profile: terms.epsilon.  [default: 8]")
     ] = None,
+    run: Annotated[
+        int | None,
+        typer.Option(
+            help="The number of the run in this database: one more than before begins a next run, to which devices have"
+            " to agree.  [default: the run that is there]",
+            min=1,
+        ),
+    ] = None,
     model: Annotated[str | None, typer.Option(help="What is learned: terms.model.  [default: gp]")] = None,
     database: Annotated[
         str, typer.Option(help="Where the run is kept: sqlite:///FILE or postgresql://USER@HOST/NAME.")
@@ -51,7 +59,7 @@ def serve(
     from hushrec.service.certificates import certified_names
     from hushrec.service.settings import read_settings
 
-    given = {"expected_devices": devices, "epsilon": epsilon, "model": model}
+    given = {"expected_devices": devices, "epsilon": epsilon, "model": model, "run": run}
     settings = read_settings(config, **{name: value for name, value in given.items() if value is not None})
     if open_enrolment:
         settings = settings.model_copy(update={"open_enrolment": True})
@@ -180,15 +188,19 @@ def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: P
     from hushrec.errors import ParameterError
     from hushrec.service import certificates
     from hushrec.service.catalogue import changed_titles
-    from hushrec.service.setup import has_run, prepare_run, renew_admin_token
+    from hushrec.service.setup import prepare_run, renew_admin_token, stored_number
 
-    if secret.exists() and not has_run(storage):
+    number = stored_number(storage)
+    if secret.exists() and number is None:
         raise ParameterError(f"{secret} belongs to another run. Give --state-dir another folder, or move it away.")
+    begins = number is not None and settings.terms.run not in (None, number)
     changed = storage.at_once(lambda connection: changed_titles(connection, items.ids, items.titles))
-    if changed:
+    if changed and not begins:
         differ = counted(changed, "title of the file differs", "titles of the file differ")
         say(f"{differ} from this run's: devices keep the titles that they know.")
     token = prepare_run(storage, settings.terms, items)
+    if begins:
+        say(f"run {settings.terms.run} begins; devices of the run before join it with `hushrec device join --next`")
     if new_token and token is None:
         token = renew_admin_token(storage)
     if token is not None:

@@ -9,14 +9,16 @@ from typing import Any
 import numpy.typing as npt
 
 from hushrec.arrays import FloatArray
-from hushrec.budget.events import PermanentDraw, as_number
+from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import BudgetExceeded, ParameterError
 from hushrec.offers import personal_options
-from hushrec.protocols import find_protocol
+from hushrec.protocols import PROTOCOLS, default_protocol, find_protocol
+from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.scale import form_values, from_unit, to_unit
 
-PROTOCOL, MODEL = "sdcf", "mf"  # what runs over the network
+_SLACK = 1 + 1e-9  # for sums of floats
+SELECTION = ("epsilon_i", "epsilon_p", "epsilon_g")  # what a person chooses of a protocol that selects items
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Budgets:
         for name in ("epsilon", "epsilon_i", "epsilon_p", "epsilon_g"):
             given = getattr(self, name)
             object.__setattr__(self, name, given if given is None else as_number(name, given))
-        object.__setattr__(self, "epsilon_p", self.configured().selection_limit)
+        object.__setattr__(self, "epsilon_p", self._selecting().selection_limit)
         if self.max_value_rho is not None:
             object.__setattr__(self, "max_value_rho", as_number("max_value_rho", self.max_value_rho))
         object.__setattr__(self, "scale", _as_scale(self.scale))
@@ -51,23 +53,28 @@ class Budgets:
             raise ParameterError(f"epsilon must be finite and not negative, got {self.epsilon:g}.")
         self.new_ledger()  # checks max_value_rho
 
-    def configured(self, profile_cap: int | None = None) -> Any:
-        """Return the protocol of network runs with these budgets, checked."""
-        options = {name: getattr(self, name) for name in ("epsilon_i", "epsilon_p", "epsilon_g")}
-        return find_protocol(PROTOCOL).configure({**options, "profile_cap": profile_cap}, MODEL)
+    def _selecting(self) -> Any:
+        """Return the protocol that selects items, with these budgets, checked."""
+        protocol = next(
+            one for one in PROTOCOLS.values() if set(SELECTION) <= {o.name for o in one.options if o.personal}
+        )
+        return protocol.configure({name: getattr(self, name) for name in SELECTION}, protocol.models[0])
+
+    def before_joining(self, ledger: Ledger) -> ConfiguredProtocol:
+        """Return the protocol in whose words a device without a run speaks: of what it has spent, or the default."""
+        spent = [one for one in PROTOCOLS.values() if one.unit is not None and ledger[one.unit].charged() > 0]
+        protocol = spent[0] if spent else find_protocol(default_protocol(None))
+        model = protocol.models[0]
+        configured: ConfiguredProtocol = protocol.configure(self.options_for(protocol.name, model), model)
+        return configured
 
     def new_ledger(self) -> Ledger:
         """Return an empty ledger that allows one draw of permanent bits."""
         return Ledger(**{"selection": self.epsilon_p, "value": self.max_value_rho, **self.limits})
 
-    def check_draw(self, ledger: Ledger, profile_cap: int) -> None:
-        """Raise `BudgetExceeded` where this ledger could not pay for new permanent bits. Nothing is charged."""
-        draw = PermanentDraw(self.epsilon_p, profile_cap, capped=True)
-        Ledger.from_record(ledger.to_record()).charge([draw])
-
     def options_for(self, protocol: str, model: str) -> dict[str, Any]:
         """Return this person's own options of a protocol; refused where one of them was not chosen."""
-        chosen = {name: getattr(self, name) for name in ("epsilon_i", "epsilon_p", "epsilon_g", "least_cohort")}
+        chosen = {name: getattr(self, name) for name in (*SELECTION, "least_cohort")}
         chosen |= {"own_epsilon": self.epsilon, **self.options}
         wanted = personal_options(protocol, model)
         for name in wanted:
@@ -102,6 +109,25 @@ def _as_scale(scale: Any) -> tuple[float, float]:
     return low, high
 
 
+def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: Mapping[str, float]) -> None:
+    """Allow what a run may cost at most, of which it has `spent` so much by unit: what joining it means.
+
+    What earlier runs have used is not topped up: raising a limit on account of them is up to the person, and refused
+    here with the ε that it takes.
+    """
+    for unit, cost in protocol.joining_costs(terms).items():
+        earlier, limit = ledger[unit].charged() - spent.get(unit, 0.0), ledger.limit(unit) or 0.0
+        needed = max(earlier, 0.0) + cost
+        if needed <= limit * _SLACK:
+            continue
+        if earlier > cost * (_SLACK - 1):
+            allowed, raised = protocol.ledger_statement(ledger)["limit"], Ledger.from_record(ledger.to_record())
+            raised.raise_limit(unit, needed)
+            epsilon = math.ceil(100 * protocol.ledger_statement(raised)["limit"] / _SLACK) / 100
+            raise _not_allowed("what was sent in earlier runs and this run together need", allowed, epsilon)
+        ledger.raise_limit(unit, needed)
+
+
 @contextlib.contextmanager
 def consent(limit: float) -> Iterator[None]:
     """Say how a person allows what their ledger refuses."""
@@ -110,8 +136,12 @@ def consent(limit: float) -> Iterator[None]:
     except BudgetExceeded as error:
         if error.needed is None:
             raise
-        raise BudgetExceeded(
-            f"new permanent bits need a limit of epsilon {error.needed:.12g}, but this person allows {limit:.12g}. "
-            f"They can allow it with `hushrec device budget --raise-to {error.needed:.12g}`.",
-            needed=error.needed,
-        ) from None
+        raise _not_allowed("new permanent bits need", limit, error.needed) from None
+
+
+def _not_allowed(what: str, limit: float, needed: float) -> BudgetExceeded:
+    return BudgetExceeded(
+        f"{what} a limit of epsilon {needed:.12g}, but this person allows {limit:.4g}. "
+        f"They can allow it with `hushrec device budget --raise-to {needed:.12g}`.",
+        needed=needed,
+    )

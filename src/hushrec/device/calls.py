@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from hushrec.errors import RemoteProtocolError
+from hushrec.errors import ConsentNeeded, RemoteProtocolError
 from hushrec.messages import LARGEST_TABLE, Offer
 from hushrec.signing import Request
 
@@ -75,16 +75,21 @@ def check_size(offer: Offer) -> None:
 
 # What a person can do about a refusal, by its code.
 _ADVICE = {
-    "not-enrolled": " It may have lost its list of devices. Enrol again with `hushrec device join --again`; the new"
-    " permanent bits cost epsilon_p once more.",
-    "not-active": " Ask its operator. To come back, enrol again with `hushrec device join --again`; the new permanent"
-    " bits cost epsilon_p once more.",
+    "not-enrolled": " It may have lost its list of devices. Enrol again with `hushrec device join --again`.",
+    "not-active": " Ask its operator. To come back, enrol again with `hushrec device join --again`.",
+    "server-behind": " Wait until its operator begins a next run, and agree to it with `hushrec device join --next`."
+    " Recommendations stay.",
     "not-invited": " Ask its operator for an invitation, and give it with --invitation.",
 }
 
 
 def expect(reply: Reply, status: int) -> bytes:
     """Return the body of a reply with the wanted status, or raise the server's refusal with advice."""
+    if reply.code == "next-run":
+        raise ConsentNeeded(
+            "the run that this device joined has ended, and its server offers a next one, with terms of its own. To"
+            " take part in it, agree with `hushrec device join --next`."
+        )
     if reply.status != status:
         raise RemoteProtocolError(
             f"the server refused ({reply.status}): {said(reply)}{_ADVICE.get(reply.code, '')}",

@@ -212,7 +212,7 @@ class Device:
         if again or not self.has_joined:
             job = self._session.rejoin(invitation) if again else self._session.join(invitation)
         elif place != self._store.get_json("server"):
-            job = self._session.same_run()
+            job = self._session.same_server()
         else:
             return
         self._driver(place).run(job)
@@ -246,9 +246,21 @@ class Device:
         outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
         return outcome
 
-    def extend(self) -> None:
-        """Agree to the further rounds that the server offers after its run was over."""
-        self._driver().run(self._session.extend())
+    def look_next(self) -> tuple[Offer, float | None]:
+        """Return what the server offers after its run, and the ε that the person must allow first; None: enough.
+
+        The server is asked without a name or a key, and nothing changes. Allow more with `raise_budget`.
+        """
+        offer: Offer = self._driver().run(self._session.next_run.look())
+        with self._lock:
+            return offer, self._session.next_run.needs(offer)
+
+    def follow(self) -> None:
+        """Agree to what the server offers after its run: further rounds of it, or a next run with terms of its own.
+
+        A next run is refused while the ledger does not allow what it may cost on top of the runs before it.
+        """
+        self._driver().run(self._session.next_run.follow())
 
     def leave(self, *, tell: bool = True) -> None:
         """Take part no more. Ratings and ledger stay in the store. `tell=False`: the server is gone, do not ask it."""
@@ -313,6 +325,12 @@ class Device:
                 for n in best
             ]
 
+    @property
+    def list_order(self) -> str | None:
+        """How `recommend` sorts, in one sentence; None where that is by the predictions alone, or nothing is joined."""
+        with self._lock:
+            return self._session.client().order if self._session.is_enrolled else None
+
     def predict(self) -> FloatArray:
         """Return predicted ratings of all items, in the order of the catalogue, within this person's scale."""
         with self._lock:
@@ -338,7 +356,7 @@ class Device:
                 n_items=store.count_items(),
                 n_ratings=len(store.ratings()),
                 n_known=len(store.rated_positions(store.count_items())),
-                can_recommend=store.get("public") is not None,
+                can_recommend=joined and session.predictions.are_possible,
             )
 
     @property
@@ -367,14 +385,10 @@ class Device:
         with self._lock:
             self._session.change_epsilon(epsilon)
 
-    def raise_budget(self, max_selection_epsilon: float) -> None:
-        """Allow further draws of permanent bits: each costs epsilon_p."""
+    def raise_budget(self, epsilon: float) -> None:
+        """Allow this ε for all that this device ever sends: further draws of permanent bits, or a next run."""
         with self._lock:
-            ledger = self._session.ledger()
-            ledger.raise_limit("selection", max_selection_epsilon)
-            with self._store.change():
-                self._store.put_json("ledger", ledger.to_record())
-            self._session.forget_client()
+            self._session.allow(epsilon)
 
     def last_charged(self) -> Envelope | None:
         """Return the last report that cost budget, as it was sent; None where that was a report of gradients."""

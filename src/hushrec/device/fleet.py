@@ -46,6 +46,7 @@ class Orders:
     ca: Path | None = None
     rounds: int | None = None  # None: until the run is over
     invitations: tuple[str, ...] | None = None
+    follow: bool = False  # they agree to further rounds, or to a next run, and allow what it needs
     max_selection_epsilon: float = 0.0  # what simulated people agree to, where it is above their epsilon_p
 
 
@@ -99,7 +100,7 @@ def _run_part(members: list[Member], orders: Orders) -> Outcome:
             drivers.append(BlockingDriver(session, stack.enter_context(http), patience=PATIENCE_SECONDS))
         pool = stack.enter_context(ThreadPoolExecutor(AT_ONCE))
         codes = orders.invitations or [None] * len(drivers)
-        list(pool.map(_join, drivers, codes))
+        list(pool.map(_join, drivers, codes, [orders.follow] * len(drivers)))
         reports = _take_part(drivers, orders, pool)
         used = time.process_time() - started
         shown, trained = _errors(members, drivers) if any(member.held_out for member in members) else np.empty((2, 0))
@@ -123,9 +124,15 @@ class _Traffic:
             self.down += int(response.headers.get("content-length", 0))
 
 
-def _join(driver: BlockingDriver, invitation: str | None) -> None:
-    if not driver.session.is_enrolled:
-        driver.run(driver.session.join(invitation))
+def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
+    session = driver.session
+    if not session.is_enrolled:
+        driver.run(session.join(invitation))
+    elif follow:
+        needed = session.next_run.needs(driver.run(session.next_run.look()))
+        if needed is not None:
+            session.allow(needed)
+        driver.run(session.next_run.follow())
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:

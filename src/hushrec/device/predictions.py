@@ -28,8 +28,17 @@ class Predictions:
         if self._public is None:
             self._public = self._session.kept.public()
         if self._public is None:
-            raise LocalProtocolError("this device has no item vectors yet. Join a server and take part in a round.")
+            raise LocalProtocolError("this device has no public table yet. Join a server and take part in a round.")
+        if not self._session.client().has_learned(self._public):
+            raise LocalProtocolError("no round of this run has ended yet: there is nothing to recommend from.")
         return self._public
+
+    @property
+    def are_possible(self) -> bool:
+        """Whether the rounds so far have published anything that predictions can be made of."""
+        if self._public is None:
+            self._public = self._session.kept.public()
+        return self._public is not None and self._session.client().has_learned(self._public)
 
     def item_vectors(self) -> FloatArray | None:
         """Return one vector per item, `(n_items, n_factors)`; None where the protocol publishes no table of them."""
@@ -52,8 +61,6 @@ class Predictions:
         return client.recommend(client.rank(self.public(), scores), count), self._session.budgets.from_unit(scores)
 
     def popular(self) -> IntArray:
-        """Return all items, first those that most people like, as far as public item vectors v tell: by v v̄ᵀ."""
-        vectors = self.item_vectors()
-        if vectors is None:
-            return np.arange(self._session.store.count_items())
-        return np.argsort(-(vectors @ vectors.mean(axis=0)), kind="stable")
+        """Return all items, first those that most people like, as far as that is public."""
+        liked = self._session.client().popularity(self.public())
+        return np.arange(self._session.store.count_items()) if liked is None else np.argsort(-liked, kind="stable")

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from hushrec import wire
+from hushrec.budget.events import as_number
 from hushrec.budget.ledger import Ledger
 from hushrec.client import Client, Stage
-from hushrec.device.budgets import Budgets, consent
+from hushrec.device.budgets import Budgets, allow_run, consent
 from hushrec.device.calls import (
     LARGEST_PAGE,
     MOST_ITEMS,
@@ -31,9 +32,16 @@ from hushrec.device.calls import (
     expect,
 )
 from hushrec.device.kept import Kept
+from hushrec.device.next_run import NextRun
 from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
-from hushrec.errors import ConsentNeeded, CopiedStore, LocalProtocolError, RemoteProtocolError
+from hushrec.errors import (
+    ConsentNeeded,
+    CopiedStore,
+    LocalProtocolError,
+    ParameterError,
+    RemoteProtocolError,
+)
 from hushrec.messages import LARGEST_TABLE, Catalogue, Credentials, Enrolment, Envelope, Offer, Public, Receipt
 from hushrec.models import find_model
 from hushrec.models.predictor import Arrays
@@ -60,13 +68,17 @@ class Session:
         self._nonce = 0
         self._client: Client | None = None
         self.predictions = Predictions(self)
-        self._load()
+        self.next_run = NextRun(self)
+        self.reload()
 
-    def _load(self) -> None:
+    def reload(self) -> None:
+        """Take what the store holds: at the start, and after a change of the run."""
         self.budgets = self.kept.budgets()
         self.offer = self.kept.offer()
         self._key = self.kept.key()
         self._device = self.kept.device()
+        self.predictions.forget()
+        self.forget_client()
 
     @staticmethod
     def start(store: Store, budgets: Budgets) -> None:
@@ -95,14 +107,30 @@ class Session:
 
     def change_epsilon(self, epsilon: float) -> None:
         """Another budget of masked runs, from the next round on; one that has joined agrees to what that may cost."""
-        self.budgets = replace(self.budgets, epsilon=epsilon)
+        before, ledger = self.budgets, self.ledger()
+        spent = self.client().spent if self.is_enrolled else {}
+        self.budgets = replace(before, epsilon=epsilon)
         self.forget_client()
+        try:
+            if self.is_enrolled and self.offer is not None:
+                allow_run(self.make_protocol(self.offer), self.offer.terms, ledger, spent)
+            with self.store.change():
+                self.store.put_json("budgets", self.budgets)
+                self.store.put_json("ledger", ledger.to_record())
+        except BaseException:
+            self.budgets = before
+            raise
+
+    def allow(self, epsilon: float) -> None:
+        """Allow this ε for all that this device ever sends, in the unit of the protocol that it speaks."""
+        ledger, protocol, allowed = self.ledger(), self.protocol(), as_number("epsilon", epsilon)
+        if allowed < (protocol.ledger_statement(ledger)["limit"] or 0.0):
+            raise ParameterError(f"a limit can only be raised: epsilon {allowed:g} is below the one that stands.")
+        for unit, limit in protocol.limits_at(allowed).items():
+            ledger.raise_limit(unit, max(limit, ledger.limit(unit) or 0.0))
         with self.store.change():
-            self.store.put_json("budgets", self.budgets)
-            if self.is_enrolled:
-                client = self.client()
-                client.agree()
-                self.store.put_json("ledger", client.ledger.to_record())
+            self.store.put_json("ledger", ledger.to_record())
+        self.forget_client()
 
     @property
     def in_round(self) -> bool:
@@ -138,9 +166,11 @@ class Session:
         if self.is_enrolled:
             raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
         offer = yield from self.same_run()
+        self._allowed(offer)  # refuses before the server hears of this device
         if self._key is None or self.offer is None or not offer.keeps(self.offer):
             self._key = DeviceKey.generate()  # no key is shown to two servers
-        self._device = device_id_of(self._key.public_key)
+            self._device = device_id_of(self._key.public_key)
+        assert self._device is not None
         self.offer = offer
         with self.store.change():
             self.store.put("key", self._key.to_bytes())
@@ -153,65 +183,73 @@ class Session:
         with self.store.change():
             self.store.put("enrolled", b"1")
             if self.store.get("private_state") is None:
-                client.agree()
-                self.store.put_json("ledger", client.ledger.to_record())
+                self.store.put_json("ledger", self._allowed(offer).to_record())
                 self.kept.put_private_state(client.private_state())
         if self._keep_public:
             yield from self._look_at_public()
 
+    def _allowed(self, offer: Offer) -> Ledger:
+        """Return the ledger as joining this run makes it; the one that there is, if it was joined before."""
+        ledger = self.ledger()
+        if self.store.get("private_state") is None:
+            allow_run(self.make_protocol(offer), offer.terms, ledger, {})
+        return ledger
+
+    def offered(self) -> Job:
+        """Return what the server offers. It is asked without a name or a key."""
+        return wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
+
     def same_run(self) -> Job:
         """Return what the server offers, if it is the run that this device accepted, or if it accepted none yet."""
-        offer = wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
+        offer = yield from self.offered()
         accepted = self.kept.offer() if self.store.get("private_state") is not None else None
         if accepted is not None and offer.extends(accepted):  # further rounds need the person's consent
             offer = replace(offer, terms=replace(offer.terms, max_rounds=accepted.terms.max_rounds))
+        if accepted is not None and self.next_run.is_next(offer, accepted):
+            raise ConsentNeeded(
+                "this server offers a next run, with terms of its own. To take part in it, agree with `hushrec device"
+                " join --next`."
+            )
         if accepted is not None and not offer.keeps(accepted):
             raise RemoteProtocolError(
                 "this server offers another run than the one that this device accepted. To join it, let the device "
                 "leave the old one first: `hushrec device leave`.",
                 code="wrong-run",
             )
-        self._check_offer(offer)
+        self.check_offer(offer)
         return offer
 
-    def _check_offer(self, offer: Offer) -> None:
+    def check_offer(self, offer: Offer) -> None:
         check_offer(offer)
         check_size(offer)
         with offered():  # before anything is fetched or sent, where the model is known without the catalogue
-            protocol = self._make_protocol(offer)
+            protocol = self.make_protocol(offer)
             protocol.check_terms(offer.terms)
             if find_model(offer.model).item_facts is None:
                 protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
         if not find_protocol(offer.protocol).is_private:
             raise RemoteProtocolError(f"protocol {offer.protocol} protects nothing: this device does not join it.")
 
-    def extend(self) -> Job:
-        """Agree to the further rounds of a run that was over. They draw no new permanent bits, unless an epoch ends."""
-        accepted = self.kept.offer()
-        if accepted is None or not self.is_enrolled:
-            raise LocalProtocolError("this device has not joined a server.")
-        offer = wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
-        if not offer.extends(accepted):
-            raise RemoteProtocolError("this server offers no further rounds of the run that this device accepted.")
-        self.offer = offer
-        with self.store.change():
-            self.store.put("offer", wire.encode(offer))
-            self.store.drop("over")
-        self.forget_client()
+    def same_server(self) -> Job:
+        """Refuse a server that runs neither the run that this device accepted nor one that follows it."""
+        with contextlib.suppress(ConsentNeeded):  # to know where the server is needs none
+            yield from self.same_run()
 
     def rejoin(self, invitation: str | None = None) -> Job:
         """Enrol again after a store was lost, restored or copied: with a new key, and nothing is used twice.
 
         What this store does not know of is charged first: the server says which round its old key reported in last. A
-        ledger that could not pay for new permanent bits refuses here, before the server hears anything.
+        ledger that could not pay for it refuses here, before the server hears anything. The old key leaves the run, so
+        that nobody waits for it.
         """
         reported, client = self.store.get_json("copied") or 0, self.client()
         try:
             with consent(client.ledger.limit("selection") or 0.0):
                 client.begin_again(reported)
-                if self.offer is not None and "profile_cap" in self.offer.options:
-                    self.budgets.check_draw(client.ledger, int(self.offer.options["profile_cap"]))
-            yield from self.same_run()  # nothing is given up for a server that is away, or has another run
+            offer = yield from self.same_run()  # nothing is given up for a server that is away, or has another run
+            allow_run(self.make_protocol(offer), offer.terms, client.ledger, client.spent)
+            if self.is_enrolled:
+                yield from self._retire("bad-signature")  # another copy may have changed the key
         except BaseException:
             self.forget_client()
             raise
@@ -225,21 +263,27 @@ class Session:
 
     def leave(self) -> Job:
         """Tell the server to forget this device's key. What it sent stays sent."""
-        reply = yield Call(Request("DELETE", "/v1/devices/me"))
-        if reply.status != 204 and reply.code not in ("not-enrolled", "not-active"):
-            expect(reply, 204)
+        yield from self._retire()
         self.forget_run()
 
+    def _retire(self, *also: str) -> Job:
+        """Let the server forget this device's key; these codes, too, say that it counts no more."""
+        reply = yield Call(Request("DELETE", "/v1/devices/me"))
+        if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
+            expect(reply, 204)
+
     def forget_run(self) -> None:
-        """Drop all that belongs to the server's run. Ratings and ledger stay."""
+        """Drop all that belongs to the server and its run. Ratings and ledger stay."""
         with self.store.change():
-            self.store.drop("key", "next_key", "device", "enrolled", "outbox", "offer", "copied")
-            self.store.drop("private_state", "public", "uploads", "last_charged", "last_user_vector")
-            self.store.drop("over", "given_up")
-            self.store.drop_catalogue()
-        self._key = self._device = self.offer = None
-        self.predictions.forget()
-        self.forget_client()
+            self.drop_run()
+            self.store.drop("key", "next_key", "device", "offer")
+        self.reload()
+
+    def drop_run(self) -> None:
+        """Drop all that belongs to one run; inside `Store.change` only."""
+        self.store.drop("enrolled", "outbox", "copied", "over", "given_up")
+        self.store.drop("private_state", "public", "uploads", "last_charged", "last_user_vector")
+        self.store.drop_catalogue()
 
     def rotate_key(self) -> Job:
         """Changes the key. Both are stored until one of them is known to be the server's."""
@@ -267,8 +311,7 @@ class Session:
         if self.store.get("outbox") is not None:
             yield from self._send_outbox()
         wait = min(wait, LONGEST_WAIT)
-        asked = Request("GET", f"/v1/inbox?after={self._done_with(self._participant())}&wait={wait:g}")
-        reply = yield Call(asked, largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
+        reply = yield Call(self._inbox(wait), largest=LARGEST_TABLE + SMALL_REPLY, wait=wait)
         self._check_last_round(reply)
         if reply.status == 204:
             return NO_ROUND
@@ -288,6 +331,12 @@ class Session:
         if self._prepare_report(envelope):
             yield from self._send_outbox()
         return STEPPED
+
+    def _inbox(self, wait: float) -> Request:
+        """Ask for a message, and say what was answered last: a server that was restored learns that it is behind."""
+        client = self._participant()
+        last = ".".join(str(number) for number in _place(client.private_state()))
+        return Request("GET", f"/v1/inbox?after={self._done_with(client)}&last={last}&wait={wait:g}")
 
     def _provide(self, message: Any) -> Job:
         """Give the client the public state that a message is about: from the store, or else from the server."""
@@ -350,7 +399,7 @@ class Session:
         if self.store.get("copied") is not None:
             raise CopiedStore(
                 "this store is a copy, or was restored from a backup: its key reported in later rounds elsewhere. "
-                "Enrol again with `hushrec device join --again`; new permanent bits cost anew."
+                "Enrol again with `hushrec device join --again`; what the copy may have sent is charged."
             )
 
     def _check_last_round(self, reply: Reply) -> None:
@@ -382,7 +431,7 @@ class Session:
             further = terms.max_rounds - self.offer.terms.max_rounds
             raise ConsentNeeded(
                 f"the server offers {further} further rounds of this run. To take part in them, agree with "
-                "`hushrec device join --extend`."
+                "`hushrec device join --next`."
             )
 
     def _participant(self) -> Client:
@@ -470,7 +519,7 @@ class Session:
             known = find_model(offer.model).sent_facts is not None
             facts = (self.store.attributes(), [title for _, title in self.store.catalogue()]) if known else (None,)
             model = make_run_model(offer.model, offer.options, *facts)
-            protocol = self._make_protocol(offer)
+            protocol = self.make_protocol(offer)
             client = Client(
                 terms,
                 model,
@@ -491,10 +540,9 @@ class Session:
 
     def protocol(self) -> ConfiguredProtocol:
         """The protocol that this device speaks with its server, or would speak unless one offers another."""
-        configured: ConfiguredProtocol = self.budgets.configured()
-        return configured if self.offer is None else self._make_protocol(self.offer)
+        return self.budgets.before_joining(self.ledger()) if self.offer is None else self.make_protocol(self.offer)
 
-    def _make_protocol(self, offer: Offer) -> ConfiguredProtocol:
+    def make_protocol(self, offer: Offer) -> ConfiguredProtocol:
         own = self.budgets.options_for(offer.protocol, offer.model)
         return make_run_protocol(offer.protocol, offer.model, offer.options, own)
 

@@ -69,6 +69,12 @@ class NewLevel(_Body):
     level: float
 
 
+class Consent(_Body):
+    """Agreement to what the server offers after its run, and to the limit that it needs, if that is a higher one."""
+
+    raise_to: float | None = None
+
+
 class Page:
     """One person's device behind the page."""
 
@@ -106,7 +112,6 @@ class Page:
             "level": device.budgets.epsilon if self._is_masked else device.budgets.epsilon_i,
             "can_change_level": statement.get("permanent_draws", 0) == 0,
             "can_recommend": status.can_recommend,
-            "can_extend": not self._is_masked,  # a plan is fixed before its first round
         }
 
     @property
@@ -158,9 +163,23 @@ class Page:
         """Another draw of permanent bits, on top of what was allowed."""
         self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
 
-    def extend(self) -> None:
-        """Agree to the further rounds that the server offers, and take part in them."""
-        self.device.extend()
+    def look_next(self) -> dict[str, Any]:
+        """What the server offers after its run, and what the person has to allow for it."""
+        (offer, needed), accepted = self.device.look_next(), self.device.offer
+        assert accepted is not None
+        return {
+            "is_next_run": offer.run_id != accepted.run_id,
+            "rounds": offer.terms.max_rounds,
+            "asks": make_run_protocol(offer.protocol, offer.model, offer.options).asks(offer.terms),
+            "raise_to": needed,
+        }
+
+    def follow(self, consent: Consent) -> None:
+        """Agree to what comes next and take part in it; allow more first where the person said so."""
+        if consent.raise_to is not None:
+            self.device.raise_budget(consent.raise_to)
+        self.device.follow()
+        self._changes += 1
         self.participation.start()
 
     def sent(self) -> dict[str, Any]:
@@ -262,11 +281,15 @@ def _add_reading(app: FastAPI, page: Page) -> None:
 
     @app.get("/api/recommendations")
     def recommendations() -> dict[str, Any]:
-        return {"items": view.recommendations(page.device)}
+        return {"items": view.recommendations(page.device), "order": page.device.list_order}
 
     @app.get("/api/levels")
     def levels() -> dict[str, Any]:
         return page.levels()
+
+    @app.get("/api/next")
+    def look_next() -> dict[str, Any]:
+        return page.look_next()
 
     @app.get("/api/sent")
     def sent() -> dict[str, Any]:
@@ -300,9 +323,9 @@ def _add_changing(app: FastAPI, page: Page) -> None:
         page.participation.stop()
         page.allow_draw()
 
-    @app.post("/api/extend", status_code=204)
-    def extend() -> None:
-        page.extend()
+    @app.post("/api/next", status_code=204)
+    def follow(consent: Consent) -> None:
+        page.follow(consent)
 
     @app.post("/api/forget", status_code=204)
     def forget() -> None:

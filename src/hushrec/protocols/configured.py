@@ -126,6 +126,14 @@ class ConfiguredProtocol(ABC):
         """Whose devices report in a simulated round: everybody's, unless the protocol lets some be absent."""
         return np.ones(n_users, dtype=np.bool_)
 
+    def joining_costs(self, terms: Any) -> dict[str, float]:
+        """What a run of these terms may use of a ledger, by unit: a person allows it before their device joins."""
+        return {}
+
+    def limits_at(self, epsilon: float) -> dict[str, float]:
+        """What a ledger allows, by unit, of a person who allows this ε for all that their device ever sends."""
+        return {}
+
     @abstractmethod
     def make_ledger(self, terms: Any) -> Ledger:
         """The ledger of a simulated person who agrees to the whole run."""

@@ -92,9 +92,19 @@ class DeviceSide(ABC):
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         """Predictions for all items, on the scale 1 to 5 but not bound to it, from what the server published."""
 
+    order: str | None = None  # how lists are sorted, in one sentence, where that is not by the predictions alone
+
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         """What lists of unrated items are sorted by, for all items: larger is better."""
         return predictions
+
+    def has_learned(self, public: Arrays) -> bool:
+        """Whether a public state tells anything about the items yet."""
+        return True
+
+    def popularity(self, public: Arrays) -> FloatArray | None:
+        """How much people like each item, for all items, as far as that is public; None where it is not."""
+        return None
 
     def published(self, message: Any) -> Arrays | None:
         """What a message of the server publishes that predictions need; None: nothing."""
@@ -104,8 +114,8 @@ class DeviceSide(ABC):
         """Whether this device needs another public state than it has before it can report on this message."""
         return False
 
-    def limits(self, private: Private) -> dict[str, float]:
-        """What the ledger must allow by unit, from the first round of this run to its last: joining agrees to it."""
+    def spent(self, state: State) -> dict[str, float]:
+        """What this run has used so far, by unit, of what `ConfiguredProtocol.joining_costs` asked for."""
         return {}
 
     def rest(self, state: State) -> State:
@@ -196,6 +206,11 @@ class ServerSide(ABC):
     def accuracy(self) -> list[dict[str, float]]:
         """Accuracy by round as the run's own rounds measured it: numbers by name, `round` among them; often none."""
         return []
+
+    @property
+    def can_skip_rounds(self) -> bool:
+        """Whether a run learns from its other rounds if nobody reports in one: else every round must have its sum."""
+        return True
 
     @property
     def can_grow(self) -> bool:

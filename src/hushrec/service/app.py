@@ -26,7 +26,7 @@ from hushrec.service.description import BINARY, SIGNED, describe, problems, take
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import MEDIA_TYPE, Refusal, problem
 from hushrec.service.requests import Download, Service, target_of
-from hushrec.service.rounds import Rounds
+from hushrec.service.rounds import Rounds, answered_in
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
 
@@ -132,7 +132,7 @@ def _add_device(app: FastAPI, service: Service) -> None:
                 "description": "What is asked. `Hushrec-Last-Round`: the last that this key reported in.",
             },
             204: {"description": "No round that this device can report in opened in time."},
-            **problems(401, 403, 410, 413, 429),
+            **problems(401, 403, 409, 410, 413, 429),
         },
         openapi_extra=SIGNED,
     )
@@ -140,11 +140,15 @@ def _add_device(app: FastAPI, service: Service) -> None:
         request: Request,
         after: Annotated[int, Query(ge=0, le=10**9)] = 0,
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
+        last: Annotated[str, Query(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,2}$")] = "0.0.0",
     ) -> Response:
-        """The message of a round above `after` that waits for this device's report, within `wait` seconds."""
+        """The message of a round above `after` that waits for this device's report, within `wait` seconds.
+
+        `last` is what the device answered last: round, attempt, and the place of the phase, from 0.
+        """
         device, _, _ = await service.signed(request, 0)
         headers = {"Hushrec-Last-Round": str(device.last_round)}
-        announcement = await rounds.inbox(device, after, wait)
+        announcement = await rounds.inbox(device, after, wait, answered_in(last))
         if announcement is None:
             return Response(status_code=204, headers=headers)
         return Download(service.downloads, announcement, headers)

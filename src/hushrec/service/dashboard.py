@@ -57,6 +57,7 @@ class Dashboard:
             "model": {"name": offer.model, "options": offer.options},
             "versions": {"hushrec": _own_version(), "protocol": PROTOCOL_VERSION, "schema": len(MIGRATIONS)},
             "run_id": offer.run_id,
+            "number": rounds.number,
             "started": self._started,
             "database": "SQLite" if self._storage.is_sqlite else "PostgreSQL",
         }
@@ -85,7 +86,7 @@ class Dashboard:
             "items": rounds.offer.terms.n_items,
             "waiting": self._storage.waiting,
             "refusals": self._monitor.refusals,
-            "concern": rounds.server.side.concern,
+            "concern": rounds.concern,
             "accuracy": rounds.server.side.accuracy,
             "expectation": expectation(rounds.offer, rounds.registry.count_active() or None),
         }

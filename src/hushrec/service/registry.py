@@ -21,6 +21,7 @@ from hushrec.service.storage import Storage
 from hushrec.signing import Request, device_id_of, is_signed, load_public_key
 
 ACTIVE, LEFT, REVOKED = "active", "left", "revoked"
+ASKED = "asked"  # took part in the run before, and has not agreed to this one
 _ENDED = {LEFT: "has left", REVOKED: "was revoked"}
 
 
@@ -154,6 +155,8 @@ class Registry:
         found = self._devices.get(device)
         if found is None:
             raise Refusal("not-enrolled", "this device is not enrolled.")
+        if found.state == ASKED:
+            raise Refusal("next-run", "the run that this device joined has ended: a next one waits for its consent.")
         if found.state != ACTIVE:
             raise Refusal("not-active", f"this device takes part no more: it {_ENDED[found.state]}.")
         return found
@@ -185,8 +188,12 @@ class Registry:
     async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request, first_round: int) -> Device:
         """Lets a device in. Asking again with the same key and invitation gives the same reply.
 
-        Whoever may not come in uses up nobody's turn, and is not written about.
+        Whoever may not come in uses up nobody's turn, and is not written about. A device of the run before this one
+        agrees to this run with its key and under its name, and needs no invitation.
         """
+        asked = self._devices.get(credentials.device)
+        if asked is not None and asked.state == ASKED:
+            return await self._agreed(asked, credentials, request, first_round)
         name = device_id_of(enrolment.public_key)
         key = load_public_key(enrolment.public_key)
         if credentials.device != name or not is_signed(request, credentials, key, self._run_id):
@@ -223,6 +230,20 @@ class Registry:
             self._active_since[first_round] += 1
             self._active_heard[first_round - 1] += 1
         return self._devices[name]
+
+    async def _agreed(self, device: Device, credentials: Credentials, request: Request, first_round: int) -> Device:
+        """Let a device of the run before into this one."""
+        if not is_signed(request, credentials, device.public_key, self._run_id):
+            raise Refusal("bad-signature", "consent to a next run must be signed with this device's key.")
+        device.last_nonce, device.last_seen = credentials.nonce, self._wall_clock()
+        await self._update(device, state=ACTIVE, first_round=first_round, last_round=0)
+        if device.state == ASKED:  # and not the same request, sent twice at once
+            device.state, device.first_round, device.last_round = ACTIVE, first_round, 0
+            device.heard = first_round - 1
+            self._ended.discard(device.id)
+            self._active_since[first_round] += 1
+            self._active_heard[first_round - 1] += 1
+        return device
 
     async def rotate(self, device: Device, public_key: bytes) -> None:
         """Gives a device another key; its name stays."""
@@ -266,6 +287,12 @@ class Registry:
         await self._storage.write(lambda connection: connection.execute(invitations.insert(), rows))
         self._unused.update(row["digest"] for row in rows)
         return codes
+
+
+def ask_everybody(connection: sa.Connection) -> None:
+    """Let no device into a next run before it has agreed to it; whoever left or was revoked stays away."""
+    present = devices.c.state.in_((ACTIVE, ASKED))
+    connection.execute(devices.update().where(present).values(state=ASKED, last_round=0))
 
 
 def _not_invited() -> Refusal:

@@ -22,6 +22,7 @@ from hushrec.arrays import FloatArray
 from hushrec.errors import HushrecError, RemoteProtocolError
 from hushrec.messages import Address, Catalogue, Credentials, Enrolment, Envelope, Public, Receipt
 from hushrec.models.predictor import Arrays
+from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Stage
 from hushrec.service.catalogue import insert_items, read_attributes, read_items
@@ -47,9 +48,17 @@ from hushrec.service.stored import (
 from hushrec.signing import Request
 from hushrec.wire import decode, encode
 
+Answered = tuple[int, int, int]  # round, attempt, and the place of the phase, from 0
+NOTHING: Answered = (0, 0, 0)
 RETRY_SECONDS = 1.0
 RESUMED_SECONDS = 60.0  # that a phase goes on after a restart, whatever its deadline: devices are on their way back
 ITEMS_PER_PAGE = 10_000  # of the catalogue, which anybody may ask for
+
+
+def answered_in(text: str) -> Answered:
+    """Return what a device answered last, which it writes as ROUND.ATTEMPT.PHASE."""
+    round_number, attempt, phase = map(int, text.split("."))
+    return round_number, attempt, phase
 
 
 class Rounds:
@@ -83,11 +92,13 @@ class Rounds:
         self._is_closing = False
         self._is_stopping = False
         self._quorum_at: float | None = None  # when enough devices had reported in the open phase
+        self._ahead: dict[Name, Answered] = {}  # what each device says that it answered last
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
         self._sealed: tuple[Any, bytes] = (None, b"")  # the last message that was encoded, for all who get the same
         self._published: tuple[Any, bytes] = (None, b"")  # what is public, encoded once for all who ask
         self._catalogue = storage.at_once(lambda c: read_items(c, 0))
         self._attributes = storage.at_once(read_attributes)
+        self.number = storage.at_once(lambda c: int(c.execute(sa.select(run.c.id)).scalar_one()))  # of the run
         self._take(storage.at_once(lambda c: load_run(c, self.registry.entitled)))
         if self.is_open:
             self._monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
@@ -160,6 +171,19 @@ class Rounds:
         """The public table of a protocol that has one, `(n_items + n_side_rows, item_width)`."""
         return self.public["item_vectors"]
 
+    @property
+    def concern(self) -> str | None:
+        """What an operator should look at, in one sentence; None where there is nothing."""
+        side = self.server.side
+        ahead = [last[0] for last in self._ahead.values() if last[0] > self.round_number]
+        if not ahead or side.can_skip_rounds:
+            return side.concern
+        return (
+            f"This server was restored from an older backup: it is in round {self.round_number}, and {len(ahead)} of"
+            f" {self.registry.count_active()} devices have reported in round {max(ahead)}. They repeat no round."
+            f" Begin a next run, to which they can agree: restart the server with --run {self.number + 1}."
+        )
+
     # Devices ---------------------------------------------------------------------------------------------------
 
     async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> Device:
@@ -173,9 +197,19 @@ class Rounds:
         await self.registry.leave(device)
         self._wake.set()
 
-    async def inbox(self, device: Device, after: int, wait: float) -> bytes | None:
-        """Return what a round above `after` asks of this device, in its envelope; None if nothing does in time."""
+    async def inbox(self, device: Device, after: int, wait: float, last: Answered = NOTHING) -> bytes | None:
+        """Return what a round above `after` asks of this device, in its envelope; None if nothing does in time.
+
+        `last` is what the device says that it answered last.
+        """
         until = self._clock() + wait
+        self._ahead[device.id] = last
+        if last[0] > self.round_number and not self.server.side.can_skip_rounds:
+            raise Refusal(
+                "server-behind",
+                f"this server is in round {self.round_number}, and this device has reported in round {last[0]}: the"
+                " server was restored from an older backup.",
+            )
         if not self.is_open:
             self._wake.set()  # a device that returns may be the one that a round lacks
         while (message := self._message_for(device, after)) is None:
@@ -195,7 +229,13 @@ class Rounds:
     def _message_for(self, device: Device, after: int) -> Any | None:
         if self._is_closing or self.round_number <= after or device.id in self._pending:
             return None
-        return self.server.inbox(device.id)
+        return None if self.is_open and self._has_answered(device.id) else self.server.inbox(device.id)
+
+    def _has_answered(self, name: Name) -> bool:
+        """Whether a device says that it answered the open phase, or a later one: a backup may have lost its report."""
+        address, phases = self.server.address, self.server.side.phases
+        place = address.round_number, address.attempt, phases.index(address.phase)
+        return self._ahead.get(name, NOTHING) >= place
 
     def _encoded(self, message: Any) -> bytes:
         """One encoding for all who get the same message, and a new one for whoever gets their own."""
@@ -302,9 +342,15 @@ class Rounds:
         is_first = self.server.address.phase == self.server.side.phases[0]
         return not is_first or self.server.side.fewest_devices <= max(self.n_reports, 1)
 
-    def _newcomers(self) -> set[str]:
-        """Devices that the open round does not ask, and could: they joined after it was opened, or were not drawn."""
-        return set(self.registry.entitled(self.round_number + 1)).difference(self.server.asked)
+    def _newcomers(self) -> set[Name]:
+        """Devices that only another attempt can ask: they joined after this one was opened, or were not drawn.
+
+        Or they have answered this attempt, and the server, restored from a backup, has lost it.
+        """
+        others = set[Name](self.registry.entitled(self.round_number + 1)).difference(self.server.asked)
+        return others.union(
+            name for name in self.server.asked - self.server.reported.keys() if self._has_answered(name)
+        )
 
     def _seconds_left(self) -> float:
         """Until the open phase closes, as things stand: none once all present devices reported.

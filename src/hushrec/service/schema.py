@@ -17,7 +17,7 @@ schema = sa.Table("schema", metadata, sa.Column("version", sa.Integer, nullable=
 run = sa.Table(
     "run",
     metadata,
-    sa.Column("id", sa.Integer, primary_key=True),  # one row
+    sa.Column("id", sa.Integer, primary_key=True),  # one row: 1 for the first run of this database, 2 for the next, …
     sa.Column("offer", sa.LargeBinary, nullable=False),  # as on the wire
     sa.Column("state", sa.LargeBinary, nullable=False),  # of `Server` before the open round, or between two
     sa.Column("round", sa.Integer, nullable=False),  # the open round, or the last
@@ -45,7 +45,9 @@ devices = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("public_key", sa.LargeBinary, nullable=False),
-    sa.Column("state", sa.Text, nullable=False),  # active, left or revoked
+    sa.Column(
+        "state", sa.Text, nullable=False
+    ),  # active, left, revoked, or asked: of the run before, and has not agreed
     sa.Column("first_round", sa.Integer, nullable=False),  # the first round that it may report in
     sa.Column("last_round", sa.Integer, nullable=False),  # the last round that this key reported in
     sa.Column("last_nonce", sa.BigInteger, nullable=False),

@@ -23,11 +23,12 @@ class _Table(BaseModel):
 class TermsSettings(BaseModel):
     """`[terms]`: fixed when the database is made; every device accepts them once.
 
-    Besides these three, every option of the protocol and of the model that is the same for all devices.
+    Besides these four, every option of the protocol and of the model that is the same for all devices.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
 
+    run: Count | None = None  # its number in this database: one more than the stored run's begins a next run
     protocol: str = ""  # as in training: `masked`, or `sdcf` for a model that only that speaks
     model: str | None = None  # None: the first that the protocol speaks
     expected_devices: Count = 1000  # n: nobody tells the server how many there will be

@@ -17,13 +17,15 @@ from hushrec.protocols import find_protocol
 from hushrec.protocols.configured import Fleet
 from hushrec.server import Server
 from hushrec.service.catalogue import insert_items, read_items
-from hushrec.service.registry import digest_of
-from hushrec.service.schema import run
+from hushrec.service.registry import ask_everybody, digest_of
+from hushrec.service.reports import delete_reports
+from hushrec.service.schema import history, rounds, run
+from hushrec.service.schema import items as items_table
 from hushrec.service.settings import TermsSettings
 from hushrec.service.storage import Storage
-from hushrec.service.stored import insert_run
+from hushrec.service.stored import insert_run, read_offer
 from hushrec.signing import DeviceKey
-from hushrec.wire import as_sent, decode
+from hushrec.wire import as_sent
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,22 +55,48 @@ class Items:
 def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_id: str | None = None) -> str | None:
     """Make the run on the first start and return the admin's token, which exists nowhere else.
 
-    Later starts append items that are new, and refuse settings that break the terms devices have accepted.
-    `run_id` is drawn at random unless it is given.
+    Later starts append items that are new, and refuse settings that break the terms devices have accepted. Where
+    `settings.run` is one more than the stored run's number, a next run begins. `run_id` is drawn at random unless it is
+    given.
     """
-    stored = storage.at_once(lambda connection: connection.execute(sa.select(run.c.offer)).scalar())
-    if stored is not None:
-        storage.at_once(lambda connection: _go_on(connection, settings, decode(bytes(stored), Offer), items))
+    number = stored_number(storage)
+    if number is not None and settings.run in (None, number):
+        storage.at_once(lambda connection: _go_on(connection, settings, read_offer(connection), items))
+        return None
+    if number is not None:
+        _begin_next(storage, settings, items, number)
         return None
     offer, server = make_run(settings, items, run_id or secrets.token_hex(16))
     token = secrets.token_urlsafe(32)
 
     def write(connection: sa.Connection) -> None:
         insert_items(connection, items.ids, items.titles, items.attributes)
-        insert_run(connection, offer, server, digest_of(token))
+        insert_run(connection, offer, server, digest_of(token), settings.run or 1)
 
     storage.at_once(write)
     return token
+
+
+def _begin_next(storage: Storage, settings: TermsSettings, items: Items, number: int) -> None:
+    """Put a next run in the place of the stored one, with its key and admin's token; devices have to agree to it."""
+    if settings.run != number + 1:
+        raise ParameterError(
+            f"run must be {number}, this database's run, or {number + 1} for a next, got {settings.run}."
+        )
+    before = storage.at_once(lambda connection: connection.execute(sa.select(run.c.secret, run.c.admin_digest)).one())
+    key = DeviceKey.from_bytes(bytes(before.secret))
+    offer, server = make_run(settings, items, secrets.token_hex(16), key)
+
+    def write(connection: sa.Connection) -> None:
+        for table in (run, items_table, rounds, history):
+            connection.execute(table.delete())
+        delete_reports(connection)
+        insert_items(connection, items.ids, items.titles, items.attributes)
+        insert_run(connection, offer, server, bytes(before.admin_digest), settings.run or 1)
+        ask_everybody(connection)
+
+    storage.at_once(write)
+    storage.scrub()
 
 
 def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, items: Items) -> None:
@@ -79,9 +107,9 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
     insert_items(connection, items.ids, items.titles, items.attributes)
 
 
-def has_run(storage: Storage) -> bool:
-    """Whether this database holds a run already."""
-    return storage.at_once(lambda connection: connection.execute(sa.select(run.c.id)).first()) is not None
+def stored_number(storage: Storage) -> int | None:
+    """Return the number of the run that this database holds: 1 for its first; None where there is none yet."""
+    return storage.at_once(lambda connection: connection.execute(sa.select(run.c.id)).scalar())
 
 
 def renew_admin_token(storage: Storage) -> str:
@@ -91,8 +119,8 @@ def renew_admin_token(storage: Storage) -> str:
     return token
 
 
-def make_run(settings: TermsSettings, items: Items, run_id: str) -> tuple[Offer, Server]:
-    """What devices will be asked to accept, and the server before its first round.
+def make_run(settings: TermsSettings, items: Items, run_id: str, key: DeviceKey | None = None) -> tuple[Offer, Server]:
+    """What devices will be asked to accept, and the server before its first round; its key is drawn unless given.
 
     Nobody tells the server who rated how much: `expected_devices` stands for the devices, and the options of the
     protocol for the rest.
@@ -107,7 +135,7 @@ def make_run(settings: TermsSettings, items: Items, run_id: str) -> tuple[Offer,
     counts = np.full(settings.expected_devices, max(1, n_items // 20))
     terms = configured.make_terms(Fleet(n_items, int(counts.sum()), counts, [configured], model, seed), options)
     offered = {name: value for name, value in options.items() if value is not None}
-    key = DeviceKey.generate()
+    key = DeviceKey.generate() if key is None else key
     offer = as_sent(Offer(run_id, *names, offered, terms, key.public_key))
     configured.make_device(offer.terms, model)  # refuses what no device could accept
     side = configured.make_server(offer.terms, model, seed)
@@ -116,7 +144,7 @@ def make_run(settings: TermsSettings, items: Items, run_id: str) -> tuple[Offer,
 
 
 def _check_same(settings: TermsSettings, offer: Offer) -> None:
-    stored = {"protocol": offer.protocol, "model": offer.model, **offer.options}
+    stored: dict[str, Any] = {"protocol": offer.protocol, "model": offer.model, **offer.options}
     given = {"protocol": settings.protocol, "model": settings.model_name, **settings.given}
     if "expected_devices" in settings.model_fields_set:
         stored["expected_devices"] = expected_devices(offer)
@@ -125,5 +153,5 @@ def _check_same(settings: TermsSettings, offer: Offer) -> None:
         if value != stored.get(name):
             raise ParameterError(
                 f"terms.{name} of this database's run is {stored.get(name)}, got {value}: devices accepted the first. "
-                "Keep it, or start a new run with another database."
+                "Keep it, or begin a next run, to which devices have to agree: see run of [terms], or --run."
             )

@@ -34,9 +34,9 @@ class Stored:
     opened_at: float
 
 
-def insert_run(connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes) -> None:
-    """Store a run before its first round."""
-    values = {"id": 1, "is_paused": False, "admin_digest": admin_digest, "opened_at": 0.0, "expected": 0}
+def insert_run(connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes, number: int = 1) -> None:
+    """Store a run before its first round; `number` counts the runs of this database."""
+    values = {"id": number, "is_paused": False, "admin_digest": admin_digest, "opened_at": 0.0, "expected": 0}
     values |= {"secret": server.side.secret, **_position(server), **_between_rounds(offer, server.state())}
     connection.execute(run.insert().values(**values))
 

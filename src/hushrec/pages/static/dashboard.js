@@ -110,7 +110,7 @@ function showTrouble() {
 function roundNote() {
   if (now.state === "open") return `open for ${seconds(now.elapsed)}; closes after ${seconds(now.deadline)} at the latest`;
   if (now.state === "paused") return "no further round opens until someone opens one";
-  return now.state === "over" ? "what was learned is final" : `opens when ${plural(now.fewest, "device is", "devices are")} here`;
+  return now.state === "over" ? `what was learned is final; the server begins a next run when restarted with --run ${fixed.number + 1}` : `opens when ${plural(now.fewest, "device is", "devices are")} here`;
 }
 
 async function readPast() {
@@ -152,7 +152,8 @@ function showPast(news) {
 }
 
 function showDevices(states) {
-  say("#devices-note", `take part; ${count(states.left ?? 0)} left, ${count(states.revoked ?? 0)} revoked`);
+  const asked = states.asked ? `; ${count(states.asked)} of the run before have not agreed to this one` : "";
+  say("#devices-note", `take part; ${count(states.left ?? 0)} left, ${count(states.revoked ?? 0)} revoked${asked}`);
 }
 
 const dropouts = (n) => Math.max(0, (past.devices[n] ?? past.reports[n]) - past.reports[n]);

@@ -35,6 +35,7 @@ const WORDS = {
   "certificate-expired": "This server’s certificate has expired, or the clock of this machine is ahead. If the clock is right, the operator has to renew the certificate.",
   "certificate-early": "This server’s certificate is not valid yet. The clock of this machine is probably behind.",
   "not-invited": "This server wants an invitation. Enter the code that its operator gave you.",
+  "nothing-next": "The server offers nothing new yet. Your recommendations stay, and follow what you rate.",
   "wrong-run": "This server runs something else than what this device has joined before.",
 };
 
@@ -91,8 +92,10 @@ const PART = {
   "copied-store": "Stopped: this device’s key was used elsewhere. It is a copy, or an old backup. `hushrec device join --again` makes it a device of its own.",
   "not-enrolled": "Stopped: the server does not know this device any more. `hushrec device join --again` enrols it anew.",
   "not-active": "Stopped: the server’s operator has removed this device.",
-  extended: "The server offers further rounds. Your device takes part in them if you agree.",
+  next: "The server offers further rounds, or a next run. Your device takes part if you agree.",
+  "server-behind": "Stopped: the server was restored from an old backup. When its operator begins a next run, you can agree to it here. Your recommendations stay.",
 };
+const AFTER = new Set(["next", "server-behind"]); // this run does not go on for this device
 const CALM = new Set(["off", "looking", "waiting", "reporting"]);
 const TRYING = new Set(["away", "busy"]);
 
@@ -111,8 +114,8 @@ function show(news) {
   say("#part-words", state.over ? "All rounds are over. Recommendations stay, and follow what you rate." : PART[code] ?? `Stopped: ${words}`);
   find(".part").classList.toggle("trouble", !calm && !state.over);
   say("#part", on ? "Stop" : "Take part");
-  find("#part").hidden = state.over || code === "extended";
-  find("#extend").hidden = !find("#part").hidden || !state.can_extend;
+  find("#part").hidden = state.over || AFTER.has(code);
+  find("#next").hidden = !find("#part").hidden;
   find("#part").disabled = !on && state.n_known === 0;
   say("#part-note", partNote());
   showLedger();
@@ -311,7 +314,9 @@ async function showRecommendations() {
   const ready = state.can_recommend && state.n_known > 0;
   const wait = state.can_recommend ? "Rate a few things you know, and recommendations appear at once." : "Recommendations appear after the server’s first round.";
   say("#nothing-yet", ready ? "" : wait);
-  const best = ready ? (await ask("recommendations")).items : [];
+  const found = ready ? await ask("recommendations") : { items: [], order: null };
+  const best = found.items;
+  say("#list-order", best.length ? found.order ?? "" : "");
   fill("#recommendations", ...best.map(recommendation));
   known = ready ? new Set(best.map((item) => item.item)) : null;
 }
@@ -411,12 +416,17 @@ find("#part").addEventListener("click", () => attempt("#part-words", async () =>
   await ask("part", { on: !state.part.on });
   show(await ask("state"));
 }));
-find("#extend").addEventListener("click", async () => {
-  if (await confirm("Take part in further rounds?", "If the server offers them, your device reports in them as before. No new permanent bits are drawn, unless an epoch ends; but the numbers of every further report tell more about your ratings.", "Take part")) {
+find("#next").addEventListener("click", () => attempt("#next-said", async () => {
+  const next = await ask("next");
+  const more = next.raise_to === null ? "" : ` What you sent before counts too: together it can come to ε ${next.raise_to}, and agreeing raises your limit to that.`;
+  const question = next.is_next_run ? "Take part in the next run?" : "Take part in further rounds?";
+  const words = next.is_next_run ? `It learns anew, with terms of its own. ${next.asks.join(" ")}${more} Until its first round has ended there are no recommendations.` : "Your device reports in them as before. No new permanent bits are drawn, unless an epoch ends; but the numbers of every further report tell more about your ratings.";
+  if (await confirm(question, words, "Take part")) {
     find("#part-head").focus(); // the button goes away
-    attempt("#extend-said", async () => { await ask("extend", {}); show(await ask("state")); });
+    await ask("next", { raise_to: next.raise_to });
+    show(await ask("state"));
   }
-});
+}));
 find("#search").addEventListener("input", () => search().catch((error) => say("#found", error.message)));
 find("#search-form").addEventListener("submit", (event) => event.preventDefault());
 find("#more").addEventListener("click", () => attempt("#found", showMore));

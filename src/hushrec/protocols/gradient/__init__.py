@@ -69,6 +69,7 @@ SDCF = Protocol(
     models=("mf", "bpr", "fm"),
     engines=ENGINES,
     implementation="hushrec.protocols.gradient.protocols:Sdcf",
+    unit="selection",
     wording=Wording(wording.sdcf_label, wording.sdcf_protects, wording.numbers),
     compared_with=("plain", "isgld"),
     knowledge=ServerKnowledge(

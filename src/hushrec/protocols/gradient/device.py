@@ -112,6 +112,17 @@ class GradientDevice(DeviceSide):
             raise RemoteProtocolError("a run of this protocol must publish one item vector per item.")
         self._check_vectors(vectors, len(vectors) - self._terms.n_side_rows)
 
+    def popularity(self, public: Arrays) -> FloatArray:
+        """v v̄ᵀ: along the mean of the item vectors v."""
+        vectors = np.asarray(public["item_vectors"][: self._terms.n_items], dtype=np.float64)
+        return np.asarray(vectors @ vectors.mean(axis=0))
+
+    def spent(self, state: State) -> dict[str, float]:
+        """The draw of the bits that stand; none before the first."""
+        selection = self._protocol.selection
+        drawn = selection is not None and int(state["permanent_epoch"]) >= 0
+        return {"selection": self._protocol.selection_limit} if drawn else {}
+
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """New permanent bits. Draws that the announced epochs tell of, and this device does not know, are paid for."""
         selection = self._protocol.selection

@@ -100,6 +100,13 @@ class GradientProtocol(ConfiguredProtocol):
         vectors = public["item_vectors"]
         return GradientServer(terms, model, vectors, least_reports=LEAST_REPORTS, bounds_reports=True)
 
+    def joining_costs(self, terms: Terms) -> dict[str, float]:
+        """One draw of permanent bits; each further epoch asks again."""
+        return {} if self.selection is None else {"selection": self.selection_limit}
+
+    def limits_at(self, epsilon: float) -> dict[str, float]:
+        return {"selection": epsilon}
+
     def make_ledger(self, terms: Terms) -> Ledger:
         """Simulated people agree to every announced draw of permanent bits."""
         n_epochs = terms.epoch(terms.max_rounds) + 1

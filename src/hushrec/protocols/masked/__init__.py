@@ -60,6 +60,7 @@ MASKED = Protocol(
     },
     implementation="hushrec.protocols.masked.protocol:Masked",
     wording=Wording(wording.label, wording.protects, wording.numbers),
+    unit="table",
     whole_catalogue=True,
     knowledge=ServerKnowledge(
         risk="Whoever runs this server sees that you take part, and sums over everybody with noise in them. From these"

@@ -7,7 +7,7 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from hushrec.arrays import FloatArray
-from hushrec.budget.events import TableSent
+from hushrec.budget.events import Event, TablesElsewhere, TableSent
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.models.gaussian_process import Ratings
@@ -65,12 +65,22 @@ class MaskedDevice(DeviceSide):
             raise RemoteProtocolError(f"a message of {device.place} must not come in the envelope of {address}.")
         return Report(reply, make_state(device.state, upload.spent), upload.events)
 
-    def limits(self, private: Private) -> dict[str, float]:
-        """k² μ² of this run, beside what the ledger has for earlier ones."""
-        if self._terms.priced.is_exact:
-            return {}
-        earlier = private.ledger["table"].charged() - spent_in(private.state).charged()
-        return {"table": max(earlier, 0.0) + self._fraction**2 * self._terms.priced.mu_squared}
+    def spent(self, state: State) -> dict[str, float]:
+        return {"table": spent_in(state).charged()}
+
+    def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
+        """Charge all that is left of this run where another copy reported later: it may have spent it.
+
+        The tables of the rounds that are left are then zeros with noise; nobody can tell.
+        """
+        spent, priced = spent_in(private.state), self._terms.priced
+        if reported <= int(private.state["place"][0]) or priced.is_exact:
+            return at_rest(private.state), []
+        allowed = (private.ledger.limit("table") or 0.0) - private.ledger["table"].charged()
+        rest = min(allowed, priced.mu_squared - spent.charged())  # of the run's own budget: the copy may have used it
+        lost = TablesElsewhere(max(0.0, rest), priced.accountant().distance)
+        spent.compose(lost)
+        return make_state(attempt_in(at_rest(private.state)), spent), [lost]
 
     # Predictions -----------------------------------------------------------------------------------------------
 
@@ -85,6 +95,16 @@ class MaskedDevice(DeviceSide):
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         return self._learning.rank(public, predictions)
+
+    @property
+    def order(self) -> str | None:  # type: ignore[override]
+        return self._learning.order
+
+    def has_learned(self, public: Arrays) -> bool:
+        return int(public["round_number"]) > 0
+
+    def popularity(self, public: Arrays) -> FloatArray:
+        return np.asarray(public["log_counts"])
 
     def _predictor(self, private: Private, public: Arrays) -> Predictor:
         own = Ratings(np.array([0, len(private.items)]), private.items, private.values)

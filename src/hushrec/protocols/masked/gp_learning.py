@@ -22,6 +22,11 @@ from hushrec.protocols.masked.table import PublicTable, table_in
 class GpLearning(Learning):
     """Effects of items, columns of taste and the prior of everybody's taste, from sums."""
 
+    order = (
+        "The list is sorted by how many people rated an item and by how your prediction differs from the usual one,"
+        " not by the predicted rating alone."
+    )
+
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)
 

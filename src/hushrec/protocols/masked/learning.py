@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.gaussian_process import Ratings
@@ -23,6 +23,8 @@ LEARNINGS = {
 
 class Learning(ABC):
     """One model of a run, as the protocol, its devices, its server and its engines know it."""
+
+    order: ClassVar[str | None] = None  # how lists are sorted, in one sentence, where not by the predictions alone
 
     def __init__(self, columns: ItemColumns) -> None:
         self.columns = columns

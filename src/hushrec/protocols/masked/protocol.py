@@ -168,10 +168,15 @@ class Masked(ConfiguredProtocol):
         side.restore(state)
         return side
 
+    def joining_costs(self, terms: MaskedTerms) -> dict[str, float]:
+        """k² μ²: all rounds, with the reserve for attempts that are repeated."""
+        return {} if terms.priced.is_exact else {"table": self.fraction(terms) ** 2 * terms.priced.mu_squared}
+
+    def limits_at(self, epsilon: float) -> dict[str, float]:
+        return {"table": run_mu(epsilon, self.delta or LEDGER_DELTA) ** 2}
+
     def make_ledger(self, terms: MaskedTerms) -> Ledger:
-        if terms.priced.is_exact:
-            return Ledger()
-        return Ledger(table=self.fraction(terms) ** 2 * terms.priced.mu_squared)
+        return Ledger(**self.joining_costs(terms))
 
     def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
         """What the tables so far have cost, of all runs together, at a δ that is safe for up to 100,000 devices."""

@@ -73,6 +73,10 @@ class MaskedServer(ServerSide):
         return self._terms.rules.smallest
 
     @property
+    def can_skip_rounds(self) -> bool:
+        return False
+
+    @property
     def concern(self) -> str | None:
         place = (0, 0) if self.attempt is None else self.attempt.announcement.place
         if place[1] < MANY_ATTEMPTS:

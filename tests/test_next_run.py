@@ -1,0 +1,225 @@
+"""What comes after a run, and after a restore: a next run that devices follow with consent, and ledgers that add up."""
+
+import shutil
+import sqlite3
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from command import run
+from service_kit import OPEN_SOCKETS, held_port, live_server, new_device, play, small_settings, wait_for
+from test_device_ui import client_of
+from test_masked_service import PHASES, catalogue, masked_settings, new_people, play_round, report, tables_of
+
+from hushrec import Device
+from hushrec.errors import BudgetExceeded, ConsentNeeded, CopiedStore, ParameterError, RemoteProtocolError
+from hushrec.service.setup import Items, prepare_run, stored_number
+from hushrec.service.storage import Storage
+
+pytestmark = OPEN_SOCKETS
+
+PEOPLE = 3
+
+
+def three(**changes: object) -> dict[str, object]:
+    """Settings of a masked run that needs all of its three devices."""
+    return {"terms": {"survivors": 1.0, **changes}}
+
+
+def back_up(folder: Path) -> None:
+    """As deploy/README.md does it."""
+    with closing(sqlite3.connect(folder / "server.sqlite")) as connection:
+        connection.execute(f"VACUUM INTO '{folder / 'backup'}'")
+
+
+def restore(folder: Path) -> None:
+    """While the server is stopped."""
+    for leftover in folder.glob("server.sqlite*"):
+        leftover.unlink()
+    shutil.copy(folder / "backup", folder / "server.sqlite")
+
+
+def test_devices_follow_a_masked_server_into_its_next_run(tmp_path: Path) -> None:
+    """Only after their person's yes, and once the ledger allows both runs together; the key and the name stay."""
+    with held_port() as port, ExitStack() as stack:
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
+        with live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue(), port=port) as live:
+            for device in devices:
+                device.join(live.url)
+            play_round(live, devices)
+            wait_for(lambda: live.rounds.round_number == 2)
+            names = set(live.rounds.registry._devices)
+            one = devices[0].budget()
+        with live_server(tmp_path, masked_settings(PEOPLE, **three(run=2)), items=catalogue(), port=port) as live:
+            assert (live.rounds.number, live.rounds.round_number, live.rounds.registry.count_active()) == (2, 0, 0)
+            with pytest.raises(ConsentNeeded, match="--next") as consent:
+                devices[0].step()
+            assert consent.value.code == "next"
+            with pytest.raises(BudgetExceeded, match="--raise-to") as refusal:
+                devices[0].follow()
+            assert (devices[0].has_joined, len(devices[0].recommend(2))) == (True, 2)  # nothing has changed
+            offer, needed = devices[0].look_next()
+            assert offer.run_id == live.rounds.offer.run_id
+            assert needed == refusal.value.needed > one["limit"]
+            for device in devices:
+                device.raise_budget(needed)
+                device.follow()
+            assert set(live.rounds.registry._devices) == names
+            assert live.rounds.registry.count_active() == PEOPLE
+            play_round(live, devices)
+            assert tables_of(devices) == [2] * PEOPLE
+            two = devices[0].budget()
+            assert one["spent"] < two["spent"] < two["limit"] == pytest.approx(needed, abs=0.01)
+            with pytest.raises(RemoteProtocolError) as nothing:
+                devices[0].look_next()
+            assert nothing.value.code == "nothing-next"
+
+
+def test_a_masked_server_restored_to_an_earlier_round_says_so_and_begins_a_next_run(tmp_path: Path) -> None:
+    """Its devices repeat no round: they say why, the operator's page says what to do, and devices can follow."""
+    with held_port() as port, ExitStack() as stack:
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
+        settings = masked_settings(PEOPLE, **three())
+        with live_server(tmp_path, settings, items=catalogue(), port=port) as live:
+            for device in devices:
+                device.join(live.url)
+            wait_for(lambda: live.rounds.is_open)
+            back_up(tmp_path)
+            play_round(live, devices)
+            report(live, devices, PHASES[0], 2)
+        restore(tmp_path)
+        with live_server(tmp_path, settings, items=catalogue(), port=port) as live:
+            assert live.rounds.concern is None
+            with pytest.raises(RemoteProtocolError, match=r"older backup.*--next") as behind:
+                devices[0].step(wait=5)
+            assert behind.value.code == "server-behind"
+            assert "1 of 3 devices have reported in round 2" in str(live.rounds.concern)
+            assert "--run 2" in str(live.rounds.concern)
+            assert tables_of(devices) == [1] * PEOPLE
+        with live_server(tmp_path, masked_settings(PEOPLE, **three(run=2)), items=catalogue(), port=port) as live:
+            page = client_of(devices[0])
+            told = page.get("/api/next").json()
+            assert (told["is_next_run"], told["raise_to"] > 8) == (True, True)
+            assert page.post("/api/next", json={"raise_to": told["raise_to"]}).status_code == 204
+            assert live.rounds.registry.count_active() == 1
+            page.post("/api/part", json={"on": False})
+
+
+def test_a_masked_server_restored_within_a_round_repeats_it_as_another_attempt(tmp_path: Path) -> None:
+    """Devices answer no attempt twice: they wait for the next one, which opens at the deadline, and pay for it."""
+    settings = masked_settings(PEOPLE, **three(), rounds={"deadline_seconds": 0.3})
+    with held_port() as port, ExitStack() as stack:
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
+        with live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue(), port=port) as live:
+            for device in devices:
+                device.join(live.url)
+            wait_for(lambda: live.rounds.is_open)
+            back_up(tmp_path)
+            for phase in PHASES[:3]:
+                report(live, devices, phase)
+        restore(tmp_path)
+        with live_server(tmp_path, settings, items=catalogue(), port=port) as live:
+            assert [device.step() for device in devices] == ["no round"] * PEOPLE
+            live.rounds._wake.set()
+            wait_for(lambda: live.rounds.server.address.attempt == 2)
+            assert live.rounds.concern is None
+            assert [device.step(wait=5) for device in devices] == ["reported"] * PEOPLE
+            assert tables_of(devices) == [1] * PEOPLE
+
+
+def test_a_copied_masked_store_enrols_again_without_a_ghost_and_pays_for_its_copy(tmp_path: Path) -> None:
+    """The old key leaves the run; what the run still allowed is charged, for the copy may have spent it."""
+    with ExitStack() as stack:
+        live = stack.enter_context(live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue()))
+        devices = new_people(tmp_path, PEOPLE)
+        for device in devices:
+            device.join(live.url)
+        devices[0].close()
+        shutil.copytree(tmp_path / "device-0", tmp_path / "copy")
+        devices[0] = Device(tmp_path / "device-0")
+        for device in devices:
+            stack.callback(device.close)
+        play_round(live, devices)
+        copy = stack.enter_context(Device(tmp_path / "copy"))
+        with pytest.raises(CopiedStore, match="--again"):
+            copy.step()
+        copy.join(again=True)
+        registry = live.rounds.registry
+        assert (registry.count_active(), len(registry._devices)) == (PEOPLE, PEOPLE + 1)
+        spent = copy.budget()
+        assert spent["spent"] == pytest.approx(spent["limit"])
+        assert copy.step() == "no round"  # a newcomer waits for the next one
+        with pytest.raises(RemoteProtocolError) as retired:
+            devices[0].step()
+        assert retired.value.code == "not-active"
+
+
+def test_a_second_masked_run_does_not_raise_the_limit_by_itself(tmp_path: Path) -> None:
+    """Neither by leaving and joining nor with --epsilon; `device budget --raise-to` does, in the ε of all runs."""
+    with ExitStack() as stack:
+        live = stack.enter_context(live_server(tmp_path, masked_settings(PEOPLE, **three()), items=catalogue()))
+        devices = [stack.enter_context(device) for device in new_people(tmp_path, PEOPLE)]
+        for device in devices:
+            device.join(live.url)
+        play_round(live, devices)
+        first = devices[0]
+        before = first.budget()
+        first.leave()
+        assert first.budget()["spent"] == before["spent"] > 0  # in the words of what was spent
+        with pytest.raises(BudgetExceeded, match="--raise-to") as refusal:
+            first.join(live.url)
+        assert (first.has_joined, first.budget()["limit"]) == (False, before["limit"])
+        first.choose_epsilon(1)  # this much is left
+        first.join(live.url)
+        assert first.budget()["limit"] == before["limit"]
+        with pytest.raises(BudgetExceeded, match="--raise-to"):
+            first.choose_epsilon(8)
+        with pytest.raises(ParameterError, match="only be raised"):
+            first.raise_budget(1)
+        assert first.budgets.epsilon == 1
+        first.close()
+        folder = ("--store", tmp_path / "device-0")
+        assert run("device", "budget", "--raise-to", refusal.value.needed, *folder).code == 0
+        assert run("device", "budget", "--epsilon", 8, *folder).code == 0
+
+
+def test_a_next_run_of_sdcf_draws_new_bits_with_consent(tmp_path: Path) -> None:
+    """The same words and the same way; without an invitation, and with other items than before."""
+    folder = ("--store", tmp_path / "device")
+    terms = {"rounds": 1}
+    with held_port() as port:
+        with (
+            live_server(tmp_path, small_settings(terms=terms, rounds={"min_devices": 1}), port=port) as live,
+            new_device(tmp_path / "device") as device,
+        ):
+            device.join(live.url)
+            device.rotate_key()  # it keeps the name of its first key
+            assert play([device]) == [1]
+        settings = small_settings(terms={**terms, "run": 2}, rounds={"min_devices": 1}, open_enrolment=False)
+        with live_server(tmp_path, settings, n_items=40, port=port) as live:
+            assert "--next" in run("device", "join", *folder).err
+            refused = run("device", "join", "--next", *folder)
+            assert (refused.code, "--raise-to 16`" in refused.err) == (1, True)
+            assert run("device", "budget", "--raise-to", 16, *folder).code == 0
+            agreed = run("device", "join", "--next", *folder)
+            assert (agreed.code, "1 round reported; the run is over" in agreed.err) == (0, True), agreed.err
+            with Device(tmp_path / "device") as device:
+                assert (device.status().n_items, device.budget()["permanent_draws"]) == (40, 2)
+                left = device._session.kept.offer()
+                assert left is not None
+                earlier = replace(left, run_id=device._store.get_json("past_runs")[0])
+                assert not device._session.next_run.is_next(earlier, left)  # no server leads it back
+
+
+@pytest.mark.parametrize("number", [1, 4])
+def test_runs_of_a_database_follow_each_other(tmp_path: Path, number: int) -> None:
+    """A start without a number goes on; one that goes back or leaves one out is refused."""
+    items = Items(["a", "b"], ["A", "B"])
+    with closing(Storage(f"sqlite:///{tmp_path / 'server.sqlite'}")) as storage:
+        for run_number in (None, 2, None):
+            prepare_run(storage, small_settings(terms={"run": run_number}).terms, items)
+        assert stored_number(storage) == 2
+        with pytest.raises(ParameterError, match="run must be 2"):
+            prepare_run(storage, small_settings(terms={"run": number}).terms, items)
+        assert stored_number(storage) == 2
