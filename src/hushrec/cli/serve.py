@@ -163,9 +163,7 @@ def _serve(
 
 def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
     """Return what an operator must know from the start: how many devices a round waits for, and what they reach."""
-    from hushrec.offers import expectation, expected_devices
-
-    expected, expects = expected_devices(rounds.offer), expectation(rounds.offer)
+    expected, expects = rounds.expected_devices, rounds.expectation()
     of = "" if expected is None else f" of the {expected:,} that this run expects"
     option = "rounds.min_devices of --config sets this"
     if rounds.fewest_devices > min_devices:

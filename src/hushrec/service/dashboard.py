@@ -16,7 +16,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.responses import StreamingResponse
 
 from hushrec.messages import PROTOCOL_VERSION
-from hushrec.offers import expectation, make_run_protocol
+from hushrec.offers import make_run_protocol
 from hushrec.pages import HEADERS, add_page
 from hushrec.protocols import find_protocol
 from hushrec.service.history import read_most_moved, read_rounds
@@ -88,7 +88,7 @@ class Dashboard:
             "refusals": self._monitor.refusals,
             "concern": rounds.concern,
             "accuracy": rounds.server.side.accuracy,
-            "expectation": expectation(rounds.offer, rounds.registry.count_active() or None),
+            "expectation": rounds.expectation(rounds.registry.count_active() or None),
         }
 
     async def events(self, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:

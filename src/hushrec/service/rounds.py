@@ -22,6 +22,7 @@ from hushrec.arrays import FloatArray
 from hushrec.errors import HushrecError, RemoteProtocolError
 from hushrec.messages import Address, Catalogue, Credentials, Enrolment, Envelope, Public, Receipt
 from hushrec.models.predictor import Arrays
+from hushrec.offers import expectation, expected_devices
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SystemRandomness
 from hushrec.server import Stage
@@ -170,6 +171,15 @@ class Rounds:
     def item_vectors(self) -> FloatArray:
         """The public table of a protocol that has one, `(n_items + n_side_rows, item_width)`."""
         return self.public["item_vectors"]
+
+    @property
+    def expected_devices(self) -> int | None:
+        """How many devices the terms of this run are made for; None where they do not say."""
+        return expected_devices(self.offer)
+
+    def expectation(self, n_devices: int | None = None) -> str | None:
+        """Return what so many devices, or those that are expected, were measured to reach; None: nobody measured it."""
+        return expectation(self.offer, n_devices)
 
     @property
     def concern(self) -> str | None:
