@@ -14,7 +14,11 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 PROJECT = {"SECURITY.md": "SECURITY.md", "CHANGELOG.md": "CHANGELOG.md", "CONTRIBUTING.md": "CONTRIBUTING.md"}
-ELSEWHERE = {"../README.md": "index.md", "../deploy/README.md": "deploy.md"}
+ELSEWHERE = {
+    "../README.md": "index.md",
+    "../deploy/README.md": "deploy.md",
+    "../examples/plugin/README.md": "plugin-example.md",
+}
 NOTEBOOK = ROOT / "examples" / "accuracy-and-leakage.ipynb"
 SHIM = re.compile(r'<script src="https://[^"]+/shim"></script>')
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s]+)\)")
@@ -27,6 +31,7 @@ def on_files(files: Files, config: Any) -> Files:
     made["http.md"] = http_page()
     made["accuracy-and-leakage.md"] = notebook_page(json.loads(NOTEBOOK.read_text("utf-8")))
     made["decisions/index.md"] = decisions_page()
+    made["plugin-example.md"] = plugin_page()
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files
@@ -61,6 +66,16 @@ def on_post_page(output: str, *, page: Any, **_: Any) -> str:
 def on_post_template(output: str, **_: Any) -> str:
     """The same for the page of a wrong address, which has no search to save."""
     return SHIM.sub("", output)
+
+
+def plugin_page() -> str:
+    """Return the example of a plug-in: what its README says, and every file of it."""
+    folder = ROOT / "examples" / "plugin"
+    parts = [(folder / "README.md").read_text("utf-8")]
+    for path in [folder / "pyproject.toml", *sorted(folder.glob("src/*/[a-z]*.py"))]:
+        language = "toml" if path.suffix == ".toml" else "python"
+        parts += [f"## `{path.relative_to(folder).as_posix()}`", f"```{language}\n{path.read_text('utf-8')}```"]
+    return "\n\n".join(parts) + "\n"
 
 
 def decisions_page() -> str:

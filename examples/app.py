@@ -20,10 +20,12 @@ def open_device(folder: Path, patience: float) -> Device:
 
 async def take_part(device: Device) -> None:
     """Say what happens in the rounds of the server, to the end of the run."""
+    said = 0
     async with taking_part(device) as events:
         async for event in events:
-            if event.kind == "reported":
-                print(f"round {event.round_number} of {device.status().rounds}: reported")
+            if event.kind == "reported" and event.round_number != said:  # a round may have several reports
+                said = event.round_number
+                print(f"round {said} of {device.status().rounds}: reported")
             if event.error is not None:
                 print(f"[{event.error.code}] {event.error}")
 

@@ -56,6 +56,9 @@ def test_a_grid_of_nothing_is_refused(ratings: Ratings) -> None:
         hushrec.grid(ratings, {"factors": []}, **MF)
     with pytest.raises(ParameterError, match="splits"):
         hushrec.grid(ratings, {"factors": [2]}, splits=[], **MF)
+    for one in (2, "24"):
+        with pytest.raises(ParameterError, match="factors"):
+            hushrec.grid(ratings, {"factors": one}, **MF)
     with pytest.raises(ParameterError, match="rouns"):
         hushrec.grid(ratings, {"rouns": [2]}, **MF)
 

@@ -19,10 +19,14 @@ def parquet(**columns: list) -> bytes:
     return buffer.getvalue()
 
 
-SAY_COLUMNS = "Pass --columns user,item,rating with the names the file uses"
-KEEP_ONE = "Pass --duplicates first, last or mean to keep one of each."
+SAY_COLUMNS = (
+    "Name the columns of user, item and rating with --columns reader,book,stars"
+    ' (in Python: hushrec.data.load(..., columns="reader,book,stars"))'
+)
+SAY_IMPLICIT = ", or --implicit (implicit=True) for (user, item) pairs without ratings"
+SAY_NAMES = "Pass columns with names of its header, or with positions from 1."
+KEEP_ONE = "Pass --duplicates first, last or mean (in Python: duplicates=...) to keep one of each."
 ONCE = "expected each (user, item) pair once, but this is the pair of"
-PAIRS = "the file holds (user, item) pairs without ratings"
 IF_HEADER = "If line 1 is a header, pass --columns with the names it gives to user, item and rating."
 SAY_SKIP = "If there are lines above the ratings, pass --skip-rows."
 SCALES = "(1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100)"
@@ -49,7 +53,7 @@ REFUSED = {
     "no rating column": (
         b"user,item,time\na,x,1\n",
         {},
-        f", line 1: expected one column for the rating, found none. {SAY_COLUMNS}, or --implicit if {PAIRS}.",
+        f", line 1: expected one column for the rating, found none. {SAY_COLUMNS}{SAY_IMPLICIT}.",
     ),
     "no user column": (
         b"item,rating\nx,1\n",
@@ -69,12 +73,12 @@ REFUSED = {
     "a named column that is missing": (
         b"user,item,rating\na,x,5\n",
         {"columns": "user,item,stars"},
-        ", line 1: no column 'stars' among its 3; expected the names given as columns, each once.",
+        f", line 1: no column 'stars' among its 3. {SAY_NAMES}",
     ),
     "a named column that comes twice": (
         b"user,item,stars,stars\na,x,5,4\n",
         {"columns": "user,item,stars"},
-        ", line 1: more than one column 'stars' among its 4; expected the names given as columns, each once.",
+        f", line 1: more than one column 'stars' among its 4. {SAY_NAMES}",
     ),
     "a position that is missing": (
         b"a,x,5\n",

@@ -387,7 +387,8 @@ def test_the_first_run_says_that_it_compiles(monkeypatch: pytest.MonkeyPatch) ->
         patch.setattr(engine, "_play", compile_two)
         engine.run_round()
         engine.run_round()
-    assert said == ["compiling the cpu engine; this is cached, so that later runs start at once"]
+    assert len(said) == 1
+    assert "compiling" in said[0]
 
     CpuEngine(problem_of(Plain())).run_round()
     silent = CpuEngine(problem_of(Plain()), remark=said.append)

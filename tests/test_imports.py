@@ -78,7 +78,7 @@ _EDGES = {
 }
 _EXCEPTIONS = {
     "randomness": {"os"},  # the entropy call
-    "recommender": {"pathlib"},  # names of folders and files, which `simulation` and `data` open
+    "recommender": {"logging", "pathlib"},  # remarks; names of folders and files, which `simulation` and `data` open
     "comparison": {"time"},  # times the trainings
     "simulation": {"io", "os", "pathlib", "time"},  # run folders and checkpoints; times the rounds
 }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from hushrec import plugins
+from hushrec.protocols.configured import ConfiguredProtocol
+from hushrec.protocols.parties import DeviceSide, ServerSide
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,6 +72,19 @@ def test_the_command_line_offers_them(installed: dict[str, str], tmp_path: Path)
     done = subprocess.run([*command, *options], env=installed, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "ε = 4 (δ = 0, 1 round)" in done.stdout
+
+
+def test_the_page_lists_what_a_protocol_must_have() -> None:
+    """Every abstract method of both sides and of the configured protocol, and no other; two attributes besides."""
+    page = (ROOT / "docs" / "plugins.md").read_text("utf-8")
+    listed: dict[str, set[str]] = {}
+    name = ""
+    for row in re.findall(r"^\|(.+)\|$", page.partition("| must have |")[2].partition("6. ")[0], re.MULTILINE):
+        cells = row.split("|")
+        name = "".join(re.findall(r"`(\w+)`", cells[0])) or name
+        listed.setdefault(name, set()).update(re.findall(r"`(\w+)`", cells[1]))
+    for side in (DeviceSide, ServerSide, ConfiguredProtocol):
+        assert listed[side.__name__] - {"phases"} == set(side.__abstractmethods__), side.__name__
 
 
 class Broken:

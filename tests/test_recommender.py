@@ -253,6 +253,46 @@ def test_kept_and_read_back_it_is_the_same(fitted: hushrec.Recommender, tmp_path
     assert json.loads((tmp_path / "run" / "run.json").read_text())["final"]
 
 
+@pytest.mark.parametrize("columns", ["who,what,stars", ["who", "what", "stars"], ("1", "2", "3")])
+def test_columns_of_a_frame_are_named_as_text_or_as_a_list(columns: Any, frame: pl.DataFrame, ratings: Ratings) -> None:
+    """A frame with names of its own; without `columns` the refusal says how to name them."""
+    own = frame.rename({"user": "who", "item": "what", "rating": "stars"})
+    assert load(own, columns=columns).checksum == ratings.checksum
+    with pytest.raises(DataError, match="columns="):
+        load(own)
+
+
+def test_a_setting_that_is_misspelt_names_the_one_that_was_meant() -> None:
+    """In a recommender and among the options of plug-ins; something else is told where all are listed."""
+    with pytest.raises(ParameterError, match="profile_cap"):
+        hushrec.Recommender(profil_cap=3)  # type: ignore[call-arg]
+    with pytest.raises(ParameterError, match="rounds"):
+        hushrec.Recommender(options={"rouns": 3})
+    with pytest.raises(ParameterError, match="help"):
+        hushrec.Recommender(zzz=3)  # type: ignore[call-arg]
+
+
+def test_a_profile_whose_ratings_are_no_numbers_is_refused(fitted: hushrec.Recommender) -> None:
+    """Without an echo of what was given."""
+    with pytest.raises(ParameterError, match="numbers") as refused:
+        fitted.recommend_for({"3": "fabulous"})  # type: ignore[dict-item]
+    assert "fabulous" not in str(refused.value)
+
+
+def test_what_a_person_should_know_is_a_warning_of_the_logger(
+    fitted: hushrec.Recommender, ratings: Ratings, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nobody passes `remark`: a library that is silent for half a minute seems to hang."""
+    settings: ModelSettings = {"model": "mf", "protocol": "plain", "rounds": 1, "factors": 2, "engine": "reference"}
+    hushrec.train(ratings, out=tmp_path / "run", compare=False, **settings)
+    hushrec.Recommender.load(tmp_path / "run", refit=True)
+    assert [(record.name, record.levelname) for record in caplog.records] == [("hushrec", "WARNING")]
+    heard: list[str] = []
+    hushrec.train(ratings, out=tmp_path / "other", compare=False, **settings)
+    hushrec.Recommender.load(tmp_path / "other", refit=True, remark=heard.append)
+    assert len(heard) == len(caplog.records) == 1
+
+
 def test_before_it_is_fitted_it_says_what_to_do(fitted: hushrec.Recommender) -> None:
     """Also after its settings changed."""
     with pytest.raises(LocalProtocolError, match="fit"):

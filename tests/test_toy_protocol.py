@@ -1,24 +1,25 @@
-"""A protocol is one folder: this file is one, with two phases, a message, a unit and a model of its own.
+"""A protocol is one folder: this file is one, with two phases, a message and a unit of its own.
 
 Devices say hello; those who did send how often and how high they rated each item, with noise. The server publishes
-item means. Nothing in `src` knows any of it.
+item means, the model of `examples/plugin`. Nothing in `src` knows any of it.
 """
 
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import pytest
+from hushrec_example.means import MeanPredictor, Means
 from service_kit import OPEN_SOCKETS, ROUND_WAIT, RUN_ID, RawDevice, get, held_port, live_server, wait_for
 
 import hushrec
 from hushrec import Device, wire
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray
 from hushrec.budget.accountants import ACCOUNTANTS, Accountant, prices
 from hushrec.budget.ledger import Ledger
 from hushrec.data.sources import load as load_ratings
@@ -53,7 +54,9 @@ def register() -> None:
     for tag, message in declared:
         crosses(tag, largest=100_000)(message)
     prices(LoudnessAccountant)
-    MODELS["means"] = ModelDeclaration("means", "how items are rated on average", "rating", (), f"{__name__}:Means")
+    MODELS["means"] = ModelDeclaration(
+        "means", "how items are rated on average", "rating", (), "hushrec_example.means:Means"
+    )
     PROTOCOLS["toy"] = Protocol(
         name="toy",
         summary="noisy sums of ratings",
@@ -156,9 +159,6 @@ class ToyDevice(DeviceSide):
     def n_items(self, state: State) -> int:
         return self.terms.n_items
 
-    def takes_part(self, private: Private) -> bool:
-        return True
-
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         if address.phase == "hello":
             return Report(Hello(), private.state)
@@ -211,41 +211,6 @@ class ToyServer(ServerSide):
         return RoundOver()
 
 
-class Means:
-    """The model: it has no settings."""
-
-    name = "means"
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> "Means":
-        return cls()
-
-
-@dataclass(frozen=True, eq=False)
-class MeanPredictor:
-    """Everybody is predicted the items' means."""
-
-    means: FloatArray
-
-    def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        return self.means[items]
-
-    def scores(self, users: IntArray) -> FloatArray:
-        return np.tile(self.means, (len(users), 1))
-
-    def likeness(self, item: int) -> FloatArray:
-        return 1 - np.abs(self.means - self.means[item]) / 4
-
-    def deviations(self, user: int) -> None:
-        return None
-
-    def released_support(self) -> None:
-        return None
-
-    def arrays(self) -> Arrays:
-        return {"means": self.means}
-
-
 @dataclass(frozen=True)
 class Toy(ConfiguredProtocol):
     """The protocol at one loudness."""
@@ -260,9 +225,6 @@ class Toy(ConfiguredProtocol):
         if not options["loudness"] > 0:
             raise ParameterError(f"loudness must be positive, got {options['loudness']}.")
         return cls(options["loudness"])
-
-    def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> Any:
-        return rated_counts >= 0
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
         return Terms(options["rounds"], fleet.n_items)
@@ -290,9 +252,6 @@ class Toy(ConfiguredProtocol):
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> MeanPredictor:
         return MeanPredictor(public["means"])
-
-    def predictor_from(self, problem: Any, arrays: Arrays) -> MeanPredictor:
-        return MeanPredictor(arrays["means"])
 
 
 # What the rest of hushrec makes of it ----------------------------------------------------------------------------
@@ -326,6 +285,16 @@ def test_it_trains_on_the_reference_engine_and_says_what_it_cost(tmp_path):
     page = write_report([tmp_path / "run"], tmp_path / "report.html").page.read_text("utf-8")
     for words in ("toy at 600", "one rating: loudness 600", "who says hello"):
         assert words in page
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_model_that_ranks_needs_no_option_of_ours():
+    """Any rating is an action where the model does not declare `at_least`; lists are measured by AUC."""
+    MODELS["order"] = ModelDeclaration("order", "an order of items", "ranking", (), "hushrec_example.means:Means")
+    PROTOCOLS["toy"] = replace(PROTOCOLS["toy"], models=("means", "order"))
+    metrics = train(load_ratings(DATA), protocol="toy", model="order").metrics
+    assert "auc" in metrics
+    assert "rmse" not in metrics
 
 
 @pytest.mark.usefixtures("registered")

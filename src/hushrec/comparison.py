@@ -42,6 +42,9 @@ def grid(
     """
     ratings = data if isinstance(data, Ratings) else load_ratings(data)
     cuts = [random_split(ratings.n_ratings, 0)] if splits is None else list(splits)
+    for name, values in settings.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise ParameterError(f"settings must hold a list of values for {name}, got one {type(values).__name__}.")
     combinations = [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
     if not combinations or not cuts:
         raise ParameterError("settings must name at least one value each, and splits at least one split.")

@@ -1,6 +1,7 @@
 """`hushrec.Recommender`: settings, and a model once it is fitted; `hushrec.train` measures one on held-out ratings."""
 
 import inspect
+import logging
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +20,7 @@ from hushrec.models import find_model
 from hushrec.simulation.held_out import held_out_metrics, row_aucs, training_profiles
 from hushrec.simulation.results import Profile, Reason, Recommendation, Result, from_json, load
 from hushrec.simulation.run import CHECKPOINT_EVERY, Progress
-from hushrec.simulation.settings import ModelSettings, Settings, flat, nested
+from hushrec.simulation.settings import ModelSettings, Settings, flat, nested, unknown_setting
 from hushrec.simulation.summaries import as_html, in_one_line
 from hushrec.simulation.tasks import Profiles, without_values
 from hushrec.simulation.training import load_final
@@ -28,6 +29,7 @@ from hushrec.simulation.training import train as train_run
 Source = str | Path | Ratings | RatingTable | SparseMatrix
 Frame = Any  # a polars DataFrame; a pandas DataFrame where the ratings came as one
 NAMES = tuple(ModelSettings.__annotations__)
+LOGGER = logging.getLogger("hushrec")  # hears remarks that the caller has no function for
 
 
 class Recommender:
@@ -54,9 +56,7 @@ class Recommender:
     def __init__(self, **settings: Unpack[ModelSettings]) -> None:
         unknown = settings.keys() - set(NAMES)
         if unknown:
-            raise ParameterError(
-                f"a recommender has no setting {', '.join(sorted(unknown))}. help(hushrec.Recommender) has them all."
-            )
+            raise unknown_setting(unknown, NAMES)
         self._settings = settings
         Settings(**flat(settings))  # refused now rather than after the data is read
         self._result: Result | None = None
@@ -74,12 +74,20 @@ class Recommender:
         """Learn from every rating, and return this recommender.
 
         `y`, where it is given, holds the ratings of the (user, item) rows of `ratings`. `items`, a file or a frame, has
-        an id, a title and public attributes for each item. `progress` hears of every round and `remark` of what a
-        person should know, such as a wait for the compiler.
+        an id, a title and public attributes for each item. `progress` is called after every round. `remark` is called
+        with a sentence that a person should see, such as why the first run on a machine takes longer; without it, the
+        logger `hushrec` gets that sentence as a warning.
         """
         read = read_ratings(ratings, y, items)
         return self._now(
-            train_run(read, final=True, compare=False, progress=progress, remark=remark, **flat(self._settings)),
+            train_run(
+                read,
+                final=True,
+                compare=False,
+                progress=progress,
+                remark=remark or LOGGER.warning,
+                **flat(self._settings),
+            ),
             pandas=is_pandas(ratings),
         )
 
@@ -245,7 +253,7 @@ class Recommender:
         With `refit`, a run that held a test part out is trained again on every rating, once: a training of its own, for
         which real devices would pay its budget again.
         """
-        return cls._around(load_final(folder, remark=remark) if refit else load(folder))
+        return cls._around(load_final(folder, remark=remark or LOGGER.warning) if refit else load(folder))
 
     @classmethod
     def _around(cls, result: Result) -> Self:
@@ -361,7 +369,7 @@ def train(
 
     With `out`, the run is kept in that folder, and a checkpoint after every `checkpoint_every` rounds until then;
     `resume` goes on from there, bit for bit as if nothing had happened. Ctrl-C keeps a checkpoint of the last whole
-    round, and what was trained. `remark` hears what a person should know, such as a wait for the compiler.
+    round, and what was trained. `progress` and `remark` are those of `Recommender.fit`.
     """
     recommender = Recommender(**settings)
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
@@ -375,7 +383,7 @@ def train(
         checkpoint_every=checkpoint_every,
         resume=resume,
         progress=progress,
-        remark=remark,
+        remark=remark or LOGGER.warning,
         **flat(settings),
     )
     return recommender._now(result, pandas=is_pandas(data))
@@ -398,4 +406,7 @@ def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:
         raise ParameterError("a profile must be item ids, or item ids with ratings, got one text.")
     if not isinstance(profile, Mapping):
         return [str(item) for item in profile]
-    return {str(item): float(rating) for item, rating in profile.items()}
+    try:
+        return {str(item): float(rating) for item, rating in profile.items()}
+    except (TypeError, ValueError):
+        raise ParameterError("the ratings of a profile must be numbers.") from None

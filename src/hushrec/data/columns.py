@@ -1,5 +1,6 @@
 """Which column is the user, which the item, which the rating; and the checks on each."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,7 +32,7 @@ class Columns:
     times: pl.Series | None = None  # seconds; where there is a column of times that can be read
 
 
-def choose_columns(table: Table, spec: str | None, *, implicit: bool) -> Columns:
+def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
     """Find user, item and rating: as `spec` says, else by the header's names, else by position 1, 2, 3.
 
     A file of two columns, or `implicit`, has no rating. Line 1 counts as a header only if it holds names that we
@@ -78,10 +79,10 @@ def _dates(column: pl.Series) -> bool:
     return bool(column.str.contains(r"^\d{4}-\d\d-\d\d").fill_null(False).all())
 
 
-def _split_spec(spec: str | None, *, implicit: bool) -> list[str]:
+def _split_spec(spec: str | Sequence[str] | None, *, implicit: bool) -> list[str]:
     if spec is None:
         return []
-    parts = [part.strip() for part in spec.split(",")]
+    parts = [str(part).strip() for part in (spec.split(",") if isinstance(spec, str) else spec)]
     allowed = (2, 3) if not implicit else (2,)
     if len(parts) not in allowed or "" in parts or len(set(parts)) != len(parts):
         expected = "user,item" if implicit else "user,item,rating (or user,item for pairs without ratings)"
@@ -124,8 +125,8 @@ def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
         if names.count(name) != 1:
             count = "no" if name not in names else "more than one"
             raise DataError(
-                f"{_header_place(table)}: {count} column {name!r} among its {len(names)}; "
-                "expected the names given as columns, each once."
+                f"{_header_place(table)}: {count} column {name!r} among its {len(names)}."
+                " Pass columns with names of its header, or with positions from 1."
             )
     return [names.index(name) for name in wanted]
 
@@ -147,9 +148,12 @@ def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
 
 def _missing_column(table: Table, role: str, count: int) -> str:
     found = "none" if count == 0 else f"{count} that could be it"
-    hint = ", or --implicit if the file holds (user, item) pairs without ratings" if role == "rating" else ""
+    hint = ", or --implicit (implicit=True) for (user, item) pairs without ratings" if role == "rating" else ""
     expected = f"{_header_place(table)}: expected one column for the {role}, found {found}."
-    return f"{expected} Pass --columns user,item,rating with the names the file uses{hint}."
+    return (
+        f"{expected} Name the columns of user, item and rating with --columns reader,book,stars (in Python:"
+        f' hushrec.data.load(..., columns="reader,book,stars")){hint}.'
+    )
 
 
 def _header_place(table: Table) -> str:

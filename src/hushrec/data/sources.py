@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ DUPLICATES = ("refuse", "first", "last", "mean")
 class Form:
     """How a file is read; the fields are the settings of `load`."""
 
-    columns: str | None = None
+    columns: str | Sequence[str] | None = None
     scale: Scale | None = None
     duplicates: str = "refuse"
     implicit: bool = False
@@ -42,7 +43,7 @@ def load(
     source: str | Path | RatingTable | SparseMatrix,
     *,
     data_dir: str | Path | None = None,
-    columns: str | None = None,
+    columns: str | Sequence[str] | None = None,
     scale: Scale | str | None = None,
     duplicates: str = "refuse",
     items: str | Path | RatingTable | None = None,
@@ -57,11 +58,19 @@ def load(
     That is the name of a set, the path of a CSV, TSV, `::` or Parquet file, or a table in memory: polars, pandas,
     Arrow, a NumPy array or rows of (user, item, rating), or a SciPy sparse matrix of users by items.
 
-    `columns` says which columns are user, item and rating, by name or position from 1; `scale` the smallest and
-    largest rating; `duplicates` what to do with a (user, item) pair that comes twice: refuse, or keep the first,
-    the last, or the mean; `items`, a file or a table, gives titles and attributes; `implicit` leaves ratings out.
-    `encoding` is that of text files, `skip_rows` the number of lines above the ratings, `missing` what stands for no
-    rating. `public` is a second source, read in the same way: ratings of other people that anybody may see.
+    Args:
+        source: as above.
+        data_dir: the folder of the named sets; `$HUSHREC_DATA` unless given.
+        columns: which columns are user, item and rating, by name or by position from 1: "reader,book,stars", or a list.
+        scale: the smallest and the largest rating, as in "0,10"; guessed from the ratings unless given.
+        duplicates: what to do with a (user, item) pair that comes twice: "refuse" it, or keep the "first", the "last"
+            or the "mean".
+        items: a file or a table of the items' ids, titles and attributes.
+        implicit: leave the ratings out and keep who met what.
+        encoding: of a text file.
+        skip_rows: the number of lines above the ratings.
+        missing: what stands for no rating.
+        public: ratings of other people that anybody may see, from a second source, which is read in the same way.
     """
     scale = Scale.parse(scale) if isinstance(scale, str) else scale
     form = Form(columns, scale, duplicates, implicit, encoding, skip_rows, missing)
@@ -182,5 +191,5 @@ def _duplicate(table: Table, pairs: pl.Series) -> DataError:
     return DataError(
         f"{table.place(second)}: expected each (user, item) pair once, but this is the pair of "
         f"{table.place(first).removeprefix(f'{table.path}, ')}; {len(again)} rows repeat an earlier pair. "
-        "Pass --duplicates first, last or mean to keep one of each."
+        "Pass --duplicates first, last or mean (in Python: duplicates=...) to keep one of each."
     )

@@ -26,7 +26,10 @@ class ProfilePredictions(NamedTuple):
 
 
 class Predictor(Protocol):
-    """Everybody's predictions after one round. It does not change when training goes on."""
+    """Everybody's predictions after one round. It does not change when training goes on.
+
+    A class that inherits from this one may leave out what its model does not have.
+    """
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
         """Predicted ratings of (user, item) pairs on the scale 1 to 5; bare scores of a model that ranks."""
@@ -39,22 +42,25 @@ class Predictor(Protocol):
 
     def deviations(self, user: int) -> FloatArray | None:
         """Standard deviation of each predicted rating of one user, `(n_items,)`; None of a model that has none."""
+        return None
 
     def released_support(self) -> FloatArray | None:
         """How many ratings each item has, as far as the protocol released it, `(n_items,)`; None: it did not."""
+        return None
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:
         """What is predicted for somebody who is no user of the run; None of a model that must train with a person.
 
         `items` rise; `values` are on the scale 1 to 5, and a model that ranks does not look at them.
         """
+        return None
 
     def arrays(self) -> Arrays:
         """All that is needed to make it again, by name: what `model.npz` and checkpoints hold."""
 
 
 @dataclass(frozen=True, eq=False)
-class VectorPredictor:
+class VectorPredictor(Predictor):
     """Products of user vectors and item vectors: `mf`, `bpr` and `fm`."""
 
     model: MatrixFactorization
@@ -79,15 +85,6 @@ class VectorPredictor:
 
     def likeness(self, item: int) -> FloatArray:
         return cosine_likeness(self._rows, item)
-
-    def deviations(self, user: int) -> None:
-        return None
-
-    def released_support(self) -> None:
-        return None
-
-    def of_profile(self, items: IntArray, values: FloatArray) -> None:
-        return None
 
     def arrays(self) -> Arrays:
         attributes = getattr(self.model, "attributes", None)

@@ -85,9 +85,9 @@ class ConfiguredProtocol(ABC):
         """Its options as it holds them, computed defaults included: the fields of the dataclass that it is."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
-    @abstractmethod
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
-        """Which devices take part, by how many items each has rated."""
+        """Which devices take part, by how many items each has rated: all, so that it tells nothing of a profile."""
+        return np.ones(np.shape(rated_counts), dtype=np.bool_)
 
     @abstractmethod
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Any:
@@ -150,9 +150,9 @@ class ConfiguredProtocol(ABC):
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
         """Everybody's predictions, from what is public and from the private states of those who take part."""
 
-    @abstractmethod
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
-        """The predictor that `Predictor.arrays` described; a ValueError where it is of another problem."""
+        """The predictor that a checkpoint holds as `Predictor.arrays`; a ValueError where it is of another problem."""
+        return self.load_predictor({}, arrays)
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
         """What to say when a party refused to go on in this round, or a metric is no number any more."""

@@ -72,17 +72,17 @@ class Report:
 class DeviceSide(ABC):
     """What a protocol's device does under accepted terms. It has no memory of its own: `Private` is all of it."""
 
-    @abstractmethod
     def new_state(self, randomness: Randomness) -> State:
-        """What a device keeps before its first round."""
+        """What a device keeps before its first round: nothing, unless the protocol needs something."""
+        return {}
 
     @abstractmethod
     def n_items(self, state: State) -> int:
         """How many items the catalogue has, as far as this device has heard."""
 
-    @abstractmethod
     def takes_part(self, private: Private) -> bool:
-        """Whether this device reports at all."""
+        """Whether this device reports at all: always, unless the protocol lets that depend on the profile."""
+        return True
 
     @abstractmethod
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:

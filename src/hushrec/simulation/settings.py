@@ -1,6 +1,7 @@
 """`Settings`: everything that defines a run besides its data, checked against what model and protocol declare."""
 
 from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Any, TypedDict, cast
 
 from hushrec.data.ratings import Ratings
@@ -95,6 +96,14 @@ def default_model(protocol: str | None, *, has_values: bool) -> str:
     return models[0] if has_values or not ranking else ranking[0]
 
 
+def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterError:
+    """Return the refusal of settings that nobody declares, with the name that was probably meant."""
+    name, known = min(given), sorted(known)
+    near = get_close_matches(name, known, n=1)
+    advice = f"Did you mean {near[0]}?" if near else "help(hushrec.Recommender) lists the settings."
+    return ParameterError(f"there is no setting {name}. {advice}")
+
+
 class Settings:
     """Everything that defines a run besides its data.
 
@@ -118,7 +127,7 @@ class Settings:
     ) -> None:
         unknown = options.keys() - declared_options().keys()
         if unknown:
-            raise ParameterError(f"settings do not know {', '.join(sorted(unknown))}. Leave it out.")
+            raise unknown_setting(unknown, declared_options())
         self.protocol = find_protocol(default_protocol(model) if protocol is None else protocol).name
         self.model = find_model(self.declared.models[0] if model is None else model).name
         if self.model not in self.declared.models:
@@ -216,7 +225,7 @@ class Settings:
         """Return what the model learns from, split into training and test part."""
         ratings = self.among_items(ratings)
         if self.declared_model.predicts == "ranking":
-            return ranking_task(ratings, self.split_seed, self.options["at_least"], final=self.final)
+            return ranking_task(ratings, self.split_seed, self.options.get("at_least"), final=self.final)
         return rating_task(ratings, self.split_seed, final=self.final)
 
     def make_protocol(self) -> ConfiguredProtocol:

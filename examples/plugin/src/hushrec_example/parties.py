@@ -11,15 +11,16 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray
 from hushrec.budget.accountants import Accountant, prices
 from hushrec.budget.ledger import Ledger
 from hushrec.errors import ParameterError, RemoteProtocolError
 from hushrec.messages import Address, Table, crosses
-from hushrec.models.predictor import Arrays, ProfilePredictions
+from hushrec.models.predictor import Arrays
 from hushrec.protocols.configured import ConfiguredProtocol, Fleet, Spending
 from hushrec.protocols.parties import DeviceSide, Private, Report, RoundOver, ServerSide, State
-from hushrec.randomness import Purpose, Randomness
+from hushrec.randomness import Purpose
+from hushrec_example.means import MeanPredictor
 
 SENSITIVITY = 6.0
 MIDDLE = 3.0  # of the scale 1 to 5, on which every device works
@@ -82,14 +83,8 @@ class OneRatingDevice(DeviceSide):
     def __init__(self, epsilon: float, terms: Terms) -> None:
         self.epsilon, self.terms = epsilon, terms
 
-    def new_state(self, randomness: Randomness) -> State:
-        return {"sent": np.array(0)}
-
     def n_items(self, state: State) -> int:
         return self.terms.n_items
-
-    def takes_part(self, private: Private) -> bool:
-        return True
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         if not isinstance(message, Question) or message.n_items != self.terms.n_items:
@@ -101,7 +96,7 @@ class OneRatingDevice(DeviceSide):
             table[private.items[chosen]] = private.values[chosen] - MIDDLE, 1
         uniform = private.randomness.stream(Purpose.RATING_NOISE, address.round_number).random(table.shape) - 0.5
         noise = -np.sign(uniform) * np.log1p(-2 * np.abs(uniform)) * SENSITIVITY / self.epsilon
-        return Report(Tally(table + noise), {"sent": private.state["sent"] + 1}, (Told(self.epsilon),))
+        return Report(Tally(table + noise), private.state, (Told(self.epsilon),))
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         return np.asarray(public["means"])
@@ -141,44 +136,6 @@ class OneRatingServer(ServerSide):
         return RoundOver()
 
 
-class Means:
-    """The model: it has no settings."""
-
-    name = "means"
-
-    @classmethod
-    def from_options(cls, options: Mapping[str, Any]) -> "Means":
-        return cls()
-
-
-@dataclass(frozen=True, eq=False)
-class MeanPredictor:
-    """Everybody is predicted the items' means."""
-
-    means: FloatArray = field(repr=False)
-
-    def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        return self.means[items]
-
-    def scores(self, users: IntArray) -> FloatArray:
-        return np.tile(self.means, (len(users), 1))
-
-    def likeness(self, item: int) -> FloatArray:
-        return 1 - np.abs(self.means - self.means[item]) / 4
-
-    def deviations(self, user: int) -> None:
-        return None
-
-    def released_support(self) -> None:
-        return None
-
-    def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
-        return ProfilePredictions(scores=self.means, predicted=self.means)
-
-    def arrays(self) -> Arrays:
-        return {"means": self.means}
-
-
 @dataclass(frozen=True)
 class OneRating(ConfiguredProtocol):
     """The protocol at one budget."""
@@ -193,9 +150,6 @@ class OneRating(ConfiguredProtocol):
         if not options["epsilon"] > 0:
             raise ParameterError(f"epsilon must be positive, got {options['epsilon']}.")
         return cls(options["epsilon"])
-
-    def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> Any:
-        return rated_counts >= 0  # everybody: who takes part must not depend on the profile
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
         return Terms(fleet.n_items)
@@ -227,6 +181,3 @@ class OneRating(ConfiguredProtocol):
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> MeanPredictor:
         return MeanPredictor(public["means"])
-
-    def predictor_from(self, problem: Any, arrays: Arrays) -> MeanPredictor:
-        return MeanPredictor(arrays["means"])

@@ -4,7 +4,7 @@ from hushrec.models import ModelDeclaration
 from hushrec.options import Option
 from hushrec.protocols.protocol import Protocol, ServerKnowledge, Wording
 
-MEANS = ModelDeclaration("means", "how items are rated on average", "rating", (), "hushrec_example.parties:Means")
+MEANS = ModelDeclaration("means", "how items are rated on average", "rating", (), "hushrec_example.means:Means")
 
 ONE_RATING = Protocol(
     name="one-rating",

@@ -28,7 +28,7 @@ class CompilationNotice(event.Listener):
     def on_start(self, event: Any) -> None:
         """Announce once that Numba compiles."""
         if self._remark is not None:
-            self._remark("compiling the cpu engine; this is cached, so that later runs start at once")
+            self._remark("compiling for this machine, which takes up to a minute; later runs start at once")
             self._remark = None
 
     def on_end(self, event: Any) -> None:

@@ -18,9 +18,10 @@ from hushrec.protocols.masked import blocks
 from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET
 from hushrec.protocols.masked.rounding import round_block
 
-# Places of the kinds of blocks in `Codes`.
-COUNTS, MOMENTS, AUDIENCE, AUDIENCE_CURVATURE, BIAS, BIAS_CURVATURE, FACTORS, FACTORS_CURVATURE, PRIOR = range(9)
-EVALUATION = 9
+# Places of the kinds of blocks in `Codes`. Not Python's own integers, for each of which Numba would compile anew.
+COUNTS, MOMENTS, AUDIENCE, AUDIENCE_CURVATURE, BIAS, BIAS_CURVATURE, FACTORS, FACTORS_CURVATURE, PRIOR, EVALUATION = (
+    np.arange(10)
+)
 KINDS = 10
 
 _HALF = np.uint64(32)
@@ -154,7 +155,8 @@ def add_block(kind, entries, items, width, person, codes, stream, given, state, 
     uniforms = np.empty(count)
     if len(given.starts):
         start = given.starts[person] + state[1]
-        uniforms[:] = given.uniforms[start : start + count]
+        for k in range(count):
+            uniforms[k] = given.uniforms[start + k]
         state[1] += count
     else:
         state[0] = _fill_uniforms(stream, person, state[0], uniforms)

@@ -40,10 +40,6 @@ class MaskedDevice(DeviceSide):
     def n_items(self, state: State) -> int:
         return self._terms.n_items
 
-    def takes_part(self, private: Private) -> bool:
-        """Always: whether a device takes part must not depend on its profile. An empty one sends zeros."""
-        return True
-
     def rest(self, state: State) -> State:
         return at_rest(state)
 

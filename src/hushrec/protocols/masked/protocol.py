@@ -7,7 +7,6 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from hushrec.arrays import IntArray
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, default_delta, own_fraction, run_mu
 from hushrec.budget.ledger import Ledger
@@ -62,10 +61,6 @@ class Masked(ConfiguredProtocol):
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
         return cls(**{name: value for name, value in options.items() if value is not None})
-
-    def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
-        """Everybody: whether a device takes part must not depend on its profile. An empty one sends zeros."""
-        return np.ones(len(rated_counts), dtype=np.bool_)
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
