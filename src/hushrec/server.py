@@ -228,6 +228,12 @@ class Server:
             raise LocalProtocolError("a round is open: some devices have answered it, and some have not.")
         return {**self.side.state, "round_number": np.array(self._round_number)}
 
+    def state_before(self) -> State:
+        """What the open round began with, and what its attempts have found out about devices since."""
+        if self._stage is not Stage.OPEN or self._phase:
+            raise LocalProtocolError("only an attempt that has just begun can be described by what was before it.")
+        return {**self.side.state, "round_number": np.array(self._round_number - 1)}
+
     def restore(self, state: State) -> None:
         """Continue where `state` left off."""
         self.side.restore({name: array for name, array in state.items() if name != "round_number"})

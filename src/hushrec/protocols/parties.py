@@ -203,6 +203,11 @@ class ServerSide(ABC):
         return None
 
     @property
+    def progress(self) -> str | None:
+        """Where the open round stands besides its phase, in one sentence; None where there is nothing to say."""
+        return None
+
+    @property
     def accuracy(self) -> list[dict[str, float]]:
         """Accuracy by round as the run's own rounds measured it: numbers by name, `round` among them; often none."""
         return []

@@ -86,6 +86,7 @@ class Dashboard:
             "items": rounds.offer.terms.n_items,
             "waiting": self._storage.waiting,
             "refusals": self._monitor.refusals,
+            "progress": rounds.server.side.progress if rounds.is_open else None,
             "concern": rounds.concern,
             "accuracy": rounds.server.side.accuracy,
             "expectation": rounds.expectation(rounds.registry.count_active() or None),

@@ -7,6 +7,7 @@ from that and from the reports of its phases, which are kept until the round has
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
@@ -96,9 +97,10 @@ def write_opened(
 
 
 def write_moved(connection: sa.Connection, server: Server, now: float) -> None:
-    """Store the next phase, or the first of the next attempt with those whom it asks."""
-    is_first = server.address.phase == server.side.phases[0]
-    values = {**_position(server), **(_asked(server) if is_first else {}), "opened_at": now}
+    """Store the next phase, or the first of the next attempt: whom it asks, and what earlier attempts told."""
+    values: dict[str, Any] = {**_position(server), "opened_at": now}
+    if server.address.phase == server.side.phases[0]:
+        values |= {**_asked(server), "state": pack_arrays(server.state_before())}
     connection.execute(run.update().values(**values))
 
 

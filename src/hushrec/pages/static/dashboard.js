@@ -71,7 +71,7 @@ function showNow(news) {
     setBar("#reports-bar", now.reports / now.asked, `${now.reports} of ${now.asked}`);
     const place = `Phase ${now.phase}, ${now.phases.indexOf(now.phase) + 1} of ${now.phases.length}, attempt ${now.attempt}.`;
     const missing = Math.max(0, now.asked - now.reports);
-    if (now.phases.length > 1) say("#reports-note", `${place} ${plural(missing, "device has", "devices have")} not reported yet.`);
+    if (now.phases.length > 1) say("#reports-note", `${place} ${plural(missing, "device has", "devices have")} not reported yet. ${now.progress ?? ""}`);
   }
   fill("#devices", count(now.devices));
   say("#fleet", now.expectation ?? "");

@@ -161,6 +161,12 @@ def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
     return DecodedSum(values, survivors * code.share_variance * code.grid**2, survivors * code.grid**2 / 4)
 
 
+def add_decoded(parts: Sequence[DecodedSum]) -> DecodedSum:
+    """Return the sum over several cohorts of one block: numbers and variances add up."""
+    columns = zip(*parts, strict=True)
+    return DecodedSum(*(sum(column[1:], start=column[0]) for column in columns))
+
+
 def split_table(codes: Sequence[BlockCode], table: Table) -> list[Table]:
     """Return the blocks of a round's table, one after the other."""
     if table.shape != (sum(code.size for code in codes),):

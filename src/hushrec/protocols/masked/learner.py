@@ -45,6 +45,8 @@ class Learner(ABC, Generic[LearnedT]):
 
     def learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> None:
         """Learn from the noisy sums of the next round, by the names of its blocks, over so many devices."""
+        if self.round_number == 0:
+            self.devices = max(self.devices, survivors)  # several cohorts are more than one sum holds
         if EVALUATION in sums:  # of the table that devices had in this round
             self.measured.append(measured(sums[EVALUATION], self.round_number))
         self.learned = self._learn(sums, survivors)
@@ -59,6 +61,7 @@ class Learner(ABC, Generic[LearnedT]):
         learned: Any = self.learned
         return {entry.name: getattr(learned, entry.name) for entry in fields(learned)} | {
             "round_number": np.array(self.round_number),
+            "devices": np.array(self.devices),
             "measured": np.array(self.measured, dtype=np.float64).reshape(-1, len(Measured._fields)),
         }
 
@@ -69,4 +72,5 @@ class Learner(ABC, Generic[LearnedT]):
         if len(kept["counts"]) != self.item_columns.n_items:
             raise ParameterError("this state is of another catalogue.")
         self.learned, self.round_number = type(learned)(**kept), int(state["round_number"])
+        self.devices = int(state["devices"])
         self.measured = [Measured(*row) for row in state["measured"].tolist()]

@@ -85,6 +85,12 @@ class ServerRound:
         self._consents: dict[int, bytes] = {}
         self._unmasked: dict[int, dict[int, bytes]] = {}
 
+    def part(self, members: Collection[bytes]) -> "ServerRound":
+        """Return the attempt of these members alone, with the keys that they have sent, before its first deadline."""
+        found = ServerRound(self.terms, self.announcement, members)
+        found._keys = {name: self._keys[name] for name in members}
+        return found
+
     @property
     def reported(self) -> frozenset[bytes]:
         """Names of those who have reported in the current phase."""
@@ -102,7 +108,7 @@ class ServerRound:
 
     def question(self, device: bytes) -> Any:
         """Return what this device is sent in the current phase."""
-        if not self._is_asked(device):
+        if not self.is_asked(device):
             raise LocalProtocolError(f"this device is not asked in phase {self.phase.value}.")
         if self.phase is Phase.KEYS:
             return self.announcement
@@ -126,7 +132,7 @@ class ServerRound:
             raise RemoteProtocolError(
                 f"{type(message).__name__} must not come in phase {self.phase.value}.", status_hint=409
             )
-        if not self._is_asked(device) or self._has_answered(device):
+        if not self.is_asked(device) or self._has_answered(device):
             raise RemoteProtocolError("a device must be asked, and reports once in each phase.", status_hint=409)
         if self.phase is Phase.KEYS:
             self._check_keys(device, message)
@@ -230,7 +236,8 @@ class ServerRound:
     def _expects(self, message: object) -> bool:
         return self.phase in EXPECTED and type(message) is EXPECTED[self.phase][0]
 
-    def _is_asked(self, device: bytes) -> bool:
+    def is_asked(self, device: bytes) -> bool:
+        """Tell whether the current phase asks this device."""
         if self.phase is Phase.KEYS:
             return device in self._members
         return device in self._positions and self._positions[device] in self._audience()

@@ -1,4 +1,4 @@
-"""The server of a masked run: one `ServerRound` per attempt, what it learns from sums, and whom it suspects.
+"""The server of a masked run: cohorts of an attempt, what it learns from their sums, and whom it suspects.
 
 A sum that honest tables cannot make is discarded, and its members are suspected. Suspects are whoever was in every
 discarded attempt and in no good one since; the next attempt leaves out up to half of them, by chance, as long as enough
@@ -6,7 +6,7 @@ devices are left for the noise. So one hostile device spoils a few attempts and 
 """
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hushrec.errors import AttemptFailed, LocalProtocolError
 from hushrec.messages import Address
 from hushrec.models.predictor import Arrays
-from hushrec.protocols.masked.encoding import decode_sum, is_plausible, split_table
+from hushrec.protocols.masked.cohorts import Attempt
+from hushrec.protocols.masked.encoding import (
+    BlockCode,
+    DecodedSum,
+    Table,
+    add_decoded,
+    decode_sum,
+    is_plausible,
+    split_table,
+)
 from hushrec.protocols.masked.learning import learning_of
 from hushrec.protocols.masked.messages import announce
 from hushrec.protocols.masked.secagg.roster import device_name
@@ -39,7 +48,7 @@ class MaskedServer(ServerSide):
         self._terms, self._randomness = terms, randomness
         self._learning = learning_of(model)
         self.learner = self._learning.make_learner(terms.priced.plan, terms.priced.cohort.devices)
-        self.attempt: ServerRound | None = None  # the open one, or the last
+        self.attempt: Attempt | None = None  # the open one, or the last
         self._names: dict[bytes, Name] = {}  # of those whom it asks
         self._pool: list[Name] = []  # whom the attempts of the open round may ask
         self._suspects: frozenset[str] = frozenset()
@@ -61,12 +70,14 @@ class MaskedServer(ServerSide):
             "learned_rounds": learned.pop("round_number"),
             "details": self.learner.item_columns.details,
             "suspects": np.array(sorted(self._suspects), dtype=np.str_),
+            "pool": np.array(sorted(map(str, self._pool)), dtype=np.str_),
         }
 
     def restore(self, state: State) -> None:
         self.learner.item_columns = replace(self.learner.item_columns, details=state["details"])
         self.learner.restore({**state, "round_number": state["learned_rounds"]})
         self._suspects = frozenset(map(str, state["suspects"]))
+        self._pool = list(map(str, state["pool"]))
 
     @property
     def fewest_devices(self) -> int:
@@ -88,6 +99,14 @@ class MaskedServer(ServerSide):
         )
 
     @property
+    def progress(self) -> str | None:
+        """How many cohorts the attempt has, from the second phase on."""
+        if self.attempt is None or self.attempt.phase is Phase.KEYS or self.attempt.is_single:
+            return None
+        sizes, lost = [len(cohort.asked) for cohort in self.attempt.cohorts], len(self.attempt.given_up)
+        return f"{len(sizes)} cohorts go on, of {min(sizes):,} to {max(sizes):,} devices; {lost} were given up."
+
+    @property
     def accuracy(self) -> list[dict[str, float]]:
         """Root mean squared errors after each round, of the model and of the bias model, with their standard errors."""
         return [row._asdict() for row in self.learner.measured if not math.isnan(row.rmse)]
@@ -100,8 +119,8 @@ class MaskedServer(ServerSide):
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Leave out suspects, and by chance whoever is too many for sums without a wrap."""
-        self._pool = self._drawn(members, self._terms.priced.cohort.devices)
+        """Leave out some of the suspects, by chance."""
+        self._pool = sorted(members, key=str)
         return self._without_suspects()
 
     def _without_suspects(self) -> list[Name]:
@@ -132,7 +151,7 @@ class MaskedServer(ServerSide):
         announcement = announce(key, self.run_id, round_number, attempt, *digests)
         self._names = {device_name(name): name for name in members}
         self._pool = self._pool or list(members)  # after a restart it is those who are asked
-        self.attempt = ServerRound(self._terms, announcement, self._names)
+        self.attempt = Attempt(self._terms, announcement, self._names, self.secret)
         return self._inbox()
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
@@ -140,39 +159,60 @@ class MaskedServer(ServerSide):
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
         attempt = self._open_attempt
-        for sender, message in reports:
-            attempt.receive(device_name(sender), message)
         try:
-            attempt.close()
+            attempt.close((device_name(sender), message) for sender, message in reports)
         except AttemptFailed as failure:
             return NextAttempt(str(failure), list(self._names.values()))
         return self._end_round(attempt) if attempt.phase is Phase.SUMMED else self._inbox()
 
     def _inbox(self) -> Inbox:
-        attempt = self._open_attempt
-        return {self._names[name]: attempt.question(name) for name in attempt.asked}
+        return {self._names[name]: message for name, message in self._open_attempt.questions()}
 
     @property
-    def _open_attempt(self) -> ServerRound:
+    def _open_attempt(self) -> Attempt:
         if self.attempt is None:
             raise LocalProtocolError("no attempt is open.")
         return self.attempt
 
-    def _end_round(self, attempt: ServerRound) -> RoundOver | NextAttempt:
-        """Learn from the sum, or discard it and leave out whoever may have spoiled it."""
-        assert attempt.sum is not None  # SUMMED
-        number, survivors = attempt.announcement.round_number - 1, attempt.survivors
-        blocks, codes = self._terms.priced.plan.rounds[number].blocks, self._terms.priced.codes[number]
-        totals, members = split_table(codes, attempt.sum), frozenset(str(self._names[name]) for name in survivors)
-        if not all(is_plausible(code, total, len(survivors)) for code, total in zip(codes, totals, strict=True)):
-            self._suspects = (self._suspects & members) or members
+    def _end_round(self, attempt: Attempt) -> RoundOver | NextAttempt:
+        """Learn from the sums, without those of cohorts that somebody must have spoiled."""
+        good = [cohort for cohort in attempt.cohorts if self._is_plausible(cohort)]
+        self._suspect([cohort for cohort in attempt.cohorts if cohort not in good], good)
+        if not good:
             reason = "a sum was longer than honest tables can make it, and was discarded."
             return NextAttempt(reason, self._without_suspects())
-        self._suspects -= members
-        sums = {
-            block.name: decode_sum(code, total, len(survivors))
-            for block, code, total in zip(blocks, codes, totals, strict=True)
-        }
-        self.learner.learn(sums, len(survivors))
+        survivors = sum(len(cohort.survivors) for cohort in good)
+        self.learner.learn(self._added_up(good), survivors)
         self._pool = []
         return RoundOver()
+
+    def _suspect(self, spoiled: Sequence[ServerRound], good: Sequence[ServerRound]) -> None:
+        """Suspect whoever was in a spoiled sum, in all of them so far if that is anybody, and in no good one since."""
+        members = self._members(spoiled)
+        if members:
+            self._suspects = (self._suspects & members) or members
+        self._suspects -= self._members(good)
+
+    def _members(self, cohorts: Sequence[ServerRound]) -> frozenset[str]:
+        return frozenset(str(self._names[name]) for cohort in cohorts for name in cohort.survivors)
+
+    def _is_plausible(self, cohort: ServerRound) -> bool:
+        codes, totals = self._codes, self._totals(cohort)
+        return all(is_plausible(*own, len(cohort.survivors)) for own in zip(codes, totals, strict=True))
+
+    def _added_up(self, cohorts: Sequence[ServerRound]) -> dict[str, DecodedSum]:
+        """Return the sums of all cohorts by the names of their blocks. Each is decoded by itself: no sum wraps."""
+        blocks = self._terms.priced.plan.rounds[self._open_attempt.announcement.round_number - 1].blocks
+        decoded = [
+            [decode_sum(*own, len(cohort.survivors)) for own in zip(self._codes, self._totals(cohort), strict=True)]
+            for cohort in cohorts
+        ]
+        return {block.name: add_decoded(parts) for block, parts in zip(blocks, zip(*decoded, strict=True), strict=True)}
+
+    @property
+    def _codes(self) -> tuple[BlockCode, ...]:
+        return self._terms.priced.codes[self._open_attempt.announcement.round_number - 1]
+
+    def _totals(self, cohort: ServerRound) -> list[Table]:
+        assert cohort.sum is not None  # SUMMED
+        return split_table(self._codes, cohort.sum)

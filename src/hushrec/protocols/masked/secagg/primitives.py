@@ -34,6 +34,7 @@ SEED_LABEL = b"hushrec masked 1 seed"
 ROSTER_LABEL = b"hushrec masked 1 roster"
 PARTNERS_LABEL = b"hushrec masked 1 partners"
 SURVIVORS_LABEL = b"hushrec masked 1 survivors"
+COHORTS_LABEL = b"hushrec masked 1 cohorts"
 # What a derived key is for, first in HKDF's info.
 SHARE_LABEL = b"hushrec masked 1 share"
 SELF_LABEL = b"hushrec masked 1 self"

@@ -1,0 +1,187 @@
+"""Several cohorts in one round: how many there are, their sums, and what becomes of one that fails or is spoiled."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from service_kit import OPEN_SOCKETS, live_server, wait_for
+from test_masked_parties import make_hostile
+from test_masked_run import device_sum, small_problem
+from test_masked_service import catalogue, joined, masked_settings, new_people, play_round, take_part, wait_for_phase
+
+from hushrec import wire
+from hushrec.engines.cpu.masked import CpuMaskedEngine
+from hushrec.engines.reference import ReferenceEngine
+from hushrec.messages import Address
+from hushrec.protocols.masked import device_side
+from hushrec.protocols.masked.cohorts import cohort_sizes, draw_cohorts
+from hushrec.protocols.masked.encoding import decode_sum
+from hushrec.protocols.simulated import SIMULATED_RUN, simulated_secret
+from hushrec.server import Server
+
+pytestmark = OPEN_SOCKETS
+PEOPLE, LARGEST = 18, 6
+
+
+def three_cohorts() -> ReferenceEngine:
+    """Eighteen devices in a run whose sums hold six, of which four must survive."""
+    problem = small_problem(n_users=PEOPLE)
+    return ReferenceEngine(replace(problem, terms=small_problem(n_users=LARGEST, survivors=0.6).terms))
+
+
+def members_of(cohort: Any) -> list[int]:
+    """Whose tables are in the cohort's sum."""
+    return sorted(int.from_bytes(name, "big") for name in cohort.survivors)
+
+
+@pytest.mark.parametrize(
+    ("devices", "sizes"), [(5, [5]), (10, [10]), (14, [10]), (18, [9, 9]), (29, [10, 10, 9]), (36, [9, 9, 9, 9])]
+)
+def test_cohorts_are_full_or_nearly_so(devices: int, sizes: list[int]) -> None:
+    """Of 8 to 10 devices each; too many for one and too few for two leave some out."""
+    assert cohort_sizes(devices, 8, 10) == sizes
+
+
+def test_a_cohort_is_drawn_by_a_secret_and_the_announcement() -> None:
+    """Again the same; with another announcement, or another secret, others."""
+    names = [number.to_bytes(16, "big") for number in range(12)]
+    drawn = draw_cohorts(names, [6, 6], b"secret", b"a")
+    assert draw_cohorts(names[::-1], [6, 6], b"secret", b"a") == drawn
+    assert draw_cohorts(names, [6, 6], b"secret", b"b") != drawn
+    assert draw_cohorts(names, [6, 6], b"other", b"a") != drawn
+
+
+def test_three_cohorts_have_the_engines_sums_and_all_of_them_are_learned_from() -> None:
+    """Integer by integer, cohort by cohort; what is learned is their sum, of three times as many devices."""
+    engine = three_cohorts()
+    problem, side = engine.problem, engine.server.side
+    one, codes, table = problem.terms.priced.plan.rounds[0], problem.terms.priced.codes[0], side.learner.table()
+    learned: dict[str, Any] = {}
+    learn = side.learner.learn
+    side.learner.learn = lambda sums, survivors: (learned.update(sums, survivors=survivors), learn(sums, survivors))
+    engine.run_round()
+    cohorts = side.attempt.cohorts
+    assert [len(cohort.survivors) for cohort in cohorts] == [LARGEST] * 3
+    assert sorted(user for cohort in cohorts for user in members_of(cohort)) == list(range(PEOPLE))
+    values = 0.0
+    for cohort in cohorts:
+        present = np.isin(np.arange(PEOPLE), members_of(cohort))
+        expected = device_sum(problem, CpuMaskedEngine(problem), 1, one, codes, table, present)
+        np.testing.assert_array_equal(cohort.sum, expected)
+        values = values + decode_sum(codes[0], cohort.sum[: codes[0].size], LARGEST).values
+    counts = learned[one.blocks[0].name]
+    np.testing.assert_array_equal(counts.values, values)
+    assert counts.noise_variance == pytest.approx(PEOPLE * codes[0].share_variance * codes[0].grid ** 2)
+    assert (learned["survivors"], side.learner.devices) == (PEOPLE, PEOPLE)
+
+
+@pytest.mark.parametrize("phase", ["shares", "table", "consent", "unmask"])
+def test_a_cohort_that_too_few_stay_in_is_given_up_and_the_others_go_on(phase: str) -> None:
+    """Its tables are in no sum, and the round ends in its first attempt."""
+    engine = three_cohorts()
+    side = engine.server.side
+    lost: set[int] = set()
+
+    def absent(address: Address) -> set[int]:
+        if address.phase == phase and not lost:
+            lost.update(sorted(int.from_bytes(name, "big") for name in side.attempt.cohorts[1].asked)[:4])
+        return lost
+
+    engine.absent = absent
+    engine.run_round()
+    assert side.attempt.announcement.place == (1, 1)
+    assert [len(side.attempt.cohorts), len(side.attempt.given_up)] == [2, 1]
+    assert len(side.attempt.survivors) == 2 * LARGEST
+    assert "2 cohorts go on" in side.progress
+    assert side.learner.round_number == 1
+
+
+def test_a_spoiled_cohort_is_discarded_and_its_members_are_suspected() -> None:
+    """The round ends with the other two, without another attempt; at last the hostile device stays out."""
+    engine = three_cohorts()
+    make_hostile(engine, 4)
+    side, number = engine.server.side, engine.problem.terms.max_rounds
+    engine.run_round()
+    assert side.attempt.announcement.place == (1, 1)
+    assert "4" in side.suspects
+    assert len(side.suspects) == LARGEST
+    assert side.learner.devices == 2 * LARGEST
+    for _ in range(number - 1):
+        engine.run_round()
+        assert side.attempt.announcement.attempt == 1
+    assert "4" in side.suspects
+    assert len(side.suspects) < LARGEST
+
+
+def test_a_restart_makes_the_same_cohorts() -> None:
+    """From the state before the round and the keys that were stored."""
+    engine = three_cohorts()
+    server = engine.server
+    state = server.state()
+    server.start_round()
+    for user in engine.clients:
+        engine._ask(user)
+    keys = sorted(server.reported.items())
+    server.close_phase()
+    side = engine._protocol.make_network_server(engine.problem.terms, engine.problem.model, state)
+    side.sign_as(SIMULATED_RUN, simulated_secret(engine.problem.seed))
+    again = Server(side, engine.clients)
+    again.resume_round([keys])
+    for user in engine.clients:
+        assert wire.encode(again.inbox(user)) == wire.encode(server.inbox(user))
+
+
+def test_over_http_more_devices_than_a_sum_holds_form_cohorts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nine devices in sums of three: each cohort's sum is that of what its devices made before they masked it."""
+    uploads: dict[tuple[int, bytes], Any] = {}
+    make = device_side.make_upload
+
+    def recording(*given: Any, **more: Any) -> Any:
+        made = make(*given, **more)
+        uploads[len(uploads), made[0].tobytes()] = made[0]
+        return made
+
+    monkeypatch.setattr(device_side, "make_upload", recording)
+    settings = masked_settings(3, rounds={"min_devices": 9, "quorum": 1.0}, terms={"survivors": 1.0})
+    with joined(tmp_path, 9, settings) as (live, devices):
+        wait_for(lambda: live.rounds.is_open)
+        assert live.admin("POST", "/v1/admin/pause").status_code == 200
+        take_part(devices, lambda: not live.rounds.is_open and live.rounds.round_number == 1)
+        wait_for(lambda: not live.rounds.is_open)
+        attempt = live.rounds.server.side.attempt
+        assert [len(cohort.survivors) for cohort in attempt.cohorts] == [3, 3, 3]
+        assert len(uploads) == 9
+        np.testing.assert_array_equal(attempt.sum, np.sum(list(uploads.values()), axis=0, dtype=np.uint32))
+        assert live.rounds.server.side.learner.devices == 9
+
+
+def test_suspects_outlive_a_restart_inside_an_open_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of five spoils the first attempt; a server that restarts in the second one suspects whom it suspected."""
+    make = device_side.make_upload
+    calls = iter(range(100))
+
+    def spoiling(*given: Any, **more: Any) -> Any:
+        table, spent = make(*given, **more)
+        return (table + np.uint32(2**30) if next(calls) == 0 else table), spent
+
+    monkeypatch.setattr(device_side, "make_upload", spoiling)
+    settings = masked_settings(5)
+    with ExitStack() as stack:
+        devices = new_people(tmp_path, 5)
+        for device in devices:
+            stack.callback(device.close)
+        with live_server(tmp_path, settings, items=catalogue()) as live:
+            for device in devices:
+                device.join(live.url)
+            play_round(live, devices)
+            wait_for_phase(live, Address(1, 2, "keys"))
+            side = live.rounds.server.side
+            suspects, pool = side.suspects, sorted(side._pool)
+            assert len(suspects) == len(pool) == 5
+        with live_server(tmp_path, settings, items=catalogue()) as live:
+            side = live.rounds.server.side
+            assert live.rounds.server.address == Address(1, 2, "keys")
+            assert (side.suspects, sorted(side._pool)) == (suspects, pool)
