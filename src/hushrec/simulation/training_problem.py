@@ -1,7 +1,7 @@
 """One training problem, the same for every engine: who rated what, the model, the protocol, the terms."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -31,6 +31,20 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
     protocols: Sequence[ProtocolT] = field(repr=False)
     terms: TermsT
     seed: int
+    first_user: int = 0  # of a part: the number of its first user in the whole problem, which streams are keyed by
+
+    def part(self, first: int, stop: int) -> "TrainingProblem[ModelT, ProtocolT, TermsT]":
+        """Return the same problem of users `first` … `stop` − 1 alone: its terms are those of everybody."""
+        begin, end = self.starts[first], self.starts[stop]
+        return replace(
+            self,
+            n_users=stop - first,
+            starts=self.starts[first : stop + 1] - begin,
+            items=self.items[begin:end],
+            values=self.values[begin:end],
+            protocols=self.protocols if len(self.protocols) == 1 else self.protocols[first:stop],
+            first_user=self.first_user + first,
+        )
 
     def protocol(self, user: int) -> ProtocolT:
         """Return the protocol that this user's device speaks, with this user's budgets."""

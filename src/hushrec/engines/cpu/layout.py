@@ -7,14 +7,18 @@ import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.calibrate import SelectionProbabilities
-from hushrec.engines.cpu.kernels import Given
+from hushrec.engines.cpu.kernels import Given, Rows, Step, Streams
+from hushrec.engines.cpu.philox import Stream, make_stream
 from hushrec.engines.cpu.randomized_response import threshold
 from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
+from hushrec.models.fm import FactorizationMachine
 from hushrec.protocols.gradient.device import Draws
 from hushrec.protocols.gradient.protocols import selections_of
 from hushrec.protocols.gradient.selection import calibrate_devices
+from hushrec.randomness import Purpose
 
+REGISTER_BYTES = 64
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
 REPORTS_PER_SUM = 32  # of an item in a block, so that clearing and adding up blocks costs little beside them
 
@@ -61,7 +65,7 @@ def block_borders(problem: GradientProblem) -> IntArray:
     z = problem.terms.reports_per_client
     counts = problem.rated_counts
     work = np.cumsum(counts if z is None else np.where(counts > 0, counts + z, 0))
-    n_reports = len(problem.items) if z is None else len(problem.active_users) * z
+    n_reports = int(problem.starts[-1]) if z is None else len(problem.active_users) * z
     wanted = np.clip(n_reports / (REPORTS_PER_SUM * problem.n_items), FEWEST_BLOCKS, MOST_BLOCKS)
     n_blocks = 2 ** int(np.log2(wanted))
     cuts = np.searchsorted(work, work[-1] * np.arange(1, n_blocks) / n_blocks)
@@ -94,3 +98,41 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
 def even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
     """Cut so many rows into equal parts."""
     return np.arange(n_parts + 1) * count // n_parts
+
+
+def padded(problem: GradientProblem, rows: FloatArray, dtype: npt.DTypeLike) -> Rows:
+    """Return rows padded with zeros to whole registers."""
+    kind = np.dtype(dtype)
+    per_register = REGISTER_BYTES // kind.itemsize
+    n_numbers = problem.model.item_width + isinstance(problem.model, FactorizationMachine)
+    width = -(-n_numbers // per_register) * per_register
+    found = np.zeros((len(rows), width), kind)
+    found[:, : rows.shape[1]] = rows
+    return found
+
+
+def make_step(problem: GradientProblem, round_number: int, dtype: npt.DTypeLike) -> Step:
+    """Return the numbers of one round."""
+    terms = problem.terms
+    return Step(
+        n_factors=problem.model.item_width,
+        size=terms.step_size(round_number),
+        data_weight=terms.data_weight,
+        user_regularization=padded(problem, terms.user_regularization[None, :], dtype)[0],
+        item_regularization=padded(problem, terms.item_regularization[None, :], dtype)[0],
+    )
+
+
+def make_streams(problem: GradientProblem, round_number: int) -> Streams:
+    """Return the random streams of one round; the noise of items is keyed by item, not by user."""
+    return Streams(
+        selection=user_stream(problem, Purpose.SELECTION, round_number),
+        fake_errors=user_stream(problem, Purpose.FAKE_ERRORS, round_number),
+        user_noise=user_stream(problem, Purpose.USER_NOISE, round_number),
+        item_noise=make_stream(problem.seed, Purpose.SUMMED_NOISE, round_number),
+    )
+
+
+def user_stream(problem: GradientProblem, purpose: Purpose, round_number: int) -> Stream:
+    """Return the streams of one purpose and round, keyed by the users' numbers in the whole run."""
+    return make_stream(problem.seed, purpose, round_number, problem.first_user)

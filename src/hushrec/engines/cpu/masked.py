@@ -60,43 +60,33 @@ _KINDS = {
 NOTHING_GIVEN = Given(np.empty(0, np.int64), np.empty(0))
 
 
-class CpuMaskedEngine(MaskedRun):
-    """Compiled loops over everybody's ratings, in as many threads as Numba has."""
+class MaskedPeople:
+    """The people of a masked run, or of a part of it: compiled loops over their ratings, in Numba's threads."""
 
-    name: ClassVar[str] = "cpu"
-
-    def __init__(self, problem: AnyProblem, *, remark: Remark | None = None) -> None:
-        super().__init__(problem)
+    def __init__(self, problem: AnyProblem) -> None:
+        self._problem = problem
         self._used, self._held = _parts(problem)
-        self._compilation = CompilationNotice(remark)
-
-    def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
-        number = self.round_number + 1
-        codes = self.priced.codes[self.round_number]
-        survivors = int(np.count_nonzero(present))
-        sums = self.sum_integers(one, codes, table, present)
-        rng = SeededRandomness(self.problem.seed).stream(Purpose.SUMMED_NOISE, number)
-        noisy = [
-            own + summed_noise(code.share_variance, survivors).draw(code.size, rng=rng)
-            for own, code in zip(sums, codes, strict=True)
-        ]
-        return [integers.astype(np.uint32) for integers in noisy]
 
     def sum_integers(
         self,
+        number: int,
         one: Round,
         codes: Sequence[BlockCode],
         table: Any,
         present: BoolArray,
         given: Given = NOTHING_GIVEN,
-    ) -> list[IntArray]:
-        """Return the sums of everybody's integers before noise, block by block. No server sees them."""
-        problem, people = self.problem, People(*self._used, present, *self._held)
-        stream = make_stream(problem.seed, Purpose.TABLE_ROUNDING, self.round_number + 1)
-        layout, size = _layout(one, codes, self._protocol.fraction(problem.terms))
+    ) -> IntArray:
+        """Return the sum of everybody's integers of round `number` before noise, all blocks in one vector.
+
+        `present` has an entry for each of these people.
+        """
+        problem = self._problem
+        people = People(*self._used, present, *self._held)
+        stream = make_stream(problem.seed, Purpose.TABLE_ROUNDING, number, problem.first_user)
+        layout, size = _layout(one, codes, problem.protocol(0).fraction(problem.terms))
         add_people, public = self._kernel(table)
         threads = numba.get_num_threads()
-        borders = _even_work(people.starts, TASKS_PER_THREAD * threads)
+        borders = even_work(people.starts, TASKS_PER_THREAD * threads)
 
         def add(task: int) -> IntArray:
             sums = np.zeros(size, np.int64)
@@ -104,11 +94,10 @@ class CpuMaskedEngine(MaskedRun):
             return sums
 
         total = np.zeros(size, np.int64)
-        with self._compilation.listening(), ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(threads) as pool:
             for sums in pool.map(add, range(len(borders) - 1)):
                 total += sums
-        ends = np.cumsum([block.size for block in one.blocks])
-        return np.split(total, ends[:-1])
+        return total
 
     def _kernel(self, table: Any) -> tuple[Callable[..., None], Any]:
         """Return the compiled loop over people for this kind of table, and the table as the loop takes it."""
@@ -134,9 +123,51 @@ class CpuMaskedEngine(MaskedRun):
             directions=table.directions,
             description_centre=table.description_centre,
             description_map=table.description_map,
-            taste_columns=self.problem.model.columns.taste,
+            taste_columns=self._problem.model.columns.taste,
             shape=np.array(shape),
         )
+
+
+class CpuMaskedEngine(MaskedRun):
+    """Everybody on this machine's cores; engines that cut people into parts say how their parts are added up."""
+
+    name: ClassVar[str] = "cpu"
+
+    def __init__(self, problem: AnyProblem, *, remark: Remark | None = None) -> None:
+        super().__init__(problem)
+        self._compilation = CompilationNotice(remark)
+        self._people = MaskedPeople(problem)
+
+    def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
+        number = self.round_number + 1
+        codes = self.priced.codes[self.round_number]
+        survivors = int(np.count_nonzero(present))
+        sums = self.sum_integers(one, codes, table, present)
+        rng = SeededRandomness(self.problem.seed).stream(Purpose.SUMMED_NOISE, number)
+        noisy = [
+            own + summed_noise(code.share_variance, survivors).draw(code.size, rng=rng)
+            for own, code in zip(sums, codes, strict=True)
+        ]
+        return [integers.astype(np.uint32) for integers in noisy]
+
+    def sum_integers(
+        self,
+        one: Round,
+        codes: Sequence[BlockCode],
+        table: Any,
+        present: BoolArray,
+        given: Given = NOTHING_GIVEN,
+    ) -> list[IntArray]:
+        """Return the sums of everybody's integers before noise, block by block. No server sees them."""
+        with self._compilation.listening():
+            total = self._add_people(one, codes, table, present, given)
+        ends = np.cumsum([block.size for block in one.blocks])
+        return np.split(total, ends[:-1])
+
+    def _add_people(
+        self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given
+    ) -> IntArray:
+        return self._people.sum_integers(self.round_number + 1, one, codes, table, present, given)
 
 
 def _parts(problem: AnyProblem) -> tuple[Ratings, Ratings]:
@@ -147,7 +178,7 @@ def _parts(problem: AnyProblem) -> tuple[Ratings, Ratings]:
     held = np.zeros(len(problem.items), dtype=np.bool_)
     for user in range(problem.n_users):
         own = slice(problem.starts[user], problem.starts[user + 1])
-        held[own] = is_held_out(user, problem.items[own], problem.n_items)
+        held[own] = is_held_out(problem.first_user + user, problem.items[own], problem.n_items)
     return _only(problem, ~held), _only(problem, held)
 
 
@@ -180,7 +211,7 @@ def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Co
     return layout, size
 
 
-def _even_work(starts: IntArray, n_tasks: int) -> IntArray:
+def even_work(starts: IntArray, n_tasks: int) -> IntArray:
     """Cut people into tasks with about as many ratings each."""
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_tasks) / n_tasks)
     return np.unique(np.concatenate([[0], cuts, [len(starts) - 1]])).astype(np.int64)

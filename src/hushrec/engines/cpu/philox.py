@@ -29,13 +29,18 @@ class Stream(NamedTuple):
     seed_high: np.uint64
     purpose: np.uint64
     round_number: np.uint64
+    first_user: np.uint64  # of the part of the users that a kernel counts from 0
 
 
-def make_stream(seed: int, purpose: int, round_number: int) -> Stream:
-    """Return the streams of one purpose and round; the user is added where words are drawn."""
+def make_stream(seed: int, purpose: int, round_number: int, first_user: int = 0) -> Stream:
+    """Return the streams of one purpose and round; the user is added where words are drawn.
+
+    A kernel that runs a part of the users counts them from 0; `first_user` is the number of its first one, so that
+    everybody draws from the same stream however users are cut into parts.
+    """
     if not 0 <= seed < 2**64:
         raise ParameterError(f"seed must be in [0, 2^64), got {seed}.")
-    parts = (seed % 2**32, seed >> 32, purpose, round_number)
+    parts = (seed % 2**32, seed >> 32, purpose, round_number, first_user)
     return Stream(*(np.uint64(part) for part in parts))
 
 
@@ -68,9 +73,8 @@ def _round(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
 @njit(inline="always")
 def draw_block(stream, user, block):  # type: ignore[no-untyped-def]
     """Return two random words: one block of the stream of this user."""
-    return philox(
-        np.uint64(block), np.uint64(user), stream.round_number, stream.purpose, stream.seed_low, stream.seed_high
-    )
+    number = stream.first_user + np.uint64(user)
+    return philox(np.uint64(block), number, stream.round_number, stream.purpose, stream.seed_low, stream.seed_high)
 
 
 @njit(cache=True)

@@ -20,7 +20,8 @@ def initial_item_vectors(problem: Any) -> FloatArray:
 
 def initial_user_vectors(problem: Any) -> FloatArray:
     """Return U before the first round, `(n_users, user_width)`: each user's own draw."""
-    streams = (SeededRandomness(problem.seed, user).stream(Purpose.USER_VECTOR) for user in range(problem.n_users))
+    users = range(problem.first_user, problem.first_user + problem.n_users)
+    streams = (SeededRandomness(problem.seed, user).stream(Purpose.USER_VECTOR) for user in users)
     return np.concatenate([problem.model.initial_vectors(1, rng=rng) for rng in streams])
 
 

@@ -1,0 +1,91 @@
+"""The public side of a gradient run: from the sums of a round's reports to the new table of items."""
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.engines.cpu import kernels
+from hushrec.engines.cpu.kernels import Rows
+from hushrec.engines.cpu.layout import even_borders, make_step, make_streams, padded
+from hushrec.engines.cpu.people import in_threads
+from hushrec.engines.gradient import GradientProblem
+from hushrec.models.fm import FactorizationMachine
+from hushrec.protocols.gradient.messages import GradientReport
+from hushrec.protocols.gradient.prediction import initial_item_vectors
+
+
+class Known(NamedTuple):
+    """Noise that is known one report at a time: its sum and its number of reports per item, and recorded reports."""
+
+    noise: FloatArray  # (n_items, width), or nothing
+    counts: IntArray  # (n_items,), or nothing
+    reports: dict[int, GradientReport]
+
+
+NOTHING_KNOWN = Known(np.empty((0, 0)), np.empty(0, np.int64), {})
+
+
+class Items:
+    """Makes the tables of one problem; `dtype` is the type of vectors and sums."""
+
+    def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike = np.float32) -> None:
+        self._problem, self._dtype = problem, np.dtype(dtype)
+        self._threads = ThreadPoolExecutor(numba.get_num_threads())
+
+    def initial_vectors(self) -> Rows:
+        """Return V before the first round, rows padded."""
+        return padded(self._problem, initial_item_vectors(self._problem), self._dtype)
+
+    def kernel_rows(self, items: Rows) -> Rows:
+        """Return what predictions need of the items, as the kernels multiply it: V, or (1, e_1, e_2, base)."""
+        model = self._problem.model
+        if not isinstance(model, FactorizationMachine):
+            return items
+        rows = model.item_rows(self.table(items))
+        rows = np.concatenate([np.ones((len(rows), 1)), rows[:, 1:], rows[:, :1]], axis=1)
+        return padded(self._problem, rows, self._dtype)
+
+    def table(self, items: Rows) -> FloatArray:
+        """Return V, `(n_items + n_side_rows, item_width)`."""
+        return items[:, : self._problem.model.item_width].astype(np.float64)
+
+    def move(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
+        """Return the new table, and how many reports moved it.
+
+        `sums` is `(n_blocks, n_items, width)`, added up in the order of the blocks, and may be overwritten.
+        """
+        move = self._derive if isinstance(self._problem.model, FactorizationMachine) else self._step
+        return move(round_number, items, sums, counts, known)
+
+    def _step(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
+        """Move every item by the mean of its reports."""
+        step = make_step(self._problem, round_number, self._dtype)
+        stream = make_streams(self._problem, round_number).item_noise
+        moved = np.empty_like(items)
+        common = (sums, counts, step, stream, known.noise, known.counts, items, moved)
+
+        def move(_: int, first: int, stop: int) -> int:
+            return int(kernels.move_items(first, stop, *common))
+
+        return moved, sum(in_threads(self._threads, move, even_borders(len(moved))))
+
+    def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
+        """Derive the new public table of a factorization machine from the sum of each item's reports."""
+        problem, width = self._problem, self._problem.model.item_width
+        step = make_step(problem, round_number, self._dtype)
+        table, counted = self.table(items), counts.sum(axis=0)
+        total = sums.sum(axis=0, dtype=np.float64)  # Σ e (w, u², u³, 1)
+        data = step.size * step.data_weight * np.concatenate([total[:, width : width + 1], total[:, 1:width]], axis=1)
+        unknown = counted - known.counts if len(known.counts) else counted
+        noise = kernels.item_normals(make_streams(problem, round_number).item_noise, problem.n_items, width)
+        noise *= np.sqrt(step.size * unknown)[:, None]
+        if len(known.counts):
+            noise += known.noise[:, :width]
+        prior = step.size * problem.terms.item_regularization
+        moves = data - counted[:, None] * prior * table[: problem.n_items] + noise
+        moved = problem.model.move_items(table, moves, counted, prior)
+        return padded(problem, moved, self._dtype), int(counted.sum())

@@ -1,0 +1,181 @@
+"""Gradient protocols in parts: a part is some of the blocks of users, whose sums are added up in the order of `cpu`.
+
+User vectors stay with the crew: a part's vectors of one round are the argument of its next.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.engines import Remark, State
+from hushrec.engines.cpu.items import NOTHING_KNOWN, Items
+from hushrec.engines.cpu.kernels import Rows, Vectors
+from hushrec.engines.cpu.layout import block_borders, given_draws
+from hushrec.engines.cpu.people import People
+from hushrec.engines.gradient import GradientEngine, GradientProblem
+from hushrec.engines.sharded.crew import Crew, InMemory, Part
+from hushrec.errors import LocalProtocolError, ParameterError
+from hushrec.models.fm import FactorizationMachine
+from hushrec.protocols.gradient.plausible import check_finite, check_gradients, check_item_vectors
+
+DTYPE = np.dtype(np.float32)
+MakePart = Callable[[int, int], Part]  # of users first … stop − 1
+
+
+@dataclass(frozen=True)
+class GradientWorker:
+    """One part of the users; what it keeps between rounds follows from the seed."""
+
+    part: Part
+    people: People
+
+    @classmethod
+    def make(cls, part: Part, borders: IntArray) -> "GradientWorker":
+        return cls(part, People(part.load(), borders, DTYPE))
+
+
+def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:
+    """Return the vectors of these users before the first round, and what their values have cost."""
+    return worker.people.initial_vectors(), np.zeros(worker.people.problem.n_users)
+
+
+def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
+    """Run one round of a part: new vectors, ρ, whether they are finite, largest |e| ‖u‖, counts, sums of each block.
+
+    Numbers of reports may be added up in any order, sums may not.
+    """
+    people, n_blocks = worker.people, len(worker.people.borders) - 1
+    people.renew_permanent_bits(number)
+    sums, counts = (
+        np.empty((n_blocks, people.problem.n_items, rows.shape[1]), DTYPE),
+        np.empty((n_blocks, people.problem.n_items), np.int64),
+    )
+    vectors = Vectors(np.array(users), np.array(rows))  # kernels are compiled for arrays that may be written
+    given, pairing = given_draws(people.problem, None), people.pairing(number)
+    with np.errstate(over="ignore", invalid="ignore"):
+        outcome, largest = people.report(number, vectors, given, pairing, sums, counts)
+    finite = bool(np.isfinite(outcome.users).all())
+    return outcome.users, rho + outcome.rho, (finite, largest), counts.sum(axis=0), *sums
+
+
+class _State(NamedTuple):
+    """Everything that the rounds to come depend on; `users` and `rho` hold what stands for each part's arrays."""
+
+    round_number: int
+    items: Rows
+    users: list[Any]
+    rho: list[Any]
+    numbers_sent: int
+
+
+class ShardedGradientEngine(GradientEngine):
+    """Engine `cpu` with the users in parts, one or more blocks each.
+
+    `problem` may lack the ratings where `make_part` says where each part finds its own.
+    """
+
+    name: ClassVar[str] = "cpu"
+
+    def __init__(
+        self, problem: GradientProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
+    ) -> None:
+        super().__init__(problem)
+        self.crew = crew
+        blocks = block_borders(problem)
+        n_blocks = len(blocks) - 1
+        n_parts = min(n_blocks, crew.n_parts(int(problem.starts[-1])))
+        cuts = np.arange(n_parts + 1) * n_blocks // n_parts  # of blocks, which have about equal work
+        self.borders = blocks[cuts]
+        self._blocks = np.diff(cuts)
+        parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
+        crew.start(
+            GradientWorker.make,
+            [(parts(int(blocks[a]), int(blocks[b])), blocks[a : b + 1] - blocks[a]) for a, b in pairwise(cuts)],
+        )
+        self._items = Items(problem, DTYPE)
+        begun = [crew.ask(part, start, n_results=2) for part in range(n_parts)]
+        self._state = _State(0, self._items.initial_vectors(), [own[0] for own in begun], [own[1] for own in begun], 0)
+
+    @property
+    def round_number(self) -> int:
+        return self._state.round_number
+
+    @property
+    def item_vectors(self) -> FloatArray:
+        return self._items.table(self._state.items)
+
+    @property
+    def user_vectors(self) -> FloatArray:
+        users = self._gathered(self._state.users)
+        return np.asarray(users[:, : self.problem.model.user_width], np.float64)
+
+    @property
+    def users_of_parts(self) -> list[Any]:
+        """What stands for the vectors of each part's users, `(n_users of the part, width)`, rows padded."""
+        return self._state.users
+
+    def run_round(self) -> None:
+        """Run one round beside the current state, then switch to it: an interruption changes nothing."""
+        state, number, crew = self._state, self.round_number + 1, self.crew
+        if state.round_number >= self.problem.terms.max_rounds:
+            raise LocalProtocolError(f"all {self.problem.terms.max_rounds} rounds of the terms are over.")
+        check_item_vectors(number, state.items, self.problem.n_items)
+        rows = crew.share(self._items.kernel_rows(state.items))
+        asked = [
+            crew.ask(part, report, number, state.users[part], state.rho[part], rows, n_results=4 + n_blocks)
+            for part, n_blocks in enumerate(self._blocks.tolist())
+        ]
+        checks = [crew.get(own[2]) for own in asked]
+        check_gradients(number, max(largest for _, largest in checks))
+        counts = sum(crew.get(own[3]) for own in asked)
+        sums = self._added_up([block for own in asked for block in own[4:]])
+        moved, n_reports = self._items.move(number, state.items, sums[None], counts[None], NOTHING_KNOWN)
+        check_finite(number, moved, np.array([0.0 if finite else np.nan for finite, _ in checks]))
+        sent = state.numbers_sent + n_reports * (1 + self.problem.model.item_width)
+        self._state = _State(number, moved, [own[0] for own in asked], [own[1] for own in asked], sent)
+
+    def value_rho(self) -> FloatArray:
+        return np.asarray(self._gathered(self._state.rho), np.float64)
+
+    def bytes_per_client_round(self) -> float:
+        return 4 * self._state.numbers_sent / (len(self.problem.active_users) * max(self.round_number, 1))
+
+    def state(self) -> State:
+        """Return the vectors and the totals, as engine `cpu` does; permanent bits follow from the seed."""
+        state = self._state
+        return {
+            "user_vectors": self._gathered(state.users),
+            "item_vectors": state.items,
+            "round_number": np.array(state.round_number),
+            "value_rho": self._gathered(state.rho),
+            "numbers_sent": np.array(state.numbers_sent),
+        }
+
+    def restore(self, state: State) -> None:
+        users, items, own = state["user_vectors"], state["item_vectors"], self._state
+        shapes = (len(users), items.shape, users.shape[1], state["value_rho"].shape)
+        if shapes != (self.problem.n_users, own.items.shape, own.items.shape[1], (self.problem.n_users,)):
+            raise ParameterError("this state is of another problem, or of vectors of another type.")
+        cuts = self.borders[1:-1]
+        self._state = _State(
+            int(state["round_number"]),
+            np.array(items, DTYPE),
+            [self.crew.share(np.array(part, DTYPE)) for part in np.split(users, cuts)],
+            [self.crew.share(np.array(part, np.float64)) for part in np.split(state["value_rho"], cuts)],
+            int(state["numbers_sent"]),
+        )
+
+    def _gathered(self, parts: list[Any]) -> Any:
+        return np.concatenate([self.crew.get(part) for part in parts])
+
+    def _added_up(self, blocks: list[Any]) -> Rows:
+        """Return the sum of all blocks in their order, in the precision in which engine `cpu` adds them."""
+        wide = isinstance(self.problem.model, FactorizationMachine)
+        total: Rows = np.array(self.crew.get(blocks[0]), np.float64 if wide else np.float32)
+        for block in blocks[1:]:
+            total += self.crew.get(block)
+        return total

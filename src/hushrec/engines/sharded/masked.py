@@ -1,0 +1,71 @@
+"""The masked protocol in parts: every part adds up the integers of its people, the driver adds up the parts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from hushrec.arrays import IntArray
+from hushrec.engines import Remark
+from hushrec.engines.cpu.masked import CpuMaskedEngine, MaskedPeople, even_work
+from hushrec.engines.cpu.masked_kernels import Given
+from hushrec.engines.sharded.crew import Crew, InMemory, Part
+from hushrec.protocols.configured import BoolArray
+from hushrec.protocols.masked.encoding import BlockCode
+from hushrec.protocols.masked.plan import Round
+from hushrec.simulation.training_problem import AnyProblem
+
+MakePart = Callable[[int, int], Part]  # of people first … stop − 1
+
+
+@dataclass(frozen=True)
+class MaskedWorker:
+    """One part of the people; it has no state but their ratings."""
+
+    part: Part
+    people: MaskedPeople
+
+    @classmethod
+    def make(cls, part: Part) -> "MaskedWorker":
+        return cls(part, MaskedPeople(part.load()))
+
+
+def sum_integers(
+    worker: MaskedWorker, number: int, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray
+) -> IntArray:
+    """Return the sum of the integers of one part, all blocks in one vector."""
+    return worker.people.sum_integers(number, one, codes, table, present)
+
+
+class ShardedMaskedEngine(CpuMaskedEngine):
+    """Engine `cpu` with the people in parts: sums of integers, whose order cannot change a bit.
+
+    `problem` may lack the ratings where `make_part` says where each part finds its own.
+    """
+
+    name: ClassVar[str] = "cpu"
+
+    def __init__(
+        self, problem: AnyProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
+    ) -> None:
+        super().__init__(problem, remark=remark)
+        self.crew = crew
+        self.borders = even_work(problem.starts, crew.n_parts(int(problem.starts[-1])))
+        parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
+        crew.start(MaskedWorker.make, [(parts(int(a), int(b)),) for a, b in pairwise(self.borders)])
+
+    def _add_people(
+        self, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray, given: Given
+    ) -> IntArray:
+        crew, number = self.crew, self.round_number + 1
+        public = crew.share(table)
+        asked = [
+            crew.ask(part, sum_integers, number, one, codes, public, present[first:stop])
+            for part, (first, stop) in enumerate(pairwise(self.borders))
+        ]
+        total = np.zeros(one.size, np.int64)
+        for sums in asked:
+            total += crew.get(sums)
+        return total

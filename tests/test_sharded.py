@@ -1,0 +1,83 @@
+"""Engines that cut people into parts: bit for bit what engine `cpu` computes, however many parts there are."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hushrec.data.synthetic import synthetic
+from hushrec.engines import Engine, make_engine
+from hushrec.engines.sharded import sharded_engine
+from hushrec.engines.sharded.crew import LocalCrew
+from hushrec.errors import LocalProtocolError, ParameterError
+from hushrec.simulation.run import task_problem
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training_problem import AnyProblem
+
+RATINGS = synthetic(n_users=60, n_items=50, n_ratings=900, seed=1)
+
+RUNS: dict[str, dict[str, Any]] = {
+    "masked gp": {"protocol": "masked", "model": "gp"},
+    "masked audience": {"protocol": "masked", "model": "audience"},
+    "masked with absent devices": {"protocol": "masked", "model": "gp", "dropout": 0.2},
+    "plain mf": {"protocol": "plain", "model": "mf", "rounds": 3},
+    "isgld mf": {"protocol": "isgld", "model": "mf", "rounds": 3},
+    "sdcf mf": {"protocol": "sdcf", "model": "mf", "rounds": 4, "epoch_rounds": 2},
+    "sdcf bpr": {"protocol": "sdcf", "model": "bpr", "rounds": 3},
+    "sdcf fm": {"protocol": "sdcf", "model": "fm", "rounds": 3},
+}
+
+
+def problem_of(name: str) -> AnyProblem:
+    """The training part of the small data set, under the settings of that name."""
+    settings = Settings(**{"factors": 5, "step": 0.05, **RUNS[name]} if "masked" not in name else RUNS[name])
+    return task_problem(settings.make_task(RATINGS), settings)
+
+
+def finished(engine: Engine) -> Engine:
+    """Run all rounds."""
+    while engine.round_number < engine.problem.terms.max_rounds:
+        engine.run_round()
+    return engine
+
+
+def assert_same_bits(found: Engine, expected: Engine) -> None:
+    """Every array of the state, ratings sent and prices included, is the same."""
+    wanted = expected.state()
+    assert found.state().keys() == wanted.keys()
+    for name, array in found.state().items():
+        np.testing.assert_array_equal(array, wanted[name], err_msg=name, strict=True)
+    assert found.bytes_per_client_round() == expected.bytes_per_client_round()
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_any_number_of_parts_gives_the_bits_of_cpu(name: str) -> None:
+    """Two parts, and more parts than a run has blocks of users."""
+    problem = problem_of(name)
+    expected = finished(make_engine("cpu", problem))
+    for n_parts in (2, 11):
+        assert_same_bits(finished(sharded_engine(problem, LocalCrew(n_parts))), expected)
+
+
+def test_a_restored_run_goes_on_bit_for_bit() -> None:
+    """A state of engine `cpu` is one of the parts' too, in the middle of a permanent epoch."""
+    problem = problem_of("sdcf mf")
+    expected = make_engine("cpu", problem)
+    expected.run_round()
+    resumed = sharded_engine(problem, LocalCrew(3))
+    resumed.restore(expected.state())
+    assert_same_bits(finished(resumed), finished(expected))
+    with pytest.raises(LocalProtocolError):
+        resumed.run_round()
+    with pytest.raises(ParameterError):
+        resumed.restore(make_engine("cpu", problem_of("sdcf fm")).state())
+
+
+def test_predictions_and_prices_are_those_of_cpu() -> None:
+    """What the driver gathers at the end: predictions of a part's users, and what their values cost."""
+    problem = problem_of("sdcf mf")
+    found, expected = (finished(make()) for make in (
+        lambda: sharded_engine(problem, LocalCrew(3)), lambda: make_engine("cpu", problem)))  # fmt: skip
+    users = np.arange(problem.n_users)
+    np.testing.assert_array_equal(found.predictor().scores(users), expected.predictor().scores(users))
+    np.testing.assert_array_equal(found.losses()["value_rho"], expected.losses()["value_rho"])
