@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 
 EXTRAS = {
+    "ray": ("ray",),
     "report": ("jinja2", "matplotlib"),
     "service": ("fastapi", "prometheus_client", "psycopg", "sqlalchemy", "uvicorn"),
 }

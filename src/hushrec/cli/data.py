@@ -1,4 +1,4 @@
-"""`hushrec data list | get | describe`."""
+"""`hushrec data list | get | describe | shard`."""
 
 import sys
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushrec.cli.app import DataDir, JsonFlag, app, as_percentage, harmless, print_json, say
+from hushrec.cli.app import DataDir, JsonFlag, app, as_percentage, counted, harmless, print_json, say
 from hushrec.cli.reading import Data, Reading, reads_ratings
 
 if TYPE_CHECKING:
@@ -120,6 +120,26 @@ def describe(data: Data, reading: Reading, as_json: JsonFlag = False) -> None:
         print_json(summary)
     else:
         _print_summary(summary)
+
+
+@data_app.command(epilog="Example: hushrec data shard ml-1m shards/ && hushrec train shards/ --engine ray")
+@reads_ratings
+def shard(
+    data: Data,
+    out: Annotated[Path, typer.Argument(help="A new folder. It is private: it holds every rating.")],
+    reading: Reading,
+    ratings_per_shard: Annotated[int, typer.Option(min=1, help="Ratings in one file, about.")] = 2_000_000,
+    as_json: JsonFlag = False,
+) -> None:
+    """Write rating data as Parquet shards by person, which `train` reads part by part, here or on a cluster."""
+    from hushrec.data.shards import write_shards
+
+    manifest = write_shards(reading.load(data), out, ratings_per_shard).manifest
+    if as_json:
+        print_json(manifest)
+    else:
+        files = counted(len(manifest["shards"]), "shard")
+        say(f"{files} in {out} (private to you: they hold every rating). Train on them: hushrec train {out}")
 
 
 def _print_summary(summary: dict[str, Any]) -> None:

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from hushrec.cli.app import JsonFlag, app, counted, print_json, say, saying_what_was_kept
+from hushrec.cli.cluster import Address, Dashboard, Workers, on_cluster
 from hushrec.cli.reading import Reading, announce, reads_ratings
+from hushrec.errors import ParameterError
 
 
 @app.command(epilog="Example: hushrec experiment experiments/task1-ml-100k.toml --jobs 2")
@@ -24,6 +26,12 @@ def experiment(
         Path | None, typer.Option(help="Write the runs as one grid file for a machine with a GPU, and run nothing.")
     ] = None,
     collect: Annotated[Path | None, typer.Option(help="Make the records from such a machine's result file.")] = None,
+    engine: Annotated[
+        str | None, typer.Option(help="ray: spread the runs over a cluster.  [default: this machine, as the file says]")
+    ] = None,
+    address: Address = None,
+    workers: Workers = None,
+    dashboard: Dashboard = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Runs a grid of settings and splits; keeps a record of every run. Everything is checked before the first one."""
@@ -32,6 +40,8 @@ def experiment(
     from hushrec.experiments.running import collect as collect_grid
     from hushrec.experiments.running import make_grid, prepare, run_experiment
 
+    if engine not in (None, "ray"):
+        raise ParameterError(f"engine of a whole experiment must be ray, got {engine}. Name others in the file.")
     prepared = prepare(file, data_dir=reading.data_dir, n_splits=splits, reading=reading.given())
     announce(prepared.ratings)
     if export is not None:
@@ -45,8 +55,12 @@ def experiment(
         collect_grid(prepared, GridResult.load(collect), folder)
     else:
         done = [len(list((out / name / "parts").glob("*.json")))]  # of an earlier call
-        with saying_what_was_kept(lambda: _kept_runs(done[0], len(prepared.plans))), _bar(name, done) as progress:
-            folder = run_experiment(prepared, out, jobs=jobs, resume=resume, progress=progress)
+        with (
+            on_cluster(engine, address, workers, dashboard),
+            saying_what_was_kept(lambda: _kept_runs(done[0], len(prepared.plans))),
+            _bar(name, done) as progress,
+        ):
+            folder = run_experiment(prepared, out, jobs=jobs, resume=resume, progress=progress, cluster=engine == "ray")
     diverged = sum(bool(record.get("diverged")) for record in read_records(folder))
     if as_json:
         print_json({"records": str(folder), "runs": len(prepared.plans), "diverged": diverged})

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from hushrec.cli.app import JsonFlag, app, print_json, say, saying_what_was_kept
+from hushrec.cli.cluster import Address, Dashboard, Workers, on_cluster
 from hushrec.cli.options import ModelOption, ProtocolOption, with_declared_options
 from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.cli.results import kept_run, print_result
+from hushrec.errors import ParameterError
 from hushrec.models import find_model
 
 
@@ -35,9 +37,13 @@ def train(
     engine: Annotated[
         str | None,
         typer.Option(
-            help="How it is computed: cpu, gpu (needs torch) or reference (one object per device).  [default: cpu]"
+            help="How it is computed: cpu, gpu (needs torch), ray (a cluster, the bits of cpu) or reference (one object"
+            " per device).  [default: cpu]"
         ),
     ] = None,
+    address: Address = None,
+    workers: Workers = None,
+    dashboard: Dashboard = False,
     final: Annotated[
         bool, typer.Option("--final", help="Train on every rating and measure nothing: the model to use.")
     ] = False,
@@ -54,13 +60,26 @@ def train(
     **options: Any,
 ) -> None:
     """Train a recommender and measure it on held-out ratings. Every device is simulated on this machine."""
+    from hushrec.data.shards import is_shards
     from hushrec.recommender import train as run_training
     from hushrec.simulation.settings import default_model, nested
 
+    common = {"protocol": protocol, "seed": seed, "engine": engine, **options}
+    if is_shards(data):
+        if resume or reading.given():
+            raise ParameterError("a run on shards uses neither resume nor options of reading. Leave them out.")
+        with on_cluster(engine, address, workers, dashboard):
+            chosen = {"model": model, "split_seed": split_seed, "patience": patience, "final": final, **common}
+            _print(_train_on_shards(data, out, chosen), as_json)
+        return
     ratings = reading.load(data)
     model = model or default_model(protocol, has_values=ratings.values is not None)
     ranks = find_model(model).predicts == "ranking"
-    with saying_what_was_kept(lambda: kept_run(out)), _training_bar("auc" if ranks else "rmse") as progress:
+    with (
+        on_cluster(engine, address, workers, dashboard),
+        saying_what_was_kept(lambda: kept_run(out)),
+        _training_bar("auc" if ranks else "rmse") as progress,
+    ):
         result = run_training(
             ratings,
             compare=compare,
@@ -72,14 +91,27 @@ def train(
             split_seed=split_seed,
             patience=patience,
             final=final,
-            **nested({"model": model, "protocol": protocol, "seed": seed, "engine": engine, **options}),
+            **nested({"model": model, **common}),
         )
+    _print(result.record, as_json)
+    if out is not None and not as_json:
+        say(f"kept in {out} (private to you: it holds every rating)")
+
+
+def _train_on_shards(folder: str, out: Path | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """Train on a folder of shards: nobody holds all ratings, and nothing is compared."""
+    from hushrec.simulation.sharded import train_shards
+
+    with _training_bar("") as progress:
+        record, _ = train_shards(folder, out=out, progress=progress, remark=say, **settings)
+    return record
+
+
+def _print(record: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        print_json(result.record)
+        print_json(record)
     else:
-        print_result(result.record)
-        if out is not None:
-            say(f"kept in {out} (private to you: it holds every rating)")
+        print_result(record)
 
 
 @contextmanager

@@ -105,9 +105,18 @@ def _make_task(ratings: Ratings, plan: Plan) -> Task:
 
 
 def run_experiment(
-    prepared: Prepared, out: str | Path, *, jobs: int = 1, resume: bool = False, progress: Progress | None = None
+    prepared: Prepared,
+    out: str | Path,
+    *,
+    jobs: int = 1,
+    resume: bool = False,
+    progress: Progress | None = None,
+    cluster: bool = False,
 ) -> Path:
-    """Run every plan and write the records to `out`/NAME; return that folder."""
+    """Run every plan and write the records to `out`/NAME; return that folder.
+
+    With `cluster`, runs are spread over the Ray cluster that this program is connected to, one core each.
+    """
     folder = Path(out) / prepared.experiment.name
     parts = folder / "parts"
     if is_experiment(folder) or (parts.is_dir() and not resume):
@@ -116,7 +125,7 @@ def run_experiment(
     if prepared.plans[0].settings.chosen_engine == "gpu":
         collect(prepared, _run_batches(prepared, parts, progress), folder)
     else:
-        store(prepared, _run_on_cores(prepared, parts, jobs, progress), folder)
+        store(prepared, _run_on_cores(prepared, parts, 0 if cluster else jobs, progress), folder)
     shutil.rmtree(parts)
     return folder
 
@@ -136,6 +145,14 @@ def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress
 
 
 def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[tuple[int, Record]]:
+    """Yield the record of each waiting plan: from this process, from `jobs` others, or, with 0, from the cluster."""
+    if jobs == 0:
+        from hushrec.engines.ray.grid import run_all
+
+        plans = [prepared.plans[number] for number in waiting]
+        for place, row in run_all(_work_on, prepared.ratings, plans):
+            yield waiting[place], row
+        return
     if jobs == 1:
         for number in waiting:
             plan = prepared.plans[number]
@@ -162,7 +179,11 @@ def _start_worker(data: DataTable, data_dir: str | None, threads: int) -> None:
 
 
 def _work(plan: Plan) -> Record:
-    return run_plan(_make_task(_ratings[0], plan), plan)
+    return _work_on(_ratings[0], plan)
+
+
+def _work_on(ratings: Ratings, plan: Plan) -> Record:
+    return run_plan(_make_task(ratings, plan), plan)
 
 
 def _plan_key(prepared: Prepared, plan: Plan) -> str:

@@ -54,7 +54,7 @@ def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, ro
         np.empty((n_blocks, people.problem.n_items, rows.shape[1]), DTYPE),
         np.empty((n_blocks, people.problem.n_items), np.int64),
     )
-    vectors = Vectors(np.array(users), np.array(rows))  # kernels are compiled for arrays that may be written
+    vectors = Vectors(users, rows)
     given, pairing = given_draws(people.problem, None), people.pairing(number)
     with np.errstate(over="ignore", invalid="ignore"):
         outcome, largest = people.report(number, vectors, given, pairing, sums, counts)

@@ -8,6 +8,7 @@ ENGINES = {
     "cpu": "hushrec.engines.cpu.engine:CpuEngine",
     "gpu": "hushrec.engines.gpu.engine:GpuEngine",
     "reference": REFERENCE,
+    "ray": "hushrec.engines.ray.engine:RayGradientEngine",
 }
 ROUNDS = Option("rounds", int, "Rounds to train.", 100)
 

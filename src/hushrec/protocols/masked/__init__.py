@@ -57,6 +57,7 @@ MASKED = Protocol(
     engines={
         "cpu": "hushrec.engines.cpu.masked:CpuMaskedEngine",
         "reference": REFERENCE,
+        "ray": "hushrec.engines.ray.engine:RayMaskedEngine",
     },
     implementation="hushrec.protocols.masked.protocol:Masked",
     wording=Wording(wording.label, wording.protects, wording.numbers),

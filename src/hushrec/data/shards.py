@@ -1,0 +1,213 @@
+"""Ratings as a folder of Parquet shards, cut by person: workers read their own people, nobody holds all ratings.
+
+    manifest.json        names, counts, scale, and of every shard its people, ratings and SHA-256
+    items.parquet        the catalogue: id, title, attributes, and each item's number among the rated ones
+    shard-0000.parquet   one row per person: id, items (rising), values, and the rows of the file they come from
+
+Rows keep splits: what a seed holds out of a file, it holds out of the file's shards.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from hushrec.data.ratings import Catalogue, FloatArray, IntArray, Ratings, Scale
+from hushrec.errors import DataError
+
+FORMAT = "hushrec shards 1"
+MANIFEST, ITEMS = "manifest.json", "items.parquet"
+RATINGS_PER_SHARD = 2_000_000
+OWN_COLUMNS = ("id", "title", "rated")  # of items.parquet; the others are attributes
+
+
+class Profiles(NamedTuple):
+    """Ratings of some people in a row: those of person i are at starts[i] … starts[i + 1] − 1."""
+
+    starts: IntArray
+    items: IntArray  # rising within a person; numbers among the rated items
+    values: FloatArray | None  # on the file's scale; None of one-class data
+    rows: IntArray  # of the file
+
+
+def is_shards(source: object) -> bool:
+    """Return whether a source is a folder of shards."""
+    return isinstance(source, str | Path) and (Path(source) / MANIFEST).is_file()
+
+
+def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = RATINGS_PER_SHARD) -> "Shards":
+    """Write ratings that are in memory as shards of about so many ratings each."""
+    if ratings.public is not None:
+        raise DataError("shards hold no public ratings. Leave public out.")
+    order = np.lexsort((ratings.items, ratings.users))
+    counts = np.bincount(ratings.users, minlength=ratings.n_users)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    n_shards = max(1, round(ratings.n_ratings / ratings_per_shard))
+    cuts = np.searchsorted(starts, ratings.n_ratings * np.arange(1, n_shards) / n_shards)
+
+    def cut() -> Iterator[tuple[list[str], Profiles]]:
+        borders = np.unique(np.concatenate([[0], cuts, [ratings.n_users]])).tolist()
+        for first, stop in pairwise(borders):
+            rows = order[starts[first] : starts[stop]]
+            values = None if ratings.values is None else ratings.values[rows]
+            own = Profiles(starts[first : stop + 1] - starts[first], ratings.items[rows], values, rows)
+            yield ratings.user_ids[first:stop], own
+
+    return write_profiles(folder, cut(), _items_frame(ratings), ratings)
+
+
+def write_profiles(
+    folder: str | Path, chunks: Iterable[tuple[list[str], Profiles]], items: pl.DataFrame, about: Ratings
+) -> "Shards":
+    """Write chunks of people, a shard each, in their order; `about` gives name, scale and catalogue alone.
+
+    For ratings that were never in one memory: each chunk is written before the next is asked for.
+    """
+    path = Path(folder)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(path.iterdir()):
+        raise DataError(f"{path} must be a new or empty folder.")
+    items.write_parquet(path / ITEMS)
+    shards = [_write_shard(path, number, *chunk) for number, chunk in enumerate(chunks)]
+    manifest = {
+        "format": FORMAT,
+        "name": about.name,
+        "scale": None if about.scale is None else [about.scale.low, about.scale.high],
+        "people": sum(one["people"] for one in shards),
+        "items": int(items["rated"].count()),
+        "catalogue": None if about.catalogue is None else len(items),
+        "unlisted": about.n_unlisted,
+        "ratings": sum(one["ratings"] for one in shards),
+        "items_sha256": _sha256(path / ITEMS),
+        "shards": shards,
+    }
+    (path / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n")
+    return Shards(path)
+
+
+def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> dict[str, Any]:
+    """One row per person; lists are made from where each person's begin."""
+    name = f"shard-{number:04}.parquet"
+    rows_kind = pl.UInt32 if _fits(own.rows) else pl.UInt64
+    columns: dict[str, tuple[Any, Any]] = {"items": (own.items, pl.UInt32), "rows": (own.rows, rows_kind)}
+    if own.values is not None:
+        columns["values"] = (own.values, pl.Float64)
+    who = np.repeat(np.arange(len(ids), dtype=np.uint32), np.diff(own.starts))
+    flat = pl.DataFrame({"who": who} | {key: pl.Series(column).cast(kind) for key, (column, kind) in columns.items()})
+    lists = flat.group_by("who", maintain_order=True).agg(pl.all())
+    people = pl.DataFrame({"who": np.arange(len(ids), dtype=np.uint32), "id": ids}).join(lists, on="who", how="left")
+    frame = people.sort("who").drop("who").with_columns(pl.col(key).fill_null([]) for key in columns)
+    frame.write_parquet(folder / name, statistics=False)
+    return {"file": name, "people": len(ids), "ratings": len(own.items), "sha256": _sha256(folder / name)}
+
+
+def _fits(rows: IntArray) -> bool:
+    return len(rows) == 0 or int(rows.max()) < 2**32
+
+
+def _items_frame(ratings: Ratings) -> pl.DataFrame:
+    """The catalogue, or the rated items where there is none; `rated` numbers the rated ones."""
+    whole = ratings.with_catalogue()
+    rated = np.full(whole.n_items, -1)
+    rated[whole.places] = np.arange(len(whole.places))
+    numbers = pl.Series("rated", rated).replace(-1, None)
+    frame = pl.DataFrame({"id": whole.item_ids, "rated": numbers})
+    if whole.titles is not None:
+        frame = frame.with_columns(pl.Series("title", whole.titles))
+    return frame if whole.attributes is None else pl.concat([frame, whole.attributes], how="horizontal")
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A folder of shards; nothing but the manifest is read until it is asked for."""
+
+    folder: Path
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """What the folder holds; refused where it is of another format."""
+        try:
+            found: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text())
+        except (OSError, ValueError):
+            raise DataError(f"{self.folder} must be a folder of shards: hushrec data shard DATA OUT.") from None
+        if found.get("format") != FORMAT:
+            raise DataError(f"{self.folder} must hold {FORMAT!r}. Write it again: hushrec data shard DATA OUT.")
+        return found
+
+    @property
+    def n_people(self) -> int:
+        return int(self.manifest["people"])
+
+    @property
+    def n_ratings(self) -> int:
+        return int(self.manifest["ratings"])
+
+    @cached_property
+    def borders(self) -> IntArray:
+        """The first person of every shard, and the number of all."""
+        return np.concatenate([[0], np.cumsum([one["people"] for one in self.manifest["shards"]])]).astype(np.int64)
+
+    def check(self) -> None:
+        """Refuse a folder of which a file is missing or was changed."""
+        wanted = {ITEMS: self.manifest["items_sha256"]}
+        wanted |= {one["file"]: one["sha256"] for one in self.manifest["shards"]}
+        for name, digest in wanted.items():
+            if not (self.folder / name).is_file() or _sha256(self.folder / name) != digest:
+                raise DataError(f"{self.folder / name} must be what the manifest says. Write the shards again.")
+
+    def without_ratings(self) -> Ratings:
+        """Return name, scale and items of the data set as `Ratings` without users and rows: what models ask for."""
+        frame, about = pl.read_parquet(self.folder / ITEMS), self.manifest
+        nobody = np.empty(0, np.int64)
+        scale = None if about["scale"] is None else Scale(*about["scale"])
+        whole = _known(frame)
+        empty = Ratings(
+            about["name"], [], whole.ids, nobody, nobody, None if scale is None else np.empty(0), scale, whole.titles,
+            whole.attributes,
+        )  # fmt: skip
+        if about["catalogue"] is None:
+            return empty
+        places = frame.with_row_index("place").drop_nulls("rated").sort("rated")["place"].to_numpy().astype(np.int64)
+        rated = _known(frame[places])
+        catalogue = Catalogue(whole.ids, whole.titles, whole.attributes, places, about["unlisted"])
+        return replace(empty, item_ids=rated.ids, titles=rated.titles, attributes=rated.attributes, catalogue=catalogue)
+
+    def read(self, first: int, stop: int) -> Profiles:
+        """Return the ratings of people `first` … `stop` − 1."""
+        shards = range(int(np.searchsorted(self.borders, first, "right")) - 1, int(np.searchsorted(self.borders, stop)))
+        frames = [self._slice(shard, first, stop) for shard in shards]
+        frame = pl.concat(frames) if len(frames) > 1 else frames[0]
+        starts = np.concatenate([[0], np.cumsum(frame["items"].list.len().to_numpy())]).astype(np.int64)
+        lists = frame.filter(pl.col("items").list.len() > 0)
+        flat = {name: lists[name].explode().to_numpy() for name in lists.columns}
+        values = flat["values"].astype(np.float64) if "values" in flat else None
+        return Profiles(starts, flat["items"].astype(np.int64), values, flat["rows"].astype(np.int64))
+
+    def _slice(self, shard: int, first: int, stop: int) -> pl.DataFrame:
+        begin, end = int(self.borders[shard]), int(self.borders[shard + 1])
+        frame = pl.read_parquet(self.folder / self.manifest["shards"][shard]["file"])
+        return frame.drop("id").slice(max(first, begin) - begin, min(stop, end) - max(first, begin))
+
+
+class _Known(NamedTuple):
+    ids: list[str]
+    titles: list[str] | None
+    attributes: pl.DataFrame | None
+
+
+def _known(frame: pl.DataFrame) -> _Known:
+    attributes = frame.drop([name for name in OWN_COLUMNS if name in frame.columns])
+    titles = frame["title"].to_list() if "title" in frame.columns else None
+    return _Known(frame["id"].to_list(), titles, attributes if attributes.width else None)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

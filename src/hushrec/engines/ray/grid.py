@@ -1,0 +1,24 @@
+"""Many runs on a Ray cluster, one core each: the same results as anywhere, in the order in which they are done."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numba
+import ray
+
+FOREVER = -1  # how often a run is begun again whose worker died
+
+
+def run_all(function: Callable[[Any, Any], Any], common: Any, ones: Sequence[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the place of each of `ones` and `function(common, one)` when it is done; `common` is sent once."""
+    task = ray.remote(max_retries=FOREVER, num_cpus=1)(_on_one_core)
+    shared = ray.put(common)
+    places = {task.remote(function, shared, one): place for place, one in enumerate(ones)}
+    while places:
+        done, _ = ray.wait(list(places))
+        yield places.pop(done[0]), ray.get(done[0])
+
+
+def _on_one_core(function: Callable[[Any, Any], Any], common: Any, one: Any) -> Any:
+    numba.set_num_threads(1)
+    return function(common, one)

@@ -1,0 +1,62 @@
+"""A crew on one machine whose parts are read when they are needed, and whose results are memory-mapped files.
+
+At any time one part is in memory. Arrays that a part returns, such as its users' vectors, go to a scratch folder and
+come back as memory maps; they are removed when nobody refers to them any more.
+"""
+
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hushrec.engines.sharded.crew import MakeWorker
+
+RATINGS_AT_ONCE = 10_000_000
+
+
+class Stored:
+    """An array in a file of its own."""
+
+    def __init__(self, path: Path, array: Any) -> None:
+        self._path = path
+        np.save(path, array)
+        weakref.finalize(self, path.unlink, missing_ok=True)
+
+    def array(self) -> Any:
+        """Return the array as a map that may be written without changing the file: what kernels are compiled for."""
+        return np.asarray(np.load(self._path, mmap_mode="c"))
+
+
+class DiskCrew:
+    """Parts of up to `ratings_at_once` ratings, one after the other on all of Numba's threads."""
+
+    def __init__(self, scratch: Path, ratings_at_once: int = RATINGS_AT_ONCE) -> None:
+        self._scratch, self._ratings_at_once = scratch, ratings_at_once
+        self._make: MakeWorker = tuple
+        self._sources: Sequence[tuple[Any, ...]] = ()
+        self._n_stored = 0
+
+    def n_parts(self, n_ratings: int) -> int:
+        return -(-n_ratings // self._ratings_at_once)
+
+    def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:
+        self._make, self._sources = make, sources
+
+    def share(self, value: Any) -> Any:
+        return value
+
+    def ask(self, part: int, function: Callable[..., Any], *arguments: Any, n_results: int = 1) -> Any:
+        worker = self._make(*self._sources[part])
+        found = function(worker, *(self.get(argument) for argument in arguments))
+        return self._kept(found) if n_results == 1 else tuple(self._kept(one) for one in found)
+
+    def get(self, result: Any) -> Any:
+        return result.array() if isinstance(result, Stored) else result
+
+    def _kept(self, value: Any) -> Any:
+        if not isinstance(value, np.ndarray):
+            return value
+        self._n_stored += 1
+        return Stored(self._scratch / f"{self._n_stored}.npy", value)

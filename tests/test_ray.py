@@ -1,0 +1,81 @@
+"""Engine `ray`: the bits of `cpu`, a worker that dies in a round, and nobody outside this machine is spoken to."""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+ray = pytest.importorskip("ray", reason="engine ray needs ray: pip install 'hushrec[ray]'")
+
+from sockets import Watch  # noqa: E402
+from test_sharded import assert_same_bits, finished, problem_of  # noqa: E402
+
+from hushrec.engines import make_engine  # noqa: E402
+from hushrec.engines.ray.cluster import cluster  # noqa: E402
+from hushrec.engines.ray.engine import RayGradientEngine, RayMaskedEngine  # noqa: E402
+from hushrec.errors import ParameterError  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the warnings are Ray's
+
+
+@pytest.fixture(scope="module")
+def watch() -> Iterator[Watch]:
+    """A cluster of two workers, watched from before its start."""
+    with Watch() as watch, cluster(workers=2):
+        yield watch
+
+
+@pytest.mark.parametrize("name", ["masked gp", "masked audience", "sdcf mf", "sdcf fm"])
+def test_two_workers_give_the_bits_of_cpu(watch: Watch, name: str) -> None:
+    """Through `make_engine`, as `--engine ray` does."""
+    problem = problem_of(name)
+    found = finished(make_engine("ray", problem))
+    assert found.name == "ray"
+    assert_same_bits(found, finished(make_engine("cpu", problem)))
+
+
+# Workers cannot import tests: what they are asked here travels by value.
+process_of = lambda worker: os.getpid()  # noqa: E731
+wait_a_moment = lambda worker: time.sleep(1)  # noqa: E731  what it is asked next waits behind
+
+
+@pytest.mark.parametrize("made", [RayMaskedEngine, RayGradientEngine])
+def test_a_worker_that_is_killed_in_a_round_changes_no_bit(watch: Watch, made: Any) -> None:
+    """What it was asked and had not done is done by the process that takes its place, from the same ratings."""
+    problem = problem_of("masked gp" if made is RayMaskedEngine else "sdcf mf")
+    engine = made(problem)
+    engine.run_round()
+    victim = engine.crew.get(engine.crew.ask(0, process_of))
+    ask, asked = engine.crew.ask, []
+
+    def ask_and_kill(part: int, *arguments: Any, **options: Any) -> Any:
+        """Keep the first worker busy, let both be asked for their part of the round, and kill the first."""
+        if not asked:
+            ask(part, wait_a_moment)
+        result = ask(part, *arguments, **options)
+        asked.append(part)
+        if len(asked) == 2:
+            os.kill(victim, signal.SIGKILL)
+        return result
+
+    engine.crew.ask = ask_and_kill
+    engine.run_round()
+    engine.crew.ask = ask
+    assert engine.crew.get(engine.crew.ask(0, process_of)) != victim
+    assert_same_bits(finished(engine), finished(make_engine("cpu", problem)))
+
+
+def test_nobody_outside_this_machine_is_spoken_to(watch: Watch) -> None:
+    """From the start of the cluster on, every connection and every open port is on the loopback address."""
+    assert watch.seen, "the watch must see the sockets of Ray's processes"
+    assert watch.outside() == set()
+
+
+def test_a_program_has_one_cluster(watch: Watch) -> None:
+    """A second one is refused, and so are workers of somebody else's cluster, or none at all."""
+    for options, name in (({}, "cluster"), ({"workers": 0}, "workers"), ({"address": "x:1", "workers": 2}, "workers")):
+        with pytest.raises(ParameterError, match=name), cluster(**options):
+            pass
