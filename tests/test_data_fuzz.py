@@ -1,8 +1,12 @@
-"""Generated files, more than ten thousand of them: an answer or a DataError, never another exception."""
+"""Generated files: an answer or a DataError, never another exception.
+
+`make test` makes two thousand of them; `make soak` makes ten thousand, five times as many of each kind.
+"""
 
 import csv
 import gzip
 import io
+import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +20,14 @@ from hushrec.data import Ratings, load
 from hushrec.data.sources import DUPLICATES
 from hushrec.data.tables import read_table
 from hushrec.errors import DataError
+
+LONG = os.environ.get("HUSHREC_FUZZ") == "long"  # `make soak`
+
+
+def examples(count: int) -> int:
+    """Return how many files to make where the long form makes `count`."""
+    return count if LONG else count // 5
+
 
 SPEC = st.sampled_from([None, None, "user,item,rating", "1,2,3", "2,1", "3,1,2", "a,b,c", "x", ",,", "0,1,2", "²,1,2"])
 SCALE = st.sampled_from([None, None, None, "1,5", "0,1", "-10,10", "5,1", "nan,nan"])
@@ -100,10 +112,10 @@ def as_parquet(rows: list[tuple[int, int, int]]) -> bytes:
 TEXT = st.lists(st.text('ab",\n', max_size=6), min_size=1, max_size=8).map(lambda fields: "a," + ",".join(fields))
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(text=TEXT)
 def test_fields_are_those_of_pythons_strict_reader(path, text):
-    """600 texts of letters, quotes, commas and line ends: the same fields in the same lines, or a refusal."""
+    """Texts of letters, quotes, commas and line ends: the same fields in the same lines, or a refusal."""
     path.write_text(text)
     rows = list(csv.reader(io.StringIO(text.rstrip("\n"), newline="")))
     try:
@@ -147,31 +159,31 @@ def answer_or_refusal(path: Path, data: bytes, **chosen) -> None:
         assert ratings.scale.holds(ratings.values).all()
 
 
-@settings(max_examples=3800)
+@settings(max_examples=examples(3800))
 @given(data=almost_files(), chosen=SETTINGS)
 def test_any_almost_regular_file_gives_an_answer_or_a_refusal(path, data, chosen):
-    """3,800 files of odd fields, widths, separators, ends of line and encodings, with odd settings."""
+    """Files of odd fields, widths, separators, ends of line and encodings, with odd settings."""
     answer_or_refusal(path, data, **chosen)
 
 
-@settings(max_examples=2300)
+@settings(max_examples=examples(2300))
 @given(data=damaged(GOOD_BYTES), chosen=SETTINGS)
 def test_any_damaged_text_file_gives_an_answer_or_a_refusal(path, data, chosen):
-    """2,300 good files with one place damaged."""
+    """Good files with one place damaged."""
     answer_or_refusal(path, data, **chosen)
 
 
-@settings(max_examples=2200)
+@settings(max_examples=examples(2200))
 @given(data=st.binary(max_size=60))
 def test_any_bytes_give_an_answer_or_a_refusal(path, data):
-    """2,200 files of random bytes."""
+    """Files of random bytes."""
     answer_or_refusal(path, data)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(data=damaged(GOOD_BYTES.map(lambda data: gzip.compress(data, 1))))
 def test_any_damaged_gzip_file_gives_an_answer_or_a_refusal(path, data):
-    """600 gzipped files with one place damaged."""
+    """Gzipped files with one place damaged."""
     answer_or_refusal(path, data)
 
 
@@ -182,10 +194,10 @@ def test_any_damaged_parquet_file_gives_an_answer_or_a_refusal(path, data, chose
     answer_or_refusal(path, data, **chosen)
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(600))
 @given(data=st.one_of(almost_files(), damaged(GOOD_BYTES)))
 def test_any_items_file_gives_an_answer_or_a_refusal(path, data):
-    """600 items files."""
+    """Items files."""
     ratings = path.with_name("ratings.csv")
     ratings.write_text("u,1,5\nu,2,4\n")
     path.write_bytes(data)
@@ -197,10 +209,10 @@ def test_any_items_file_gives_an_answer_or_a_refusal(path, data):
     assert len(loaded.titles) == 2
 
 
-@settings(max_examples=700)
+@settings(max_examples=examples(700))
 @given(file=good_files(), gzipped=st.booleans())
 def test_a_regular_file_comes_back_row_by_row(path, file, gzipped):
-    """700 files: ids and values by row are what was written, and ids are in numeric order."""
+    """Files: ids and values by row are what was written, and ids are in numeric order."""
     data, rows = file
     path.write_bytes(gzip.compress(data, 1) if gzipped else data)
     ratings = load(path)

@@ -364,9 +364,10 @@ def test_what_engine_gpu_cannot_do_is_refused_before_the_first_run(tmp_path, cha
 def test_an_interrupted_batch_resumes(tmp_path, monkeypatch):
     """On engine gpu what was whole is not run again, and the records are those of a run without a break."""
     pytest.importorskip("torch", reason="engine gpu needs torch: pip install torch==2.13.0")
-    from hushrec.experiments import grid
+    from hushrec.experiments import grid, running
 
-    text = RANKING.replace("rounds = 4", 'rounds = 4\nengine = "gpu"').replace("count = 2", "count = 7")
+    monkeypatch.setattr(running, "SPLITS_AT_ONCE", 2)
+    text = RANKING.replace("rounds = 4", 'rounds = 2\nengine = "gpu"').replace("count = 2", "count = 3")
     prepared = prepare(write(tmp_path, text))
     whole = read_records(run_experiment(prepared, tmp_path / "whole"))
     real, calls = grid._run_batch, []
@@ -382,8 +383,8 @@ def test_an_interrupted_batch_resumes(tmp_path, monkeypatch):
         run_experiment(prepared, tmp_path / "broken")
     shown = []
     folder = run_experiment(prepared, tmp_path / "broken", resume=True, progress=lambda *counts: shown.append(counts))
-    assert calls == [15, 6, 6]
-    assert shown == [(21, 21)]
+    assert calls == [6, 3, 3]
+    assert shown == [(9, 9)]
     for ours, theirs in zip(read_records(folder), whole, strict=True):
         assert ours["metrics"]["auc"] == pytest.approx(theirs["metrics"]["auc"], abs=1e-4)
 

@@ -31,6 +31,7 @@ from hushrec.simulation.tasks import RatingTask, Task
 
 Progress = Callable[[int, int], None]  # runs done, runs in all
 SEEDS = ("split_seed", "seed")
+SPLITS_AT_ONCE = 5  # that engine gpu runs as one batch, after which records are written
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -249,7 +250,7 @@ def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> 
             progress(result.about["runs"], len(prepared.plans))
 
     done = GridResult.load(file) if file.is_file() else None
-    return run_grid(make_grid(prepared), splits_at_once=5, after_batch=keep, done=done)
+    return run_grid(make_grid(prepared), splits_at_once=SPLITS_AT_ONCE, after_batch=keep, done=done)
 
 
 def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
