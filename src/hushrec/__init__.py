@@ -19,7 +19,6 @@ that hushrec raises on purpose is a `HushrecError`. The command `hushrec --help`
 """
 
 from importlib import import_module
-from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,6 +55,8 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import hushrec` stays quick."""
     if name == "__version__":
+        from importlib.metadata import version  # half of the time that `import hushrec` would take
+
         return version("hushrec")
     if name == "data":
         return import_module("hushrec.data")

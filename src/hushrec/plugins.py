@@ -14,8 +14,10 @@ plug-ins that you trust, as with any Python package.
 import warnings
 from collections.abc import Callable, Collection, ItemsView, Iterable, Iterator, KeysView, ValuesView
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Entry = TypeVar("Entry")
 
@@ -71,8 +73,10 @@ class Registry(dict[str, Entry]):
 
 
 @cache
-def _found() -> dict[str, list[EntryPoint]]:
+def _found() -> dict[str, list["EntryPoint"]]:
     """Every entry point of ours by group; read once, since it looks at every installed package."""
+    from importlib.metadata import entry_points
+
     return {kind: list(entry_points(group=f"hushrec.{kind}")) for kind in KINDS}
 
 

@@ -27,6 +27,7 @@ from hushrec.experiments.single import check_plan, make_plan_problem, run_plan, 
 from hushrec.protocols.gradient.protocols import value_statement
 from hushrec.scale import error_from_unit
 from hushrec.simulation.results import to_json
+from hushrec.simulation.settings import declared_options
 from hushrec.simulation.tasks import RatingTask, Task
 
 Progress = Callable[[int, int], None]  # runs done, runs in all
@@ -308,11 +309,9 @@ def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
 
 
 def _grid_key(run: RunSettings) -> tuple[Any, ...]:
-    names = (
-        *("model", "protocol", "epsilon", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap", "reports_per_client"),
-        *("epoch_rounds", "at_least", "split_seed", "seed", "step", "rounds"),
-    )
-    return (*(run.get(name) for name in names), run["factors"], bool(run.get("clamp")))
+    """What tells a run of a grid from others: every option that is declared; one that is off is absent."""
+    values = (run.get(name) for name in ("model", "protocol", "split_seed", "seed", *declared_options()))
+    return tuple(None if value is False else value for value in values)
 
 
 # Records ---------------------------------------------------------------------------------------------------------

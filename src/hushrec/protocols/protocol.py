@@ -45,6 +45,7 @@ class Wording:
     label: Callable[[Mapping[str, Any]], str]  # the protocol with the numbers that tell one setting from another
     protects: Callable[[Mapping[str, Any]], str]  # what is protected, and how much
     numbers: Callable[[Mapping[str, Any]], list[str]]  # the numbers with their units, one sentence each
+    in_label: tuple[str, ...] = ("epsilon",)  # options that `label` shows, by their names in the budget
 
 
 @dataclass(frozen=True)

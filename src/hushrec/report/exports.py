@@ -9,7 +9,6 @@ from typing import Any
 from hushrec.report.studies import Setting, Study
 from hushrec.report.tables import baseline_name, measure_name, measures, study_rows
 
-LEVELS = ("epsilon", "epsilon_i", "epsilon_g")
 SPECIAL = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
 SYMBOLS = {
     "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
@@ -20,7 +19,8 @@ SYMBOLS = {
 def as_csv(study: Study) -> str:
     """One line per setting, baseline and peer: mean, standard deviation and number of splits of every measure."""
     shown = _all_measures(study)
-    header = ["name", "kind", "protocol", "private", *LEVELS, "protects"]
+    levels = dict.fromkeys(name for setting in (*study.settings, *study.diverged) for name in setting.levels)
+    header = ["name", "kind", "protocol", "private", *levels, "protects"]
     header += [f"{measure}_{what}" for measure in shown for what in ("mean", "sd", "splits")]
     out = io.StringIO()
     writer = csv.DictWriter(out, header, lineterminator="\n")
@@ -46,7 +46,7 @@ def _of_setting(setting: Setting) -> dict[str, Any]:
         "kind": "diverged" if setting.n_diverged else "setting",
         "protocol": setting.protocol,
         "private": setting.private,
-        **{name: setting.levels[name] for name in LEVELS if name in setting.levels},
+        **setting.levels,
         "protects": setting.protects,
     }
 

@@ -4,6 +4,8 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from hushrec.protocols import PROTOCOLS
+
 Record = dict[str, Any]
 
 WORDS = {
@@ -19,14 +21,16 @@ WORDS = {
     "patience": "patience {:g}",
     "engine": "{}",
 }
-IN_THE_LABEL = {"epsilon", "epsilon_i", "epsilon_g", "profile_cap", "clamp", "data_weight", "groups"}
 NOT_A_SETTING = {"model", "protocol", "seed", "split_seed", "measure_every", "validation", "final"}
+SAID_BY_EXPERIMENTS = {"data_weight", "groups"}  # in the label that an experiment gives
 
 
 def shape_of(record: Record) -> Record:
     """Return everything but budgets and seeds that defines a run, by name; what a record does not say is left out."""
     given = {**(record.get("config") or {}), **(record.get("settings") or {})}
-    shape = {name: value for name, value in given.items() if name not in IN_THE_LABEL | NOT_A_SETTING}
+    in_label = {name for protocol in PROTOCOLS.values() for name in protocol.wording.in_label}
+    elsewhere = in_label | SAID_BY_EXPERIMENTS | NOT_A_SETTING
+    shape = {name: value for name, value in given.items() if name not in elsewhere}
     names = ("model", "factors", "step", "order", "at_least", "engine", "patience")
     shape |= {name: record[name] for name in names if record.get(name) is not None}
     if record.get("patience") is None:  # else each run has as many as it needed

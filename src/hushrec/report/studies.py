@@ -50,7 +50,7 @@ class Setting:
     metrics: dict[str, list[float]]  # one number per seed
     curve: Curve | None
     n_rounds: int
-    levels: dict[str, float]  # the budget's ε by name: epsilon, epsilon_i, epsilon_g
+    levels: dict[str, float]  # what tells its budget from others, by name: epsilon, and what the protocol's label shows
     clamped: bool = False
     groups: tuple[BudgetGroup, ...] = ()  # where budgets differ between people
     n_diverged: int = 0  # of its runs; where there is one, the metrics are those of the others and mean nothing
@@ -209,9 +209,14 @@ def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]
 
 def _setting_key(record: dict[str, Any]) -> str:
     budget = record["budget"]
-    chosen = [budget.get(name) for name in ("epsilon", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap", "clamp")]
+    chosen = [budget.get(name) for name in _in_budget(record["protocol"])]
     special = [(record.get("config") or {}).get(name) for name in ("data_weight", "groups")]
     return repr([record["protocol"], *chosen, *special, sorted(shape_of(record).items())])
+
+
+def _in_budget(protocol: str) -> list[str]:
+    """Return the entries of a budget that tell settings of one protocol apart."""
+    return list(dict.fromkeys(["epsilon", *find_protocol(protocol).wording.in_label]))
 
 
 def _make_setting(group: list[dict[str, Any]]) -> Setting:
@@ -287,7 +292,9 @@ def _setting(
         curve=curve,
         n_rounds=n_rounds,
         levels={
-            name: float(budget[name]) for name in ("epsilon", "epsilon_i", "epsilon_g") if budget.get(name) is not None
+            name: float(budget[name])
+            for name in _in_budget(protocol)
+            if budget.get(name) is not None and not isinstance(budget[name], bool)
         },
         clamped=bool(budget.get("clamp")),
     )

@@ -21,7 +21,7 @@ PLAIN = Protocol(
     models=("mf", "bpr", "fm"),
     engines=ENGINES,
     implementation="hushrec.protocols.gradient.protocols:Plain",
-    wording=Wording(wording.plain_label, wording.plain_protects, wording.numbers),
+    wording=Wording(wording.plain_label, wording.plain_protects, wording.numbers, in_label=()),
 )
 
 ISGLD = Protocol(
@@ -37,7 +37,7 @@ ISGLD = Protocol(
     models=("mf", "fm"),
     engines=ENGINES,
     implementation="hushrec.protocols.gradient.protocols:Isgld",
-    wording=Wording(wording.isgld_label, wording.isgld_protects, wording.numbers),
+    wording=Wording(wording.isgld_label, wording.isgld_protects, wording.numbers, in_label=("epsilon", "clamp")),
     compared_with=("plain",),
 )
 
@@ -71,7 +71,12 @@ SDCF = Protocol(
     engines=ENGINES,
     implementation="hushrec.protocols.gradient.protocols:Sdcf",
     unit="selection",
-    wording=Wording(wording.sdcf_label, wording.sdcf_protects, wording.numbers),
+    wording=Wording(
+        wording.sdcf_label,
+        wording.sdcf_protects,
+        wording.numbers,
+        in_label=("epsilon_i", "epsilon_g", "profile_cap"),
+    ),
     compared_with=("plain", "isgld"),
     knowledge=ServerKnowledge(
         risk="Whoever runs this server can work out what you like, most of what you rated, and how you rated it."
