@@ -1,13 +1,11 @@
 """Masked runs over HTTP: all phases with real devices and stores, drop-outs, restarts, and what is left behind."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pytest
 import sqlalchemy as sa
-from fault_kit import ServerProcess, Zygote
 from masked_kit import (
     N_ITEMS,
     PHASES,
@@ -23,7 +21,7 @@ from masked_kit import (
     take_part,
     wait_for_phase,
 )
-from service_kit import OPEN_SOCKETS, ROUND_WAIT, RUN_ID, Live, RawDevice, held_port, keep_record, live_server, wait_for
+from service_kit import OPEN_SOCKETS, RUN_ID, Live, RawDevice, held_port, live_server, wait_for
 from test_device_ui import client_of
 
 from hushrec import Device, wire
@@ -229,65 +227,3 @@ def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
         assert (state["level"], state["can_change_level"], state["ledger"]["rounds"]) == (4.0, True, 1)
         used = [level for level in page.get("/api/levels").json()["levels"] if level["in_use"]]
         assert [level["name"] for level in used] == ["Middle"]
-
-
-# Kill -9 ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
-    """Starts servers that can be killed; each test ends those that it started."""
-    made = Zygote(tmp_path_factory.mktemp("zygote"))
-    yield made
-    made.close()
-
-
-def strike_every_phase(zygote: Zygote, folder: Path, rounds: int) -> int:
-    """Kill the server in every phase of so many rounds, and end the devices' processes; return how often.
-
-    Two of three devices have reported when the server dies; the third reports to the one that takes its place.
-    """
-    (folder / "items.csv").write_text("id,title\n" + "".join(f"item-{n},Film {n}\n" for n in range(N_ITEMS)))
-    (folder / "config.toml").write_text("[terms]\nexpected_devices = 3\n[rounds]\nmin_devices = 3\nquorum = 1.0\n")
-    (folder / "server").mkdir()
-    stores = [folder / f"device-{number}" for number in range(3)]
-    with closing(ServerProcess(zygote, folder / "server")) as server:
-        server.start()
-        for device in new_people(folder, 3):
-            with device:
-                device.join(server.url)
-        for number in range(1, rounds + 1):
-            for _ in PHASES:
-                step_once(stores[:2])
-                server.kill()
-                server.start()
-                step_once(stores[2:])
-            for store in stores:
-                with Device(store) as device:
-                    assert device.budget()["rounds"] == number  # once each: no attempt was repeated
-                    assert len(device._session.kept.private_state()["attempt"]) == 0
-        server.stop()
-    return rounds * len(PHASES)
-
-
-def step_once(stores: list[Path]) -> None:
-    """Each device reports in a process' life of its own."""
-    for store in stores:
-        with Device(store) as device:
-            assert device.step(wait=ROUND_WAIT) == "reported"
-
-
-def test_a_server_killed_in_every_phase_loses_no_report_and_repeats_no_attempt(zygote: Zygote, tmp_path: Path) -> None:
-    """One round: ledgers are charged once, and no secret stays."""
-    assert strike_every_phase(zygote, tmp_path, rounds=1) == 5
-
-
-@pytest.mark.soak
-def test_fifty_kills_of_a_masked_server(zygote: Zygote, tmp_path: Path) -> None:
-    """The long form: two runs of all five rounds."""
-    kills = 0
-    for number in range(2):
-        (tmp_path / str(number)).mkdir()
-        kills += strike_every_phase(zygote, tmp_path / str(number), rounds=5)
-    assert kills == 50
-    keep_record("masked-kill", {"kills": kills, "rounds": 10, "devices": 3})

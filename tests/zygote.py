@@ -3,7 +3,7 @@
 Real processes that start in milliseconds, so that a test can kill many of them. Talks JSON, one object a line:
 
     {"serve": [arguments of hushrec serve]}                            → {"pid": …}
-    {"step": store, "times": n, "kill_at": k}                          → {"status": exit status, or −signal}
+    {"step": store, "times": n, "kill_at": k, "seed": [seed, number]}  → {"status": exit status, or −signal}
     {"reap": pid}                                                      → {"status": …}
 """
 
@@ -16,8 +16,11 @@ import hushrec.cli
 import hushrec.device.device
 import hushrec.service.app
 import hushrec.service.serving
+from hushrec.client import Client
+from hushrec.device.session import Session
 from hushrec.device.store import Store
 from hushrec.device.transport import BlockingDriver
+from hushrec.randomness import SeededRandomness
 
 
 def main() -> None:
@@ -51,6 +54,8 @@ def _run(order: dict[str, object]) -> None:
             sys.argv = ["hushrec", "serve", *order["serve"]]  # type: ignore[misc]
             hushrec.cli.main()
         else:
+            if "seed" in order:
+                _seed(*order["seed"])  # type: ignore[misc]
             _step(str(order["step"]), int(order["times"]), int(order["kill_at"]))  # type: ignore[call-overload]
         code = 0
     except SystemExit as end:
@@ -63,6 +68,18 @@ def _run(order: dict[str, object]) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
+
+
+def _seed(seed: int, number: int) -> None:
+    """Let the device draw what the simulated device of its number draws."""
+    make_client = Session._make_client
+
+    def make_seeded(session: Session) -> Client:
+        client = make_client(session)
+        client._randomness = SeededRandomness(seed, number)
+        return client
+
+    Session._make_client = make_seeded  # type: ignore[method-assign]
 
 
 def _step(folder: str, times: int, kill_at: int) -> None:
