@@ -12,19 +12,17 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import re
 import resource
 import ssl
-import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 import numpy as np
+from served import cpu_seconds, load_machine, served
 
 from hushrec import wire
 from hushrec.messages import Enrolment, Envelope, Offer
@@ -48,17 +46,12 @@ enrolments_per_second = 10000
 """
 
 
-@dataclass
 class Sender:
-    """A device reduced to its key and a report."""
+    """A device reduced to its key."""
 
-    key: DeviceKey
-    items: np.ndarray = field(repr=False)
-    gradients: np.ndarray = field(repr=False)
-
-    @property
-    def name(self) -> str:
-        return device_id_of(self.key.public_key)
+    def __init__(self, key: DeviceKey) -> None:
+        self.key = key
+        self.name = device_id_of(key.public_key)
 
     def request(self, method: str, target: str, body: bytes, run_id: str) -> bytes:
         """The whole HTTP request as bytes, signed."""
@@ -70,10 +63,25 @@ class Sender:
         )
         return head.encode() + body
 
+
+class GradientSender(Sender):
+    """A device of `sdcf`, with a report that it sends in every round."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__(DeviceKey.generate())
+        self._items = np.sort(rng.choice(N_ITEMS, N_SELECTED, replace=False))
+        self._gradients = rng.normal(size=(N_SELECTED, WIDTH)) * 1e-4
+
     def report(self, round_number: int, run_id: str) -> bytes:
-        report = GradientReport(round_number, self.items, self.gradients)
+        report = GradientReport(round_number, self._items, self._gradients)
         body = wire.encode(Envelope(run_id, round_number, 1, REPORT, report))
         return self.request("POST", "/v1/reports", body, run_id)
+
+
+def gradient_senders(count: int) -> list[Sender]:
+    """So many devices of `sdcf`."""
+    rng = np.random.default_rng(0)
+    return [GradientSender(rng) for _ in range(count)]
 
 
 class Connection:
@@ -84,10 +92,14 @@ class Connection:
 
     async def send(self, request: bytes) -> int:
         """The status of the reply."""
+        status, _ = await self.exchange(request)
+        return status
+
+    async def exchange(self, request: bytes) -> tuple[int, bytes]:
+        """The status of the reply, and its body."""
         self._writer.write(request)
         await self._writer.drain()
-        status, _ = await self._reply()
-        return status
+        return await self._reply()
 
     async def get(self, target: str) -> str:
         """The text of a page."""
@@ -140,12 +152,16 @@ class Load:
             self.latencies.append(time.perf_counter() - started)
         return status
 
+    def _report(self, sender: Sender, number: int) -> bytes:
+        assert isinstance(sender, GradientSender)
+        return sender.report(number, self.run_id)
+
     async def closed_loop(self, rounds: int, first: int) -> tuple[float, int]:
         """Every sender reports every round as soon as a connection is free; seconds of sending, and the last round."""
         seconds, number = 0.0, first
         for _ in range(rounds):
             number = await self.wait_for_round(number)
-            requests = [sender.report(number, self.run_id) for sender in self.senders]
+            requests = [self._report(sender, number) for sender in self.senders]
             started = time.perf_counter()
             statuses = await asyncio.gather(*(self.send(request) for request in requests))
             seconds += time.perf_counter() - started
@@ -157,7 +173,7 @@ class Load:
         seconds, refused, number = 0.0, 0, first
         for _ in range(rounds):
             number = await self.wait_for_round(number)
-            requests = [sender.report(number, self.run_id) for sender in self.senders]
+            requests = [self._report(sender, number) for sender in self.senders]
             started = time.perf_counter()
             tasks = []
             for n, request in enumerate(requests):
@@ -170,9 +186,14 @@ class Load:
             left = [sender for sender, status in zip(self.senders, statuses, strict=True) if status != 200]
             refused += len(left)
             while left:
-                again = await asyncio.gather(*(self.send(s.report(number, self.run_id)) for s in left[:64]))
+                again = await asyncio.gather(*(self.send(self._report(s, number)) for s in left[:64]))
                 left = [s for s, status in zip(left[:64], again, strict=True) if status != 200] + left[64:]
         return seconds, refused, number
+
+    def close(self) -> None:
+        """End all connections."""
+        while not self.idle.empty():
+            self.idle.get_nowait().close()
 
     def percentiles(self) -> dict[str, float]:
         names = ("p50", "p90", "p99", "p100")
@@ -180,10 +201,18 @@ class Load:
         return {f"{name}_ms": round(float(value), 1) for name, value in zip(names, values, strict=True)}
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def read_offer(port: int, context: ssl.SSLContext | None = None) -> Offer:
+    """What the server offers."""
+    base = f"http{'' if context is None else 's'}://127.0.0.1:{port}"
+    with httpx.Client(base_url=base, verify=context or True) as http:
+        return wire.decode(http.get("/v1/run").content, Offer)
+
+
+async def enrolled(load: Load) -> None:
+    """Let all senders join."""
+    for sender in load.senders:
+        body = wire.encode(Enrolment(sender.key.public_key))
+        assert await load.send(sender.request("POST", "/v1/devices", body, load.run_id)) == 201
 
 
 async def measure(
@@ -191,23 +220,9 @@ async def measure(
 ) -> dict[str, object]:
     """Enrols devices, then loads the server in both ways."""
     context = None if ca is None else ssl.create_default_context(cafile=ca)
-    base = f"http{'' if ca is None else 's'}://127.0.0.1:{port}"
-    with httpx.Client(base_url=base, verify=context or True) as http:
-        run_id = wire.decode(http.get("/v1/run").content, Offer).run_id
-    rng = np.random.default_rng(0)
-    senders = [
-        Sender(
-            DeviceKey.generate(),
-            np.sort(rng.choice(N_ITEMS, N_SELECTED, replace=False)),
-            rng.normal(size=(N_SELECTED, WIDTH)) * 1e-4,
-        )
-        for _ in range(n_devices)
-    ]
-    load = Load(port, context, senders, run_id)
+    load = Load(port, context, gradient_senders(n_devices), read_offer(port, context).run_id)
     await load.connect(connections)
-    for sender in senders:
-        body = wire.encode(Enrolment(sender.key.public_key))
-        assert await load.send(sender.request("POST", "/v1/devices", body, run_id)) == 201
+    await enrolled(load)
     _, number = await load.closed_loop(1, 0)  # warm
     reports = n_devices * rounds
     found = []
@@ -241,8 +256,7 @@ async def measure(
         "acknowledged_in_the_end": reports,
         **load.percentiles(),
     }
-    while not load.idle.empty():
-        load.idle.get_nowait().close()
+    load.close()
     return {"closed_loop": closed, "twice_the_load": doubled}
 
 
@@ -265,35 +279,23 @@ def main() -> None:
         place = Path(folder)
         flush = flush_milliseconds(place / "flushed")
         (place / "items.csv").write_text("id,title\n" + "".join(f"{n},Item {n}\n" for n in range(N_ITEMS)))
-        (place / "config.toml").write_text(CONFIG.format(devices=options.devices))
-        command = [sys.executable, "-m", "hushrec", "serve", "--items", "items.csv", "--config", "config.toml"]
-        command += ["--open", "--port", str(options.port), "--database", options.database or "sqlite:///server.sqlite"]
-        command += ["--self-signed"] if options.tls else []
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(p).resolve()) for p in sys.path if p)}
-        with (place / "log").open("w") as log:
-            server = subprocess.Popen(command, cwd=place, stderr=log, env=environment)
-            try:
-                wait_until_served(options.port, server)
-                ca = place / "certificate.pem" if options.tls else None
-                found = asyncio.run(
-                    measure(
-                        options.port,
-                        ca,
-                        options.devices,
-                        options.rounds,
-                        options.turns,
-                        server.pid,
-                        options.connections,
-                    )
+        extra = [
+            "--database",
+            options.database or "sqlite:///server.sqlite",
+            *(["--self-signed"] if options.tls else []),
+        ]
+        config = CONFIG.format(devices=options.devices)
+        with served(place, config, place / "items.csv", options.port, *extra) as server:
+            ca = place / "certificate.pem" if options.tls else None
+            found = asyncio.run(
+                measure(
+                    options.port, ca, options.devices, options.rounds, options.turns, server.pid, options.connections
                 )
-            finally:
-                server.terminate()
-                server.wait(timeout=30)
+            )
     example = GradientReport(1, np.arange(N_SELECTED), np.ones((N_SELECTED, WIDTH)))
     record = {
         "command": "python " + " ".join(sys.argv),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
-        "the load generator runs on the same cores",
+        "machine": f"{load_machine()}; the load generator runs on the same cores",
         "load_average_before": load_before,
         "flush_to_disk_ms": flush,
         "tls": options.tls,
@@ -319,21 +321,6 @@ def flush_milliseconds(path: Path) -> float:
             os.fsync(file.fileno())
             seconds.append(time.perf_counter() - started)
     return round(1000 * float(np.median(seconds)), 2)
-
-
-def wait_until_served(port: int, server: subprocess.Popen[bytes]) -> None:
-    """Returns when the port reports."""
-    import socket
-
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        assert server.poll() is None, "the server ended"
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1).close()
-            return
-        except OSError:
-            time.sleep(0.1)
-    raise TimeoutError("the server did not start")
 
 
 if __name__ == "__main__":
