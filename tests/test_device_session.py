@@ -29,6 +29,7 @@ from hushrec import Device
 from hushrec.audit.own_uploads import read_uploads
 from hushrec.device.calls import Call, Job, Reply
 from hushrec.device.participation import Participation
+from hushrec.device.transport import Stopped
 from hushrec.device.ui import Page, Rating
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.signing import Request
@@ -209,6 +210,16 @@ def test_a_person_rates_while_rounds_go_on(tmp_path: Path) -> None:
         assert page.participation.is_on, page.participation.words
         assert device.budget()["permanent_draws"] == 1
         page.participation.stop()
+
+
+def test_a_device_that_is_closed_meanwhile_ends_a_request_as_if_it_was_told_to(tmp_path: Path) -> None:
+    """The page's thread may be about to ask when its person ends everything: no traceback."""
+    with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
+        device.join(live.url)
+        driver = device._driver()
+        driver._http.close()
+        with pytest.raises(Stopped):
+            driver.run(device._session.offered())
 
 
 class Waits(threading.Event):

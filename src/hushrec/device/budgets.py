@@ -60,13 +60,13 @@ class Budgets:
         )
         return protocol.configure({name: getattr(self, name) for name in SELECTION}, protocol.models[0])
 
-    def before_joining(self, ledger: Ledger) -> ConfiguredProtocol:
-        """Return the protocol in whose words a device without a run speaks: of what it has spent, or the default."""
-        spent = [one for one in PROTOCOLS.values() if one.unit is not None and ledger[one.unit].charged() > 0]
-        protocol = spent[0] if spent else find_protocol(default_protocol(None))
-        model = protocol.models[0]
-        configured: ConfiguredProtocol = protocol.configure(self.options_for(protocol.name, model), model)
-        return configured
+    def before_joining(self, ledger: Ledger) -> list[ConfiguredProtocol]:
+        """Return what a device without a run may speak, the default first; or the protocol of what it has spent."""
+        limited = [one for one in PROTOCOLS.values() if one.unit is not None]
+        spent = [one for one in limited if ledger[str(one.unit)].charged() > 0]
+        first = find_protocol(default_protocol(None))
+        chosen = spent or [first, *(one for one in limited if one is not first)]
+        return [one.configure(self.options_for(one.name, one.models[0]), one.models[0]) for one in chosen]
 
     def new_ledger(self) -> Ledger:
         """Return an empty ledger that allows one draw of permanent bits."""

@@ -22,7 +22,7 @@ from hushrec.device.transport import BlockingDriver, open_http, tls_context
 from hushrec.models.predictor import Arrays
 from hushrec.open_files import allow_open_files
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 5.0  # one that a round does not ask must not hold up the others for long
 REQUEST_SECONDS = 120.0  # a server that is loaded on purpose may take its time
 PATIENCE_SECONDS = 300.0  # and one that is killed on purpose comes back
 AT_ONCE = 16  # devices of one process that talk at the same time

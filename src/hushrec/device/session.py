@@ -122,12 +122,14 @@ class Session:
             raise
 
     def allow(self, epsilon: float) -> None:
-        """Allow this ε for all that this device ever sends, in the unit of the protocol that it speaks."""
-        ledger, protocol, allowed = self.ledger(), self.protocol(), as_number("epsilon", epsilon)
-        if allowed < (protocol.ledger_statement(ledger)["limit"] or 0.0):
-            raise ParameterError(f"a limit can only be raised: epsilon {allowed:g} is below the one that stands.")
-        for unit, limit in protocol.limits_at(allowed).items():
-            ledger.raise_limit(unit, max(limit, ledger.limit(unit) or 0.0))
+        """Allow this ε for all that this device ever sends, in the units of the protocols that it speaks."""
+        ledger, allowed = self.ledger(), as_number("epsilon", epsilon)
+        protocols = self.budgets.before_joining(ledger) if self.offer is None else [self.make_protocol(self.offer)]
+        if any(allowed < (protocol.ledger_statement(ledger)["limit"] or 0.0) for protocol in protocols):
+            raise ParameterError(f"a limit can only be raised: epsilon {allowed:g} is below one that stands.")
+        for protocol in protocols:
+            for unit, limit in protocol.limits_at(allowed).items():
+                ledger.raise_limit(unit, max(limit, ledger.limit(unit) or 0.0))
         with self.store.change():
             self.store.put_json("ledger", ledger.to_record())
         self.forget_client()
@@ -540,7 +542,7 @@ class Session:
 
     def protocol(self) -> ConfiguredProtocol:
         """The protocol that this device speaks with its server, or would speak unless one offers another."""
-        return self.budgets.before_joining(self.ledger()) if self.offer is None else self.make_protocol(self.offer)
+        return self.budgets.before_joining(self.ledger())[0] if self.offer is None else self.make_protocol(self.offer)
 
     def make_protocol(self, offer: Offer) -> ConfiguredProtocol:
         own = self.budgets.options_for(offer.protocol, offer.model)

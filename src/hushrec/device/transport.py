@@ -119,6 +119,10 @@ class BlockingDriver:
                 )
             except httpx.TransportError as error:
                 failure = _failure(error, self._timeout(call))
+            except RuntimeError:
+                if self._http.is_closed:  # by another thread, whose person has ended everything
+                    raise Stopped from None
+                raise
             delay = attempts.next_delay(failure.retry_after)
             if delay is None:
                 if call.optional:

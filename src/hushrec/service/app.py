@@ -69,7 +69,8 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
     describe(app)
     _refuse(app, monitor)
     _add_public(app, service)
-    _add_device(app, service)
+    _add_membership(app, service)
+    _add_rounds(app, service)
     add_admin(app, service)
     add_dashboard(app, storage, rounds, monitor)
     return app
@@ -105,7 +106,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
         return Response(service.monitor.exposition(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
-def _add_device(app: FastAPI, service: Service) -> None:
+def _add_membership(app: FastAPI, service: Service) -> None:
     rounds = service.rounds
 
     @app.post(
@@ -122,6 +123,36 @@ def _add_device(app: FastAPI, service: Service) -> None:
         told = signing.Request(request.method, target_of(request), body)
         await rounds.enrol(wire.decode(body, Enrolment), credentials, told)
         return Response(wire.encode(rounds.offer), status_code=201, media_type=wire.MEDIA_TYPE)
+
+    @app.put(
+        "/v1/devices/me/key",
+        tags=["devices"],
+        status_code=204,
+        responses=problems(400, 401, 403, 408, 413, 426, 429),
+        openapi_extra=SIGNED | takes_binary("An enrolment with the new key and no invitation: docs/wire.md."),
+    )
+    async def rotate(request: Request) -> Response:
+        """Changes a device's key; the request is signed with the old one."""
+        device, _, told = await service.signed(request, LARGEST_SMALL_BODY)
+        await rounds.registry.rotate(device, wire.decode(told.body, Enrolment).public_key)
+        return Response(status_code=204)
+
+    @app.delete(
+        "/v1/devices/me",
+        tags=["devices"],
+        status_code=204,
+        responses=problems(401, 403, 413, 429),
+        openapi_extra=SIGNED,
+    )
+    async def leave(request: Request) -> Response:
+        """A device leaves; its key is never accepted again."""
+        device, _, _ = await service.signed(request, 0)
+        await rounds.leave(device)
+        return Response(status_code=204)
+
+
+def _add_rounds(app: FastAPI, service: Service) -> None:
+    rounds = service.rounds
 
     @app.get(
         "/v1/inbox",
@@ -167,32 +198,6 @@ def _add_device(app: FastAPI, service: Service) -> None:
             receipt = await rounds.report(device, credentials.nonce, told)
         service.monitor.reported(time.perf_counter() - started, repeated=receipt.repeated)
         return Response(wire.encode(receipt), media_type=wire.MEDIA_TYPE)
-
-    @app.put(
-        "/v1/devices/me/key",
-        tags=["devices"],
-        status_code=204,
-        responses=problems(400, 401, 403, 408, 413, 426, 429),
-        openapi_extra=SIGNED | takes_binary("An enrolment with the new key and no invitation: docs/wire.md."),
-    )
-    async def rotate(request: Request) -> Response:
-        """Changes a device's key; the request is signed with the old one."""
-        device, _, told = await service.signed(request, LARGEST_SMALL_BODY)
-        await rounds.registry.rotate(device, wire.decode(told.body, Enrolment).public_key)
-        return Response(status_code=204)
-
-    @app.delete(
-        "/v1/devices/me",
-        tags=["devices"],
-        status_code=204,
-        responses=problems(401, 403, 413, 429),
-        openapi_extra=SIGNED,
-    )
-    async def leave(request: Request) -> Response:
-        """A device leaves; its key is never accepted again."""
-        device, _, _ = await service.signed(request, 0)
-        await rounds.leave(device)
-        return Response(status_code=204)
 
 
 def _for_reader(request: Request, packed: bytes) -> Response:
