@@ -1,11 +1,13 @@
 """From how many devices on `masked` pays: test RMSE of fleets of 25 to 6,040 people beside what needs no server.
 
     python benchmarks/masked_fleet_size.py [--data ml-100k] [--sizes 25,50,100,200,400,943] [--epsilon 8,1] [--bare]
+        [--network]
 
 So many people are drawn at random (three times for up to 200 of them) and train by themselves, with the plan that the
 default rule chooses for their number. Beside them: each person's own mean, which needs no server, and the bias model of
 the same people, which needs everybody's ratings in one place. `--bare` takes the attributes of the items away: what is
-left is a catalogue of ids and titles.
+left is a catalogue of ids and titles. `--network` runs the terms that `hushrec serve` offers, which size the noise for
+devices that drop out or are hostile and keep a reserve for attempts that are repeated.
 """
 
 import argparse
@@ -20,6 +22,7 @@ from people import choose_people
 from hushrec.engines import train_all_rounds
 from hushrec.evaluate import rmse
 from hushrec.models.baselines import rating_baselines
+from hushrec.protocols.masked.protocol import Masked
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
@@ -27,13 +30,14 @@ SIZES = "25,50,100,200,400,943"
 REPEATED_UP_TO = 200
 
 
-def measured(ratings: Any, devices: int, epsilons: list[float], seed: int) -> dict[str, float]:
+def measured(ratings: Any, devices: int, epsilons: list[float], seed: int, network: bool) -> dict[str, float]:
     """Test RMSE of one draw of so many people, by what predicts."""
     drawn = np.random.default_rng(seed).permutation(ratings.n_users)[:devices]
     people = choose_people(ratings, np.isin(np.arange(ratings.n_users), drawn))
     found = {}
     for epsilon in epsilons:
-        settings = Settings(protocol="masked", epsilon=epsilon, split_seed=seed, seed=seed)
+        margins = Masked.network_options({}, ratings.n_items, devices) if network else {}
+        settings = Settings(protocol="masked", epsilon=epsilon, split_seed=seed, seed=seed, **margins)
         task = settings.make_task(people)
         engine = train_all_rounds("cpu", task_problem(task, settings))
         found[f"epsilon {epsilon:g}"] = task.metrics(engine.predictor())["rmse"]
@@ -51,6 +55,7 @@ def main() -> None:
     parser.add_argument("--sizes", default=SIZES)
     parser.add_argument("--epsilon", default="8,1")
     parser.add_argument("--bare", action="store_true")
+    parser.add_argument("--network", action="store_true")
     chosen = parser.parse_args()
     ratings, epsilons = load_data(chosen.data), [float(epsilon) for epsilon in chosen.epsilon.split(",")]
     if chosen.bare:
@@ -58,12 +63,13 @@ def main() -> None:
     sizes = []
     for devices in map(int, chosen.sizes.split(",")):
         draws = 3 if devices <= REPEATED_UP_TO else 1
-        runs = [measured(ratings, devices, epsilons, seed) for seed in range(draws)]
+        runs = [measured(ratings, devices, epsilons, seed, chosen.network) for seed in range(draws)]
         means = {name: round(float(np.mean([run[name] for run in runs])), 4) for name in runs[0]}
         sizes.append({"devices": devices, "draws": draws, **means})
         print(sizes[-1], flush=True)
     command = "python " + " ".join(sys.argv)
-    name = f"masked-fleet-size-{chosen.data}{'-bare' if chosen.bare else ''}"
+    kinds = "-bare" * chosen.bare + "-network" * chosen.network
+    name = f"masked-fleet-size-{chosen.data}{kinds}"
     write_record(name, {"command": command, "data": chosen.data, "sizes": sizes})
 
 

@@ -13,7 +13,7 @@ import json
 import re
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,9 +138,12 @@ COMPUTED: dict[str, Callable[[], Any]] = {
     "budget groups": budget_groups,
     "step of fm": step_of_fm,
     "fleet size": lambda: {"pays from": pays_from(), "measured": [asdict(size) for size in MEASURED]},
-    "masked pays from": lambda: {
-        f"{kind} {epsilon}": smallest_that_pays(measured_at(epsilon, knows_attributes=kind == "attributes"))
-        for kind in ("attributes", "titles")
-        for epsilon in (8, 1)
-    },
+    "masked pays from": lambda: (
+        {
+            f"{kind} {epsilon}": smallest_that_pays(measured_at(epsilon, knows_attributes=kind == "attributes"))
+            for kind in ("attributes", "titles")
+            for epsilon in (8, 1)
+        }
+        | {"bias model": smallest_that_pays([replace(size, own_mean=size.bias) for size in measured_at(8)])}
+    ),
 }

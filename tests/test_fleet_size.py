@@ -41,7 +41,7 @@ def test_the_sizes_of_masked_are_those_of_its_records(epsilon: float) -> None:
     """Of ML-100K, and of ML-1M where there are more devices."""
     records = (
         (data, json.loads((ROOT / "benchmarks" / "records" / f"masked-fleet-size-{name}.json").read_text()))
-        for data, name in (("MovieLens 100K", "ml-100k"), ("MovieLens 1M", "ml-1m"))
+        for data, name in (("MovieLens 100K", "ml-100k-network"), ("MovieLens 1M", "ml-1m-network"))
     )
     found: list[FleetSize] = []
     for data, record in records:
@@ -57,7 +57,7 @@ def test_the_sizes_of_masked_are_those_of_its_records(epsilon: float) -> None:
 @pytest.mark.parametrize("epsilon", [8.0, 1.0])
 def test_catalogues_without_attributes_have_a_record_of_their_own(epsilon: float) -> None:
     """With ids and titles alone it takes more devices until a run pays, and operators hear that number."""
-    record = json.loads((ROOT / "benchmarks" / "records" / "masked-fleet-size-ml-100k-bare.json").read_text())
+    record = json.loads((ROOT / "benchmarks" / "records" / "masked-fleet-size-ml-100k-bare-network.json").read_text())
     assert masked.BARE[epsilon] == tuple(
         FleetSize(
             size["devices"], size[f"epsilon {epsilon:g}"], size["user_mean"], size["bias"], masked.WITHOUT_ATTRIBUTES
