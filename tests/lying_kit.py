@@ -63,7 +63,7 @@ def record_round(folder: Path) -> Honest:
     """One honest round over HTTP, with what device 0 is sent and keeps."""
     messages = {}
     with joined(folder, DEVICES) as (live, devices):
-        name = devices[0]._session._device
+        name = devices[0]._session.name
         devices[0].close()
         public = live.rounds.published()
         for phase in PHASES:
@@ -73,7 +73,7 @@ def record_round(folder: Path) -> Honest:
             with Device(folder / "device-0") as device:
                 report(live, [device], phase)
         shutil.copytree(folder / "device-0", folder / "after")
-        keys = {str(device._session._device): device._session.kept.key() for device in devices[1:]}
+        keys = {str(device._session.name): device._session.kept.key() for device in devices[1:]}
         with Device(folder / "device-0") as device:
             keys[str(name)] = device._session.kept.key()
         names = sorted(keys)

@@ -167,7 +167,7 @@ def problem_of_terms(terms: MaskedTerms, devices: list[Device], columns: ItemCol
 def survivors_of(live: Live, devices: list[Device]) -> list[int]:
     """Whose tables are in the last sum, by number."""
     names = live.rounds.server.side.attempt.survivors
-    return [number for number, device in enumerate(devices) if bytes.fromhex(str(device._session._device)) in names]
+    return [number for number, device in enumerate(devices) if bytes.fromhex(str(device._session.name)) in names]
 
 
 def public_of(live: Live) -> Arrays:

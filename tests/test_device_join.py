@@ -186,7 +186,7 @@ def test_a_server_that_forgot_a_device_says_what_to_do(tmp_path: Path) -> None:
     """Revoked, or unknown to a server restored from an old backup: the sentence names the way back."""
     with live_server(tmp_path, small_settings(rounds=ONE)) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        name = device._session._device
+        name = device._session.name
         live.rounds.registry._devices.pop(name)  # as after a restore from before the enrolment
         with pytest.raises(RemoteProtocolError, match=r"\(401\).*`hushrec device join --again`") as unknown:
             device.step()

@@ -52,7 +52,7 @@ def test_whatever_the_api_accepts_the_store_reads_back(
         budgets = {"epsilon_i": epsilon_i, "epsilon_g": epsilon_g, "max_value_rho": max_value_rho, "scale": scale}
         with Device.create(store, **budgets) as device:
             device.add_ratings(ratings)
-            server.run(device._session.join())
+            server.run(device._session.joining.join())
             for _ in range(2):
                 try:
                     server.run(device._session.step())
@@ -99,7 +99,7 @@ def test_the_offline_server_lets_a_device_take_part(tmp_path: Path) -> None:
     server = OfflineServer()
     with Device.create(tmp_path / "store", epsilon_i=4, epsilon_g=4) as device:
         device.add_ratings({f"item-{n}": 1 + n % 5 for n in range(10)})
-        server.run(device._session.join())
+        server.run(device._session.joining.join())
         assert device.status().n_items == N_ITEMS
         assert [server.run(device._session.step()) for _ in range(3)] == ["reported"] * 3
     with Device(tmp_path / "store") as device:

@@ -152,7 +152,7 @@ def test_a_hostile_device_is_refused_and_the_others_go_on(tmp_path: Path) -> Non
     with joined(tmp_path, 5) as (live, devices), RawDevice(live) as hostile:
         wait_for(lambda: live.rounds.is_open)
         assert hostile.name not in live.rounds.server.asked  # it joined after the round was opened
-        name = devices[0]._session._device
+        name = devices[0]._session.name
         assert name is not None
         hostile.name, hostile.key = name, DeviceKey.from_bytes(devices[0]._session.kept.required("key"))
         report(live, devices, "keys")

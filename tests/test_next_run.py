@@ -48,7 +48,7 @@ def test_devices_follow_a_masked_server_into_its_next_run(tmp_path: Path) -> Non
             for device in devices:
                 device.join(live.url)
             play_round(live, devices)
-            wait_for(lambda: live.rounds.round_number == 2)
+            report(live, devices, PHASES[0], 2)  # each has read what round 1 has learned
             names = set(live.rounds.registry._devices)
             one = devices[0].budget()
         with live_server(tmp_path, masked_settings(PEOPLE, **three(run=2)), items=catalogue(), port=port) as live:
@@ -62,9 +62,12 @@ def test_devices_follow_a_masked_server_into_its_next_run(tmp_path: Path) -> Non
             offer, needed = devices[0].look_next()
             assert offer.run_id == live.rounds.offer.run_id
             assert needed == refusal.value.needed > one["limit"]
+            before = [item.item for item in devices[0].recommend(5)]
             for device in devices:
                 device.raise_budget(needed)
                 device.follow()
+            assert [item.item for item in devices[0].recommend(5)] == before  # until the next run has learned something
+            assert len(client_of(devices[0]).get("/api/recommendations").json()["items"]) > 0
             assert set(live.rounds.registry._devices) == names
             assert live.rounds.registry.count_active() == PEOPLE
             play_round(live, devices)
@@ -209,7 +212,7 @@ def test_a_next_run_of_sdcf_draws_new_bits_with_consent(tmp_path: Path) -> None:
                 left = device._session.kept.offer()
                 assert left is not None
                 earlier = replace(left, run_id=device._store.get_json("past_runs")[0])
-                assert not device._session.next_run.is_next(earlier, left)  # no server leads it back
+                assert not device._session.joining._is_next(earlier, left)  # no server leads it back
 
 
 @pytest.mark.parametrize("number", [1, 4])

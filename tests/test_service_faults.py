@@ -138,7 +138,7 @@ def test_a_device_killed_while_it_joins_joins_the_next_time(tmp_path: Path, n_re
         with new_device(tmp_path / "device") as device:
             with device._store.change():
                 device._store.put_json("server", {"address": live.url, "ca": None})
-            driver, job = device._driver(), device._session.join(code)
+            driver, job = device._driver(), device._session.joining.join(code)
             call = next(job)
             for _ in range(n_replies):
                 call = job.send(driver._make(call))

@@ -208,7 +208,7 @@ def test_a_run_too_large_for_a_device_is_refused_before_anything_is_fetched(tmp_
         offer = live.rounds.offer
         for n_items, n_factors in ((calls.MOST_ITEMS + 1, 4), (50_000_000, 4), (60, calls.MOST_FACTORS + 1)):
             huge = replace(offer, terms=replace(offer.terms, n_items=n_items, n_factors=n_factors))
-            job = device._session.join()
+            job = device._session.joining.join()
             next(job)
             with pytest.raises(RemoteProtocolError, match="items, 1000 factors and 67108864 bytes"):
                 job.send(Reply(200, wire.encode(huge)))
@@ -224,7 +224,7 @@ def test_a_catalogue_comes_in_pages_and_must_go_on(tmp_path: Path, monkeypatch: 
         device.join(live.url)
         assert [name for name, _ in device._store.catalogue()] == [f"item-{n}" for n in range(60)]
         for page in (Catalogue(60, [], []), Catalogue(61, ["x"], ["X"])):
-            job = device._session._refresh_catalogue(61)
+            job = device._session.refresh_catalogue(61)
             next(job)
             with pytest.raises(RemoteProtocolError, match="another part of the catalogue"):
                 job.send(Reply(200, wire.encode(page)))
@@ -267,7 +267,7 @@ def test_a_key_change_that_was_cut_short_is_finished_by_the_next_step(tmp_path: 
             device.join(live.url)
         for heard in (False, True):
             with Device(tmp_path / "device") as device:
-                job = device._session.rotate_key()
+                job = device._session.joining.rotate_key()
                 call = next(job)
                 if heard:
                     assert device._driver()._make(call).status == 204

@@ -277,7 +277,7 @@ def test_no_log_line_names_a_device_or_an_address(tmp_path: Path, caplog: pytest
         names = []
         for device in devices:
             device.join(live.url)
-            names.append(device._session._device)
+            names.append(device._session.name)
         play(devices)
         for device in devices:
             device.close()

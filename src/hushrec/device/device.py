@@ -117,7 +117,7 @@ class Device:
         if self.has_joined:
             with contextlib.suppress(HushrecError):  # the person's wish does not wait for a server
                 driver = self._driver(patience=0, seconds=FAREWELL_SECONDS)
-                driver.run(self._session.leave())
+                driver.run(self._session.joining.leave())
         with self._lock:
             self.close()
             erase(self._store.folder)
@@ -187,7 +187,7 @@ class Device:
     def search(self, text: str = "", *, count: int = 12, first: int = 0) -> Found:
         """Find items by title. Without a text, those that most people like come first, as far as that is public."""
         with self._lock:
-            if text.strip() or not self.status().can_recommend:
+            if text.strip() or not self.has_learned:
                 return self.catalogue.search(text, count=count, first=first)
             order = self._session.predictions.popular()[first : first + count]
             return self.catalogue.listed([int(n) for n in order])
@@ -210,9 +210,9 @@ class Device:
         """
         place = self._place(server, ca, insecure=insecure)
         if again or not self.has_joined:
-            job = self._session.rejoin(invitation) if again else self._session.join(invitation)
+            job = self._session.joining.rejoin(invitation) if again else self._session.joining.join(invitation)
         elif place != self._store.get_json("server"):
-            job = self._session.same_server()
+            job = self._session.joining.same_server()
         else:
             return
         self._driver(place).run(job)
@@ -221,7 +221,7 @@ class Device:
 
     def look_at(self, server: str, *, ca: str | Path | None = None, insecure: bool = False) -> Offer:
         """Return what a server offers. It is asked without a name or a key; nothing is joined or stored."""
-        offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(self._session.same_run())
+        offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(self._session.joining.same_run())
         return offer
 
     def _place(self, server: str | None, ca: str | Path | None, *, insecure: bool) -> dict[str, str | None]:
@@ -251,28 +251,28 @@ class Device:
 
         The server is asked without a name or a key, and nothing changes. Allow more with `raise_budget`.
         """
-        offer: Offer = self._driver().run(self._session.next_run.look())
+        offer: Offer = self._driver().run(self._session.joining.look_next())
         with self._lock:
-            return offer, self._session.next_run.needs(offer)
+            return offer, self._session.joining.needs(offer)
 
     def follow(self) -> None:
         """Agree to what the server offers after its run: further rounds of it, or a next run with terms of its own.
 
         A next run is refused while the ledger does not allow what it may cost on top of the runs before it.
         """
-        self._driver().run(self._session.next_run.follow())
+        self._driver().run(self._session.joining.follow())
 
     def leave(self, *, tell: bool = True) -> None:
         """Take part no more. Ratings and ledger stay in the store. `tell=False`: the server is gone, do not ask it."""
         if tell:
-            self._driver().run(self._session.leave())
+            self._driver().run(self._session.joining.leave())
         else:
             with self._lock:
-                self._session.forget_run()
+                self._session.joining.forget_run()
 
     def rotate_key(self) -> None:
         """Change the key that signs this device's requests."""
-        self._driver().run(self._session.rotate_key())
+        self._driver().run(self._session.joining.rotate_key())
 
     @property
     def has_joined(self) -> bool:
@@ -318,12 +318,29 @@ class Device:
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
         with self._lock:
-            best, scores = self._session.predictions.recommend(count)
             low, high = self._session.budgets.scale
+            if earlier := self._earlier_list():
+                return [
+                    Suggestion(item, self.catalogue.title_of(item), min(high, max(low, score)), score)
+                    for item, score in earlier[:count]
+                ]
+            best, scores = self._session.predictions.recommend(count)
             return [
                 Suggestion(*self._store.item_at(int(n)), min(high, max(low, float(scores[n]))), float(scores[n]))
                 for n in best
             ]
+
+    @property
+    def has_learned(self) -> bool:
+        """Whether the rounds of the run have published anything that predictions can be made of."""
+        with self._lock:
+            return self._session.is_enrolled and self._session.predictions.are_possible
+
+    def _earlier_list(self) -> list[tuple[str, float]]:
+        """Return the list of the run before while this one has none, as far as its items are still there."""
+        if not self._session.is_enrolled or self.has_learned:
+            return []
+        return [entry for entry in self._session.predictions.last_list() if entry[0] in self.catalogue]
 
     @property
     def list_order(self) -> str | None:
@@ -356,7 +373,7 @@ class Device:
                 n_items=store.count_items(),
                 n_ratings=len(store.ratings()),
                 n_known=len(store.rated_positions(store.count_items())),
-                can_recommend=joined and session.predictions.are_possible,
+                can_recommend=self.has_learned or bool(self._earlier_list()),
             )
 
     @property

@@ -127,12 +127,12 @@ class _Traffic:
 def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
     session = driver.session
     if not session.is_enrolled:
-        driver.run(session.join(invitation))
+        driver.run(session.joining.join(invitation))
     elif follow:
-        needed = session.next_run.needs(driver.run(session.next_run.look()))
+        needed = session.joining.needs(driver.run(session.joining.look_next()))
         if needed is not None:
             session.allow(needed)
-        driver.run(session.next_run.follow())
+        driver.run(session.joining.follow())
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:

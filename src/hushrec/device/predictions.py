@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from hushrec.device.session import Session
 
 
+KEPT_ITEMS = 100  # of the list of one run, for the beginning of the next
+
+
 class Predictions:
     """Predicts for one person; what the store holds is read once, until `forget`."""
 
@@ -59,6 +62,18 @@ class Predictions:
         """Return the unrated items that rank highest, the best first; and the predictions for all items."""
         scores, client = self._scores(), self._session.client()
         return client.recommend(client.rank(self.public(), scores), count), self._session.budgets.from_unit(scores)
+
+    def keep_list(self) -> None:
+        """Keep the best items for the time until a next run has learned something; inside `Store.change` only."""
+        if self.are_possible:
+            best, scores = self.recommend(KEPT_ITEMS)
+            store = self._session.store
+            store.put_json("last_list", [(store.item_at(int(n))[0], float(scores[n])) for n in best])
+
+    def last_list(self) -> list[tuple[str, float]]:
+        """Return ids and predictions of the best items that the run before had for this person; the best first."""
+        rated = self._session.store.ratings()
+        return [(item, score) for item, score in self._session.store.get_json("last_list") or [] if item not in rated]
 
     def popular(self) -> IntArray:
         """Return all items, first those that most people like, as far as that is public."""

@@ -31,8 +31,8 @@ from hushrec.device.calls import (
     check_size,
     expect,
 )
+from hushrec.device.joining import Joining
 from hushrec.device.kept import Kept
-from hushrec.device.next_run import NextRun
 from hushrec.device.predictions import Predictions
 from hushrec.device.store import Store
 from hushrec.errors import (
@@ -42,16 +42,15 @@ from hushrec.errors import (
     ParameterError,
     RemoteProtocolError,
 )
-from hushrec.messages import LARGEST_TABLE, Catalogue, Credentials, Enrolment, Envelope, Offer, Public, Receipt
+from hushrec.messages import LARGEST_TABLE, Catalogue, Credentials, Envelope, Offer, Public, Receipt
 from hushrec.models import find_model
 from hushrec.models.predictor import Arrays
-from hushrec.offers import check_offer, make_run_model, make_run_protocol, offered
-from hushrec.protocols import find_protocol
+from hushrec.offers import make_run_model, make_run_protocol, offered
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.protocols.gradient.messages import ItemVectors
 from hushrec.protocols.parties import Membership
 from hushrec.randomness import SystemRandomness
-from hushrec.signing import DeviceKey, Request, device_id_of
+from hushrec.signing import Request
 
 LONGEST_WAIT = 45.0  # seconds that one request asks a server to wait for a round
 _PUBLIC = Request("GET", "/v1/public")
@@ -64,19 +63,19 @@ class Session:
     def __init__(self, store: Store, *, keep_public: bool = True) -> None:
         self.store = store
         self.kept = Kept(store)
-        self._keep_public = keep_public
+        self.keep_public = keep_public
         self._nonce = 0
         self._client: Client | None = None
         self.predictions = Predictions(self)
-        self.next_run = NextRun(self)
+        self.joining = Joining(self)
         self.reload()
 
     def reload(self) -> None:
         """Take what the store holds: at the start, and after a change of the run."""
         self.budgets = self.kept.budgets()
         self.offer = self.kept.offer()
-        self._key = self.kept.key()
-        self._device = self.kept.device()
+        self.key = self.kept.key()
+        self.name = self.kept.device()
         self.predictions.forget()
         self.forget_client()
 
@@ -152,156 +151,14 @@ class Session:
 
     def sign(self, request: Request) -> Credentials:
         """Signs a request with a nonce above all earlier ones. Time gives it, so that nothing has to be stored."""
-        if self._key is None or self._device is None or self.offer is None:
+        if self.key is None or self.name is None or self.offer is None:
             raise LocalProtocolError("this device has not joined a server.")
         self._nonce = max(self._nonce + 1, time.time_ns())
-        return self._key.sign(request, run_id=self.offer.run_id, device=self._device, nonce=self._nonce)
+        return self.key.sign(request, run_id=self.offer.run_id, device=self.name, nonce=self._nonce)
 
     def raise_nonce(self, last_nonce: int) -> None:
         """The server has seen a higher one: this device's clock went back."""
         self._nonce = max(self._nonce, last_nonce)
-
-    # Joining and leaving ---------------------------------------------------------------------------------------
-
-    def join(self, invitation: str | None = None) -> Job:
-        """Enrols with a fresh key. The key is stored before it is sent: a crash leaves no key that nobody has."""
-        if self.is_enrolled:
-            raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
-        offer = yield from self.same_run()
-        self._allowed(offer)  # refuses before the server hears of this device
-        if self._key is None or self.offer is None or not offer.keeps(self.offer):
-            self._key = DeviceKey.generate()  # no key is shown to two servers
-            self._device = device_id_of(self._key.public_key)
-        assert self._device is not None
-        self.offer = offer
-        with self.store.change():
-            self.store.put("key", self._key.to_bytes())
-            self.store.put("device", self._device.encode())
-            self.store.put("offer", wire.encode(offer))
-        body = wire.encode(Enrolment(self._key.public_key, invitation))
-        expect((yield Call(Request("POST", "/v1/devices", body))), 201)
-        yield from self._refresh_catalogue(offer.terms.n_items)
-        client = self._make_client()
-        with self.store.change():
-            self.store.put("enrolled", b"1")
-            if self.store.get("private_state") is None:
-                self.store.put_json("ledger", self._allowed(offer).to_record())
-                self.kept.put_private_state(client.private_state())
-        if self._keep_public:
-            yield from self._look_at_public()
-
-    def _allowed(self, offer: Offer) -> Ledger:
-        """Return the ledger as joining this run makes it; the one that there is, if it was joined before."""
-        ledger = self.ledger()
-        if self.store.get("private_state") is None:
-            allow_run(self.make_protocol(offer), offer.terms, ledger, {})
-        return ledger
-
-    def offered(self) -> Job:
-        """Return what the server offers. It is asked without a name or a key."""
-        return wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
-
-    def same_run(self) -> Job:
-        """Return what the server offers, if it is the run that this device accepted, or if it accepted none yet."""
-        offer = yield from self.offered()
-        accepted = self.kept.offer() if self.store.get("private_state") is not None else None
-        if accepted is not None and offer.extends(accepted):  # further rounds need the person's consent
-            offer = replace(offer, terms=replace(offer.terms, max_rounds=accepted.terms.max_rounds))
-        if accepted is not None and self.next_run.is_next(offer, accepted):
-            raise ConsentNeeded(
-                "this server offers a next run, with terms of its own. To take part in it, agree with `hushrec device"
-                " join --next`."
-            )
-        if accepted is not None and not offer.keeps(accepted):
-            raise RemoteProtocolError(
-                "this server offers another run than the one that this device accepted. To join it, let the device "
-                "leave the old one first: `hushrec device leave`.",
-                code="wrong-run",
-            )
-        self.check_offer(offer)
-        return offer
-
-    def check_offer(self, offer: Offer) -> None:
-        check_offer(offer)
-        check_size(offer)
-        with offered():  # before anything is fetched or sent, where the model is known without the catalogue
-            protocol = self.make_protocol(offer)
-            protocol.check_terms(offer.terms)
-            if find_model(offer.model).item_facts is None:
-                protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
-        if not find_protocol(offer.protocol).is_private:
-            raise RemoteProtocolError(f"protocol {offer.protocol} protects nothing: this device does not join it.")
-
-    def same_server(self) -> Job:
-        """Refuse a server that runs neither the run that this device accepted nor one that follows it."""
-        with contextlib.suppress(ConsentNeeded):  # to know where the server is needs none
-            yield from self.same_run()
-
-    def rejoin(self, invitation: str | None = None) -> Job:
-        """Enrol again after a store was lost, restored or copied: with a new key, and nothing is used twice.
-
-        What this store does not know of is charged first: the server says which round its old key reported in last. A
-        ledger that could not pay for it refuses here, before the server hears anything. The old key leaves the run, so
-        that nobody waits for it.
-        """
-        reported, client = self.store.get_json("copied") or 0, self.client()
-        try:
-            with consent(client.ledger.limit("selection") or 0.0):
-                client.begin_again(reported)
-            offer = yield from self.same_run()  # nothing is given up for a server that is away, or has another run
-            allow_run(self.make_protocol(offer), offer.terms, client.ledger, client.spent)
-            if self.is_enrolled:
-                yield from self._retire("bad-signature")  # another copy may have changed the key
-        except BaseException:
-            self.forget_client()
-            raise
-        with self.store.change():
-            self.store.put_json("ledger", client.ledger.to_record())
-            self.kept.put_private_state(client.private_state())
-            self.store.drop("key", "device", "enrolled", "outbox", "copied")
-        self._key = self._device = None
-        self.forget_client()
-        yield from self.join(invitation)  # u and the last round stay
-
-    def leave(self) -> Job:
-        """Tell the server to forget this device's key. What it sent stays sent."""
-        yield from self._retire()
-        self.forget_run()
-
-    def _retire(self, *also: str) -> Job:
-        """Let the server forget this device's key; these codes, too, say that it counts no more."""
-        reply = yield Call(Request("DELETE", "/v1/devices/me"))
-        if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
-            expect(reply, 204)
-
-    def forget_run(self) -> None:
-        """Drop all that belongs to the server and its run. Ratings and ledger stay."""
-        with self.store.change():
-            self.drop_run()
-            self.store.drop("key", "next_key", "device", "offer")
-        self.reload()
-
-    def drop_run(self) -> None:
-        """Drop all that belongs to one run; inside `Store.change` only."""
-        self.store.drop("enrolled", "outbox", "copied", "over", "given_up")
-        self.store.drop("private_state", "public", "uploads", "last_charged", "last_user_vector")
-        self.store.drop_catalogue()
-
-    def rotate_key(self) -> Job:
-        """Changes the key. Both are stored until one of them is known to be the server's."""
-        new = self.kept.key("next_key") or DeviceKey.generate()
-        with self.store.change():
-            self.store.put("next_key", new.to_bytes())
-        body = wire.encode(Enrolment(new.public_key))
-        reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
-        if reply.code == "bad-signature":  # an earlier try arrived, and its reply was lost
-            self._key = new
-            reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
-        expect(reply, 204)
-        self._key = new
-        with self.store.change():
-            self.store.put("key", new.to_bytes())
-            self.store.drop("next_key")
 
     # Rounds ----------------------------------------------------------------------------------------------------
 
@@ -309,7 +166,7 @@ class Session:
         """Report in the open phase, if there is one that asks this device; return what happened."""
         self._refuse_copies()
         if self.store.get("next_key") is not None:
-            yield from self.rotate_key()  # it was cut short
+            yield from self.joining.rotate_key()  # it was cut short
         if self.store.get("outbox") is not None:
             yield from self._send_outbox()
         wait = min(wait, LONGEST_WAIT)
@@ -319,7 +176,7 @@ class Session:
             return NO_ROUND
         if reply.code == "run-over":
             self._rest()
-            if self._keep_public:
+            if self.keep_public:
                 yield from self.refresh_public()
                 with self.store.change():
                     self.store.put("over", b"1")
@@ -328,7 +185,7 @@ class Session:
         terms = getattr(envelope.message, "terms", None)
         self._check_terms(envelope.run_id, terms)
         if terms is not None and terms.n_items > self._n_items:
-            yield from self._refresh_catalogue(terms.n_items)
+            yield from self.refresh_catalogue(terms.n_items)
         yield from self._provide(envelope.message)
         if self._prepare_report(envelope):
             yield from self._send_outbox()
@@ -365,7 +222,7 @@ class Session:
         body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
         yield from self._take_public(wire.decode(body, Public))
 
-    def _look_at_public(self) -> Job:
+    def look_at_public(self) -> Job:
         """Take what a run that has begun has published: a newcomer can recommend at once. Without it, it waits."""
         reply = yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY, optional=True)
         if reply.status == 200:
@@ -379,7 +236,7 @@ class Session:
             self._check_terms(public.run_id, public.terms)
         arrays = public.by_name()
         if public.terms.n_items > self._n_items:
-            yield from self._refresh_catalogue(public.terms.n_items)
+            yield from self.refresh_catalogue(public.terms.n_items)
         self.client().take_public(arrays)
         with self.store.change(durable=False):
             self.kept.put_public(arrays)
@@ -462,11 +319,11 @@ class Session:
                 else:
                     body = wire.encode(Envelope.to(offer.run_id, envelope.address, report))
                     self.store.put("outbox", body)
-                    if self._keep_public and not isinstance(asked, ItemVectors) and client.ledger.to_record() != spent:
+                    if self.keep_public and not isinstance(asked, ItemVectors) and client.ledger.to_record() != spent:
                         self.store.put("last_charged", body)
-                    if self._keep_public and isinstance(asked, ItemVectors) and len(report.items):
+                    if self.keep_public and isinstance(asked, ItemVectors) and len(report.items):
                         self.kept.put_upload(body, asked.item_vectors[report.items], before["user_vector"])
-                if self._keep_public and published is not None:
+                if self.keep_public and published is not None:
                     self.kept.put_public(published)
         except BaseException:
             self.forget_client()  # what is in the store counts, and the store has not changed
@@ -486,7 +343,7 @@ class Session:
         with self.store.change(durable=False):  # if a crash undoes it, the same bytes are sent again
             self.store.drop("outbox")
 
-    def _refresh_catalogue(self, n_items: int) -> Job:
+    def refresh_catalogue(self, n_items: int) -> Job:
         """Appends the items that are new, a page after the other; positions never change."""
         known = self.store.count_items()
         while known < n_items:
@@ -507,13 +364,13 @@ class Session:
             raise LocalProtocolError("this device has not joined a server.")
         state = self.kept.private_state()
         if self._client is None or _place(self._client.private_state()) != _place(state):
-            client = self._make_client()
+            client = self.make_client()
             with self.store.intact("the private state"):
                 client.restore_private_state(state)
             self._client = client
         return self._client
 
-    def _make_client(self) -> Client:
+    def make_client(self) -> Client:
         if self.offer is None:
             raise LocalProtocolError("this device has not joined a server.")
         offer, terms, budgets = self.offer, self.offer.terms, self.budgets
@@ -536,9 +393,9 @@ class Session:
         return client
 
     def _membership(self, offer: Offer) -> Membership | None:
-        if self._key is None or self._device is None:
+        if self.key is None or self.name is None:
             return None
-        return Membership(offer.run_id, offer.server_key, self._device, self._key.to_bytes())
+        return Membership(offer.run_id, offer.server_key, self.name, self.key.to_bytes())
 
     def protocol(self) -> ConfiguredProtocol:
         """The protocol that this device speaks with its server, or would speak unless one offers another."""

@@ -112,6 +112,7 @@ class Page:
             "level": device.budgets.epsilon if self._is_masked else device.budgets.epsilon_i,
             "can_change_level": statement.get("permanent_draws", 0) == 0,
             "can_recommend": status.can_recommend,
+            "has_learned": device.has_learned,
         }
 
     @property

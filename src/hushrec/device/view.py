@@ -31,7 +31,7 @@ def ratings(device: Device) -> list[dict[str, Any]]:
 
 def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
     """Return the best unrated items, each with the liked items that it is most like."""
-    vectors, catalogue = device.item_vectors(), device.catalogue
+    vectors, catalogue = device.item_vectors() if device.has_learned else None, device.catalogue
     suggestions = device.recommend(count)
     rated = {item: value for item, value in device.ratings().items() if item in catalogue}
     average = float(np.mean(list(rated.values()))) if rated else 0.0

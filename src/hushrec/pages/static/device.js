@@ -271,7 +271,7 @@ async function search() {
   const text = find("#search").value.trim();
   const found = await ask(`search?text=${encodeURIComponent(text)}`);
   if (turn !== searching) return; // a later one is under way
-  const order = !text && state?.can_recommend ? "; those that most people like come first" : "";
+  const order = !text && state?.has_learned ? "; those that most people like come first" : "";
   say("#found", `${plural(found.count, "title", "titles")}${order}`);
   const { name, value } = find("#results").contains(document.activeElement) ? document.activeElement : {};
   fill("#results", ...found.items.map(row));
@@ -420,7 +420,7 @@ find("#next").addEventListener("click", () => attempt("#next-said", async () => 
   const next = await ask("next");
   const more = next.raise_to === null ? "" : ` What you sent before counts too: together it can come to ε ${next.raise_to}, and agreeing raises your limit to that.`;
   const question = next.is_next_run ? "Take part in the next run?" : "Take part in further rounds?";
-  const words = next.is_next_run ? `It learns anew, with terms of its own. ${next.asks.join(" ")}${more} Until its first round has ended there are no recommendations.` : "Your device reports in them as before. No new permanent bits are drawn, unless an epoch ends; but the numbers of every further report tell more about your ratings.";
+  const words = next.is_next_run ? `It learns anew, with terms of its own. ${next.asks.join(" ")}${more} Until its first round has ended, you keep the recommendations of now.` : "Your device reports in them as before. No new permanent bits are drawn, unless an epoch ends; but the numbers of every further report tell more about your ratings.";
   if (await confirm(question, words, "Take part")) {
     find("#part-head").focus(); // the button goes away
     await ask("next", { raise_to: next.raise_to });

@@ -1,0 +1,239 @@
+"""How a device comes into a run and out of it: joining, enrolling again, following its server into a next run, leaving.
+
+Each is a job, as in `session.py`. Nothing is sent in a person's name before the store has it, and nothing at all before
+the ledger allows what it may cost.
+"""
+
+import contextlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hushrec import wire
+from hushrec.budget.ledger import Ledger
+from hushrec.device.budgets import allow_run, consent
+from hushrec.device.calls import Call, Job, check_size, expect
+from hushrec.errors import BudgetExceeded, ConsentNeeded, LocalProtocolError, RemoteProtocolError
+from hushrec.messages import Enrolment, Offer
+from hushrec.models import find_model
+from hushrec.offers import check_offer, make_run_model, offered
+from hushrec.protocols import find_protocol
+from hushrec.signing import DeviceKey, Request, device_id_of
+
+if TYPE_CHECKING:
+    from hushrec.device.session import Session
+
+
+class Joining:
+    """The membership of one session in the runs of its server."""
+
+    def __init__(self, session: "Session") -> None:
+        self._session = session
+
+    def join(self, invitation: str | None = None) -> Job:
+        """Enrols with a fresh key. The key is stored before it is sent: a crash leaves no key that nobody has."""
+        session = self._session
+        if session.is_enrolled:
+            raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
+        offer = yield from self.same_run()
+        self._allowed(offer)  # refuses before the server hears of this device
+        if session.key is None or session.offer is None or not offer.keeps(session.offer):
+            session.key = DeviceKey.generate()  # no key is shown to two servers
+            session.name = device_id_of(session.key.public_key)
+        assert session.name is not None
+        session.offer = offer
+        with session.store.change():
+            session.store.put("key", session.key.to_bytes())
+            session.store.put("device", session.name.encode())
+            session.store.put("offer", wire.encode(offer))
+        body = wire.encode(Enrolment(session.key.public_key, invitation))
+        expect((yield Call(Request("POST", "/v1/devices", body))), 201)
+        yield from session.refresh_catalogue(offer.terms.n_items)
+        client = session.make_client()
+        with session.store.change():
+            session.store.put("enrolled", b"1")
+            if session.store.get("private_state") is None:
+                session.store.put_json("ledger", self._allowed(offer).to_record())
+                session.kept.put_private_state(client.private_state())
+        if session.keep_public:
+            yield from session.look_at_public()
+
+    def _allowed(self, offer: Offer) -> Ledger:
+        """Return the ledger as joining this run makes it; the one that there is, if it was joined before."""
+        session = self._session
+        ledger = session.ledger()
+        if session.store.get("private_state") is None:
+            allow_run(session.make_protocol(offer), offer.terms, ledger, {})
+        return ledger
+
+    def offered(self) -> Job:
+        """Return what the server offers. It is asked without a name or a key."""
+        return wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
+
+    def same_run(self) -> Job:
+        """Return what the server offers, if it is the run that this device accepted, or if it accepted none yet."""
+        session = self._session
+        offer = yield from self.offered()
+        accepted = session.kept.offer() if session.store.get("private_state") is not None else None
+        if accepted is not None and offer.extends(accepted):  # further rounds need the person's consent
+            offer = replace(offer, terms=replace(offer.terms, max_rounds=accepted.terms.max_rounds))
+        if accepted is not None and self._is_next(offer, accepted):
+            raise ConsentNeeded(
+                "this server offers a next run, with terms of its own. To take part in it, agree with `hushrec device"
+                " join --next`."
+            )
+        if accepted is not None and not offer.keeps(accepted):
+            raise RemoteProtocolError(
+                "this server offers another run than the one that this device accepted. To join it, let the device "
+                "leave the old one first: `hushrec device leave`.",
+                code="wrong-run",
+            )
+        self._check_offer(offer)
+        return offer
+
+    def _check_offer(self, offer: Offer) -> None:
+        session = self._session
+        check_offer(offer)
+        check_size(offer)
+        with offered():  # before anything is fetched or sent, where the model is known without the catalogue
+            protocol = session.make_protocol(offer)
+            protocol.check_terms(offer.terms)
+            if find_model(offer.model).item_facts is None:
+                protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
+        if not find_protocol(offer.protocol).is_private:
+            raise RemoteProtocolError(f"protocol {offer.protocol} protects nothing: this device does not join it.")
+
+    def same_server(self) -> Job:
+        """Refuse a server that runs neither the run that this device accepted nor one that follows it."""
+        with contextlib.suppress(ConsentNeeded):  # to know where the server is needs none
+            yield from self.same_run()
+
+    def rejoin(self, invitation: str | None = None) -> Job:
+        """Enrol again after a store was lost, restored or copied: with a new key, and nothing is used twice.
+
+        What this store does not know of is charged first: the server says which round its old key reported in last. A
+        ledger that could not pay for it refuses here, before the server hears anything. The old key leaves the run, so
+        that nobody waits for it.
+        """
+        session = self._session
+        reported, client = session.store.get_json("copied") or 0, session.client()
+        try:
+            with consent(client.ledger.limit("selection") or 0.0):
+                client.begin_again(reported)
+            offer = yield from self.same_run()  # nothing is given up for a server that is away, or has another run
+            allow_run(session.make_protocol(offer), offer.terms, client.ledger, client.spent)
+            if session.is_enrolled:
+                yield from self._retire("bad-signature")  # another copy may have changed the key
+        except BaseException:
+            session.forget_client()
+            raise
+        with session.store.change():
+            session.store.put_json("ledger", client.ledger.to_record())
+            session.kept.put_private_state(client.private_state())
+            session.store.drop("key", "device", "enrolled", "outbox", "copied")
+        session.key = session.name = None
+        session.forget_client()
+        yield from self.join(invitation)  # u and the last round stay
+
+    def leave(self) -> Job:
+        """Tell the server to forget this device's key. What it sent stays sent."""
+        yield from self._retire()
+        self.forget_run()
+
+    def _retire(self, *also: str) -> Job:
+        """Let the server forget this device's key; these codes, too, say that it counts no more."""
+        reply = yield Call(Request("DELETE", "/v1/devices/me"))
+        if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
+            expect(reply, 204)
+
+    def forget_run(self) -> None:
+        """Drop all that belongs to the server and its run. Ratings and ledger stay."""
+        session = self._session
+        with session.store.change():
+            self._drop_run()
+            session.store.drop("key", "next_key", "device", "offer")
+        session.reload()
+
+    def _drop_run(self) -> None:
+        """Drop all that belongs to one run; inside `Store.change` only."""
+        session = self._session
+        session.store.drop("enrolled", "outbox", "copied", "over", "given_up")
+        session.store.drop("private_state", "public", "uploads", "last_charged", "last_user_vector")
+        session.store.drop_catalogue()
+
+    def rotate_key(self) -> Job:
+        """Changes the key. Both are stored until one of them is known to be the server's."""
+        session = self._session
+        new = session.kept.key("next_key") or DeviceKey.generate()
+        with session.store.change():
+            session.store.put("next_key", new.to_bytes())
+        body = wire.encode(Enrolment(new.public_key))
+        reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
+        if reply.code == "bad-signature":  # an earlier try arrived, and its reply was lost
+            session.key = new
+            reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
+        expect(reply, 204)
+        session.key = new
+        with session.store.change():
+            session.store.put("key", new.to_bytes())
+            session.store.drop("next_key")
+
+    # What comes after a run -------------------------------------------------------------------------------------
+
+    def look_next(self) -> Job:
+        """Return what the server offers after its run; refuse where that is neither further rounds nor a next run."""
+        session, accepted = self._session, self._session.kept.offer()
+        if accepted is None or not session.is_enrolled:
+            raise LocalProtocolError("this device has not joined a server.")
+        offer = yield from self.offered()
+        if not (offer.extends(accepted) or self._is_next(offer, accepted)):
+            sentence = "this server offers neither further rounds nor a next run."
+            raise RemoteProtocolError(sentence, code="nothing-next", status_hint=409)
+        self._check_offer(offer)
+        return offer
+
+    def needs(self, offer: Offer) -> float | None:
+        """Return the ε that the person must allow before this device can follow an offer; None where they do."""
+        session = self._session
+        if session.offer is None or offer.run_id == session.offer.run_id:
+            return None
+        try:
+            self._check_allowed(offer)
+        except BudgetExceeded as error:
+            return error.needed
+        return None
+
+    def follow(self) -> Job:
+        """Agree to what comes next.
+
+        Further rounds draw no new permanent bits, unless an epoch ends. A next run is priced anew: the ledger adds up
+        what all runs cost, and must allow it before the server hears anything. The key stays; all else of the old run
+        is forgotten.
+        """
+        session = self._session
+        offer = yield from self.look_next()
+        assert session.offer is not None
+        if offer.run_id == session.offer.run_id:
+            with session.store.change():
+                session.store.put("offer", wire.encode(offer))
+                session.store.drop("over")
+            session.reload()
+            return
+        self._check_allowed(offer)
+        with session.store.change():
+            session.predictions.keep_list()
+            session.store.put_json("past_runs", [*self._past_runs, session.offer.run_id])
+            self._drop_run()
+            session.store.put("offer", wire.encode(offer))
+        session.reload()
+        yield from self.join()
+
+    def _check_allowed(self, offer: Offer) -> None:
+        allow_run(self._session.make_protocol(offer), offer.terms, self._session.ledger(), {})
+
+    def _is_next(self, offer: Offer, accepted: Offer) -> bool:
+        """Whether an offer is of a next run of the same server; a device is led back into no earlier one."""
+        return offer.follows(accepted) and offer.run_id not in self._past_runs
+
+    @property
+    def _past_runs(self) -> list[str]:
+        return list(self._session.store.get_json("past_runs") or [])
