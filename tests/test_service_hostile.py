@@ -281,7 +281,7 @@ def test_a_device_waits_no_longer_than_its_connection_does(tmp_path: Path) -> No
     """Whatever an app asks for: a longer wait would be refused by the server, or cut off by the device itself."""
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         device.join(live.url)
-        assert next(device._session.step(wait=600)).request.target == "/v1/inbox?after=0&wait=45"
+        assert next(device._session.step(wait=600)).request.target == "/v1/inbox?after=0&last=0.0.0&wait=45"
 
 
 def test_plain_requests_take_no_proxy_and_encrypted_ones_may(monkeypatch: pytest.MonkeyPatch) -> None:
