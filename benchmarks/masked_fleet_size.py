@@ -3,7 +3,7 @@
     python benchmarks/masked_fleet_size.py [--data ml-100k] [--sizes 25,50,100,200,400,943] [--epsilon 8,1] [--bare]
         [--network]
 
-So many people are drawn at random (three times for up to 200 of them) and train by themselves, with the plan that the
+So many people are drawn at random (three times for up to 943 of them) and train by themselves, with the plan that the
 default rule chooses for their number. Beside them: each person's own mean, which needs no server, and the bias model of
 the same people, which needs everybody's ratings in one place. `--bare` takes the attributes of the items away: what is
 left is a catalogue of ids and titles. `--network` runs the terms that `hushrec serve` offers, which size the noise for
@@ -27,7 +27,7 @@ from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
 SIZES = "25,50,100,200,400,943"
-REPEATED_UP_TO = 200
+REPEATED_UP_TO = 943
 
 
 def measured(ratings: Any, devices: int, epsilons: list[float], seed: int, network: bool) -> dict[str, float]:

@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from hushrec.errors import ParameterError
-from hushrec.protocols.masked.noise import RADIX, _build_table, discrete_gaussian, summed_noise
+from hushrec.protocols.masked.noise import RADIX, _build_table, _Table, discrete_gaussian, summed_noise
 from hushrec.randomness import Purpose, SeededRandomness, SystemStream
 
 FALSE_ALARM = 1e-6
@@ -29,43 +29,46 @@ def exact_law(variance: int, digits: int = 80):
 def table_law(variance: int) -> list[Fraction]:
     """The probabilities that a table really has: differences of its thresholds, as fractions."""
     table = _build_table(variance)
-    thresholds = [(int(high) << 64) + int(low) for high, low in zip(table.high, table.low, strict=True)]
-    edges = [0, *thresholds, 2**128]
-    return [Fraction(upper - lower, 2**128) for lower, upper in itertools.pairwise(edges)]
+    edges = [0, *thresholds_of(table), 2**256]
+    return [Fraction(upper - lower, 2**256) for lower, upper in itertools.pairwise(edges)]
+
+
+def thresholds_of(table: _Table) -> list[int]:
+    """256 bits each."""
+    words = np.column_stack([table.high, table.low]).astype(">u8")
+    return [int.from_bytes(row.tobytes()) for row in words]
 
 
 @pytest.mark.parametrize("variance", [16, 17, 1000])
 def test_a_table_is_as_near_to_the_exact_law_as_it_says(variance: int) -> None:
-    """Half the sum of differences to 80 digits is at most `distance`, which is below 1e-35."""
-    with mpmath.workdps(80):
-        pairs = zip(table_law(variance), exact_law(variance), strict=True)
+    """Half the sum of differences to 120 digits is at most `distance`, which is below 1e-69."""
+    with mpmath.workdps(120):
+        pairs = zip(table_law(variance), exact_law(variance, 120), strict=True)
         differences = [abs(mpmath.mpf(ours.numerator) / ours.denominator - exact) for ours, exact in pairs]
         found = mpmath.fsum(differences) / 2
-    assert found <= _build_table(variance).distance < 1e-35
+    assert found <= _build_table(variance).distance < 1e-69
 
 
-def test_a_draw_is_decided_by_128_bits() -> None:
+def test_a_draw_is_decided_by_256_bits() -> None:
     """Uniforms at a threshold and one below it, in the last bit, give neighbouring integers."""
     table = _build_table(100)
-    thresholds = [(int(high) << 64) + int(low) for high, low in zip(table.high, table.low, strict=True)]
-    empty = thresholds.count(0)  # below, 128 bits cannot tell a probability from 0
-    assert 0 < empty < 20
-    for place in (empty, empty + 1, len(thresholds) // 2, len(thresholds) - 1 - empty):
+    thresholds = thresholds_of(table)
+    for place in (0, 1, len(thresholds) // 2, len(thresholds) - 1):
         at, below = (draw_from_words(100, uniform) for uniform in (thresholds[place], thresholds[place] - 1))
         assert (at, below) == (table.lowest + place + 1, table.lowest + place)
-    assert draw_from_words(100, 0) == table.lowest + empty
-    assert draw_from_words(100, 2**128 - 1) == -table.lowest
+    assert draw_from_words(100, 0) == table.lowest
+    assert draw_from_words(100, 2**256 - 1) == -table.lowest
 
 
 def draw_from_words(variance: int, uniform: int) -> int:
-    """The draw for one 128-bit uniform: its upper 64 bits come first, the lower ones only where they are needed."""
+    """The draw for one 256-bit uniform: its upper 64 bits come first, the lower ones only where they are needed."""
 
-    words = [uniform >> 64, uniform % 2**64]
+    words = [uniform >> 64 * place & 2**64 - 1 for place in (3, 2, 1, 0)]
 
     class Stream:
         def bytes(self, length: int) -> bytes:
-            assert length == 8
-            return words.pop(0).to_bytes(8, "little")
+            assert length in (8, 24)
+            return b"".join(words.pop(0).to_bytes(8, "little") for _ in range(length // 8))
 
     return int(discrete_gaussian(variance).draw(1, rng=Stream())[0])
 
@@ -175,7 +178,7 @@ def test_the_shares_of_a_cohort_add_up_to_the_summed_law() -> None:
     assert_normal_on_integers(total, 600)
     law = summed_noise(20, 30)
     assert law.variance == 600
-    assert share.distance * 30 < law.distance < 1e-33
+    assert share.distance * 30 < law.distance < 1e-63
     assert_normal_on_integers(law.draw(16_000, rng=SystemStream()), 600)
 
 

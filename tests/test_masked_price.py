@@ -71,10 +71,18 @@ def test_without_noise_the_statement_says_so() -> None:
         ({"delta": 2e-4}, "delta"),
         ({"reserve": 1.0}, "reserve"),
         ({"epsilon": -1}, "epsilon"),
-        ({"epsilon": 99.0}, "epsilon 99"),  # distances times exp(99) are more than the reserved part of delta
+        ({"epsilon": 99.0, "delta": 1e-30}, "epsilon 99"),  # exp(99) times the distances is too much
     ],
 )
 def test_a_budget_that_cannot_be_kept_is_refused(changed: dict[str, float], name: str) -> None:
     """One sentence that names the parameter."""
     with pytest.raises(ParameterError, match=name):
         price_plan(PLAN, **({"epsilon": 8, "delta": 1e-6, "cohort": COHORT} | changed))
+
+
+@pytest.mark.parametrize("epsilon", [16.0, 32.0])
+def test_the_second_epsilon_is_proven_for_large_fleets_too(epsilon: float) -> None:
+    """Distances of all draws of 6,040 devices, 200,000 numbers each, are paid from the reserved part of δ."""
+    plan = make_plan([[Block("audience", (25_000, 8), 5.0, 1.0)]])
+    statement = price_plan(plan, epsilon=epsilon, delta=1e-6, cohort=Cohort(6_040)).statement()
+    assert 2 * epsilon < statement["item_level"] < 100

@@ -1,6 +1,7 @@
 """`train` and `recommend` with the masked protocol, from Python and from the command line."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -256,3 +257,15 @@ def test_other_scales_are_mapped_and_mapped_back() -> None:
     first, second = train(narrow), train(wide)
     assert second.metrics["rmse"] == pytest.approx(25 * first.metrics["rmse"], rel=1e-6)
     assert second.recommend("7", 1)[0].deviation == pytest.approx(25 * first.recommend("7", 1)[0].deviation)
+
+
+def test_items_without_attributes_or_learned_columns_are_alike_by_title_alone() -> None:
+    """Neither by quality nor by popularity; with attributes they are. Titles count in predictions all the same."""
+    data = hushrec.data.load("synthetic:users=20,items=15,ratings=150,seed=3")
+    bare = replace(data, attributes=None, catalogue=None, titles=["Same (1990)", "Same II (1995)"] + ["Other"] * 13)
+    found = {name: train(part, final=True).predictor for name, part in (("bare", bare), ("whole", data))}
+    assert found["bare"].table.kernel[0] == 0 < found["whole"].table.kernel[0]  # type: ignore[attr-defined]
+    assert found["bare"].table.title_starts[-1] > 0  # type: ignore[attr-defined]
+    users, items = np.zeros(15, np.int64), np.arange(15)
+    predicted = found["bare"].predict(users, items)
+    assert np.allclose(predicted, found["bare"].of_profile(*found["bare"]._profile(0)).predicted)  # type: ignore[attr-defined]

@@ -18,6 +18,8 @@ from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.server import GpLearner
 from hushrec.protocols.masked.table import PublicTable, table_in
 
+PLAIN_COLUMNS = 3  # that every item has: quality, log-popularity and 1
+
 
 class GpLearning(Learning):
     """Effects of items, columns of taste and the prior of everybody's taste, from sums."""
@@ -59,11 +61,12 @@ class GpLearning(Learning):
 def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
     """Return what predictions need of a public table.
 
-    Before the last round the process has its linear part alone: quick, and good enough to watch training.
+    Before the last round the process has its linear part alone: quick, and good enough to watch training. Items without
+    attributes and learned columns have no other similarity than titles: quality and popularity make no items alike.
     """
     titles = columns.titles
     starts = titles.starts if final else np.zeros_like(titles.starts)
-    amplitude = CONSTANTS.kernel_amplitude if final else 0.0
+    amplitude = CONSTANTS.kernel_amplitude if final and table.rows.shape[1] > PLAIN_COLUMNS else 0.0
     return ItemTable(
         offsets=table.offsets,
         rows=table.rows,

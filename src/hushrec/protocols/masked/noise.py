@@ -1,6 +1,6 @@
 """Discrete Gaussian noise on the integers: P(x) ∝ exp(−x²/2V), V a whole number [Canonne2020].
 
-A draw inverts a table of cumulative probabilities of 128 bits, built in integer arithmetic: no floating-point number is
+A draw inverts a table of cumulative probabilities of 256 bits, built in integer arithmetic: no floating-point number is
 involved, and the statistical distance from the exact law is known (`distance`). A variance too large for a table is
 split, V = V₁ + B²V₂: x₁ + B x₂ has the law of variance V within a factor of (1 + θ)/(1 − θ), with θ of
 `smoothing_error` at v ≥ 8, 1/v = 1/V₂ + B²/V₁. The same lemma says that n devices' shares of variance V add up to one
@@ -24,20 +24,20 @@ from hushrec.randomness import RandomStream
 Words = npt.NDArray[np.uint64]
 
 LARGEST_VARIANCE = 2**62
-LARGEST_TABLE_VARIANCE = 2**18  # a table of 14,338 entries
+LARGEST_TABLE_VARIANCE = 2**18  # a table of 18,434 entries
 RADIX = 64  # B
 _LOWEST_PART = 2 * SMOOTHING_VARIANCE * RADIX**2  # V₁ is at least this
-_BITS = 128  # of a cumulative probability
-_WORK_BITS = 256  # of the numbers that a table is built from
-_DEVIATIONS = 14  # a table ends here on both sides
+_BITS = 256  # of a cumulative probability
+_WORK_BITS = 320  # of the numbers that a table is built from
+_DEVIATIONS = 18  # a table ends here on both sides
 
 
 class _Table(NamedTuple):
-    """128-bit thresholds, ascending: a draw is `lowest` plus the number of thresholds at or below the uniform."""
+    """256-bit thresholds, ascending: a draw is `lowest` plus the number of thresholds at or below the uniform."""
 
     lowest: int
-    high: Words
-    low: Words
+    high: Words  # their upper 64 bits, (n,)
+    low: Words  # the other 192 bits, (n, 3), the uppermost first
     distance: float
 
 
@@ -50,7 +50,7 @@ class DiscreteGaussian:
     _tables: tuple[_Table, ...] = field(repr=False)  # of x₁, of x₂, …; empty for variance 0
 
     def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
-        """Return `size` independent draws. 8 random bytes each and part; 8 more where 64 bits do not decide."""
+        """Return `size` independent draws. 8 random bytes each and part; 24 more where 64 bits do not decide."""
         total = np.zeros(size, dtype=np.int64)
         for place, table in enumerate(self._tables):
             total += RADIX**place * _invert(table, size, rng)
@@ -91,21 +91,21 @@ def discrete_gaussian(variance: int) -> DiscreteGaussian:
 
 
 def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
-    """Return `lowest` + the number of thresholds ≤ U, where U has 128 bits of which the lower half is drawn last."""
+    """Return `lowest` + the number of thresholds ≤ U, where U has 256 bits of which the lower 192 are drawn last."""
     words = np.frombuffer(rng.bytes(8 * size), dtype="<u8").astype(np.uint64)
     found = np.searchsorted(table.high, words, side="left").astype(np.int64)
     for place in np.flatnonzero(table.high[np.minimum(found, len(table.high) - 1)] == words):
         last = np.searchsorted(table.high, words[place], side="right")
-        low = np.frombuffer(rng.bytes(8), dtype="<u8").astype(np.uint64)[0]
-        found[place] += np.count_nonzero(table.low[found[place] : last] <= low)
+        low = np.frombuffer(rng.bytes(24), dtype="<u8").tolist()
+        found[place] += sum(threshold <= low for threshold in table.low[found[place] : last].tolist())
     return found + table.lowest
 
 
 def _build_table(variance: int) -> _Table:
-    """Return thresholds ⌊2¹²⁸ P(X ≤ x)⌋ for x = −m … m − 1, of the law cut to −m … m, m = ⌈14 √V⌉.
+    """Return thresholds ⌊2²⁵⁶ P(X ≤ x)⌋ for x = −m … m − 1, of the law cut to −m … m, m = ⌈18 √V⌉.
 
     Cutting costs 2 exp(−(m + 1)²/2V), since the law is sub-Gaussian; rounding every threshold down moves each of 2m + 1
-    probabilities by less than 2⁻¹²⁸; the weights are exact to 2⁻²⁰⁰, and count as one unit more.
+    probabilities by less than 2⁻²⁵⁶; the weights are exact to 2⁻²⁹⁰, and count as one unit more.
     """
     limit = math.isqrt(_DEVIATIONS**2 * variance) + 1
     weights = _weights(variance, limit)
@@ -115,20 +115,20 @@ def _build_table(variance: int) -> _Table:
     for x in range(-limit, limit):
         below += weights[abs(x)]
         thresholds.append((below << _BITS) // total)
-    raw = b"".join(threshold.to_bytes(_BITS // 8, "little") for threshold in thresholds)
-    halves = np.frombuffer(raw, dtype="<u8").astype(np.uint64).reshape(-1, 2)
+    raw = b"".join(threshold.to_bytes(_BITS // 8, "big") for threshold in thresholds)
+    words = np.frombuffer(raw, dtype=">u8").astype(np.uint64).reshape(-1, _BITS // 64)
     distance = 2 * math.exp(-((limit + 1) ** 2) / (2 * variance)) + (2 * limit + 2) * 2.0**-_BITS
-    return _Table(-limit, halves[:, 1].copy(), halves[:, 0].copy(), distance)
+    return _Table(-limit, words[:, 0].copy(), words[:, 1:].copy(), distance)
 
 
 def _weights(variance: int, limit: int) -> list[int]:
-    """Return exp(−x²/2V) for x = 0 … limit as integers of 256 fractional bits.
+    """Return exp(−x²/2V) for x = 0 … limit as integers of 320 fractional bits.
 
-    w(x + 1) = w(x) q^(2x + 1), q = exp(−1/2V). Each product is cut below 2⁻²⁵⁶, so that w(x) is off by less than
-    2 (x + 1)² units: below 2⁻²⁰⁰ for every table here.
+    w(x + 1) = w(x) q^(2x + 1), q = exp(−1/2V). Each product is cut below 2⁻³²⁰, so that w(x) is off by less than
+    2 (x + 1)² units: below 2⁻²⁹⁰ for every table here.
     """
     with decimal.localcontext() as context:
-        context.prec = 100
+        context.prec = 120
         base = (decimal.Decimal(-1) / (2 * variance)).exp()
         ratio = int(base * (1 << _WORK_BITS))
     step = (ratio * ratio) >> _WORK_BITS

@@ -27,6 +27,10 @@ LEDGER_REPLACED_UNIT = (
     "one rating added, removed or changed, or the whole profile replaced, over all masked runs so far"
 )
 LEDGER_DELTA = 1e-6
+SEEDED = (
+    "the sums of a simulation itself: its noise follows from the seed that the record keeps, so whoever has seed and "
+    "sums can take it out. Devices of a service draw their noise from the operating system"
+)
 EXACT_SUMS = "exact sums: without noise (epsilon = inf) only masks hide one person's table"
 UNLISTED = (
     "which items are rated at all: {} of the catalogue are in it because somebody rated them. "

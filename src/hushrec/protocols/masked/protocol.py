@@ -17,7 +17,14 @@ from hushrec.protocols.configured import BoolArray, ConfiguredProtocol, Fleet, S
 from hushrec.protocols.masked.device_side import MaskedDevice
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with_evaluation
 from hushrec.protocols.masked.learning import find_learning, learning_of
-from hushrec.protocols.masked.price import LEDGER_DELTA, LEDGER_REPLACED_UNIT, LEDGER_UNIT, NOT_COVERED, price_plan
+from hushrec.protocols.masked.price import (
+    LEDGER_DELTA,
+    LEDGER_REPLACED_UNIT,
+    LEDGER_UNIT,
+    NOT_COVERED,
+    SEEDED,
+    price_plan,
+)
 from hushrec.protocols.masked.secagg.roster import Rules, choose_rules
 from hushrec.protocols.masked.server_side import PHASES, MaskedServer
 from hushrec.protocols.masked.terms import MaskedTerms
@@ -114,9 +121,11 @@ class Masked(ConfiguredProtocol):
         return max(math.floor(devices - absent), 1) / devices
 
     def statement(self, spending: Spending) -> dict[str, Any]:
+        """Return the budget of a simulated run: its noise is seeded, which a service's is not."""
         terms: MaskedTerms = spending.terms
         own = {} if self.own_epsilon is None else {"own_epsilon": self.own_epsilon}
-        return terms.priced.statement(spending.model.columns.n_unlisted) | {"rounds": spending.rounds} | own
+        whole = terms.priced.statement(spending.model.columns.n_unlisted)
+        return whole | {"rounds": spending.rounds, "not_covered": [*whole["not_covered"], SEEDED]} | own
 
     @classmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> Predictor:
