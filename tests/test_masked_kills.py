@@ -216,7 +216,7 @@ def finish_phase(store: Path, place: Address, live) -> None:  # type: ignore[no-
         if device._store.get("outbox") is not None:
             device._driver().run(device._session._send_outbox())
         elif live.rounds.is_open and live.rounds.server.address == place and not live.rounds._is_closing:
-            name = device._session._device
+            name = device._session.name
             if name not in live.rounds.server.reported:
                 assert device.step(wait=ROUND_WAIT) == "reported"
 
