@@ -13,8 +13,9 @@ import numpy as np
 import secagg
 from measure import write_record
 
-COLUMNS, NEIGHBOURS, SERVER_COHORT = 8, 100, 120
-FIT = ((1_000, 300), (1_000, 1_500), (10_000, 300))  # items, devices
+COLUMNS, NEIGHBOURS, SERVER_COHORT = 8, 100, 100
+TURNS, SERVER_TURNS = 25, 4
+FIT = ((1_000, 300), (1_000, 1_500), (80_000, 300))  # items, devices; tables within the cache and beyond it
 CHECK = ((5_000, 1_000), (40_000, 600))
 
 
@@ -24,9 +25,9 @@ def measure(items: int, devices: int) -> dict[str, float]:
         items=items, devices=devices, columns=COLUMNS, neighbours=NEIGHBOURS, cohort=SERVER_COHORT
     )
     world = secagg.prepare(options)
-    device = secagg.fastest(lambda: secagg.device_round(options, world), 5)
+    device = secagg.fastest(lambda: secagg.device_round(options, world), TURNS)
     device.pop("masks shared")
-    server = secagg.fastest(lambda: secagg.server_round(options), 1)
+    server = secagg.fastest(lambda: secagg.server_round(options), SERVER_TURNS)
     found = {
         "numbers": items * COLUMNS,
         "cohort": devices,

@@ -4,7 +4,7 @@
 
 The largest run has 960,000 people, 17,770 items and 2 · 10⁸ ratings (those of benchmarks/masked_scaling.py, made
 10,000 people at a time and never in one memory). Each training runs in a process of its own, for its peak memory. The
-smallest size is trained in memory as well, and the bits are compared.
+smaller size is trained in memory and on engine `ray` as well, and the bits are compared.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import numpy as np
 from masked_scaling import MEAN_RATED, N_ITEMS
 from measure import write_record
 
-AT_A_TIME, SMALLEST = 10_000, 20_000
+AT_A_TIME, SMALLEST = 10_000, 60_000
 
 
 def profiles(n_people: int) -> Iterator[tuple[list[str], Any]]:
@@ -57,18 +57,19 @@ def catalogue() -> tuple[Any, Any]:
     return frame, about
 
 
-def train(folder: Path, epsilon: float) -> dict[str, Any]:
-    """Train from shards on every rating; return seconds and the peak of this process."""
+def train(folder: Path, epsilon: float, engine: str) -> dict[str, Any]:
+    """Train from shards on every rating; return seconds and the peak of this process (of the driver, with ray)."""
     from hushrec.simulation.sharded import train_shards
 
     started = time.perf_counter()
-    record, public = train_shards(folder, final=True, epsilon=epsilon)
+    record, public = train_shards(folder, final=True, epsilon=epsilon, engine=engine)
     return {
         "people": record["data"]["users"],
         "ratings": record["data"]["train"],
         "parts": record["data"]["parts"],
         "rounds": record["rounds"],
         "seconds": time.perf_counter() - started,
+        "seconds_in_rounds": record["seconds"],
         "gigabytes_resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
         "table": digest(public),
     }
@@ -104,34 +105,50 @@ def digest(public: dict[str, Any]) -> str:
     return found.hexdigest()
 
 
+def run_one(shards: Path, epsilon: float, engine: str) -> dict[str, Any]:
+    """Train in a process of its own."""
+    command = [sys.executable, __file__, "--one", str(shards), "--epsilon", str(epsilon), "--engine", engine]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
 def main() -> None:
-    """A small size, compared with memory, half of the largest, and the largest."""
+    """A small size, compared with training in memory and on a cluster, and the largest."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--people", type=int, default=960_000)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--scratch", type=Path)
     parser.add_argument("--one", type=Path, help="train on these shards alone, in this process")
+    parser.add_argument("--engine", default="cpu", help="with --one")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(train(options.one, options.epsilon)))
+        print(json.dumps(train(options.one, options.epsilon, options.engine)))
         return
     from hushrec.data.shards import write_profiles
 
-    sizes = []
-    for count in (SMALLEST, options.people // 2, options.people):
+    sizes, on_ray = [], {}
+    for count in (SMALLEST, options.people):
         with tempfile.TemporaryDirectory(dir=options.scratch) as folder:
             started, shards = time.perf_counter(), Path(folder) / "shards"
             written = write_profiles(shards, profiles(count), *catalogue())
             seconds = time.perf_counter() - started
             megabytes = sum(file.stat().st_size for file in shards.iterdir()) / 2**20
-            command = [sys.executable, __file__, "--one", str(shards), "--epsilon", str(options.epsilon)]
-            ended = subprocess.run(command, capture_output=True, text=True, check=True)
-            found = json.loads(ended.stdout.splitlines()[-1])
+            found = run_one(shards, options.epsilon, "cpu")
             if count == SMALLEST:
+                on_ray = run_one(shards, options.epsilon, "ray")
+                on_ray["identical_bits"] = on_ray["table"] == found["table"]
+                print(on_ray, flush=True)
                 same = found["table"] == train_in_memory(shards, options.epsilon)
             sizes.append(found | {"shards": len(written.manifest["shards"]), "megabytes_on_disk": megabytes})
             print({**sizes[-1], "seconds_to_write": seconds}, flush=True)
-    about = {"epsilon": options.epsilon, "items": N_ITEMS, "identical_bits_in_memory": same, "sizes": sizes}
+    about = {
+        "epsilon": options.epsilon,
+        "items": N_ITEMS,
+        "identical_bits_in_memory": same,
+        "sizes": sizes,
+        "ray": on_ray,
+    }
     write_record("out-of-core", about)
 
 

@@ -4,19 +4,25 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 ray = pytest.importorskip("ray", reason="engine ray needs ray: pip install 'hushrec[ray]'")
 
 from sockets import Watch  # noqa: E402
-from test_sharded import assert_same_bits, finished, problem_of  # noqa: E402
+from test_sharded import RATINGS, assert_same_bits, finished, problem_of  # noqa: E402
 
+from hushrec.data.shards import write_shards  # noqa: E402
 from hushrec.engines import make_engine  # noqa: E402
 from hushrec.engines.ray.cluster import cluster  # noqa: E402
 from hushrec.engines.ray.engine import RayGradientEngine, RayMaskedEngine  # noqa: E402
 from hushrec.errors import ParameterError  # noqa: E402
+from hushrec.experiment_records import read_records  # noqa: E402
+from hushrec.experiments.running import prepare, run_experiment  # noqa: E402
+from hushrec.simulation.sharded import train_shards  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the warnings are Ray's
 
@@ -72,6 +78,43 @@ def test_nobody_outside_this_machine_is_spoken_to(watch: Watch) -> None:
     """From the start of the cluster on, every connection and every open port is on the loopback address."""
     assert watch.seen, "the watch must see the sockets of Ray's processes"
     assert watch.outside() == set()
+
+
+def test_workers_read_their_own_shards(watch: Watch, tmp_path: Path) -> None:
+    """What the server published last and the metrics are those of one machine."""
+    write_shards(RATINGS, tmp_path / "shards", ratings_per_shard=300)
+    found, expected = (train_shards(tmp_path / "shards", engine=engine) for engine in ("ray", "cpu"))
+    for name, array in expected[1].items():
+        np.testing.assert_array_equal(found[1][name], array, err_msg=name)
+    assert found[0]["metrics"] == pytest.approx(expected[0]["metrics"], rel=1e-12)
+
+
+EXPERIMENT = """
+name = "small"
+title = "Two steps"
+[data]
+set = "synthetic:users=60,items=50,ratings=900"
+[splits]
+count = 2
+[run]
+model = "mf"
+factors = 3
+rounds = 2
+[[curves]]
+protocol = "plain"
+step = [0.05, 0.1]
+"""
+
+
+def test_a_grid_runs_on_the_cluster(watch: Watch, tmp_path: Path) -> None:
+    """`hushrec experiment FILE --engine ray`: the numbers of one machine, in the order of the plans."""
+    (tmp_path / "small.toml").write_text(EXPERIMENT)
+    prepared = prepare(tmp_path / "small.toml")
+    found, expected = (
+        read_records(run_experiment(prepared, tmp_path / str(cluster), cluster=cluster)) for cluster in (True, False)
+    )
+    assert [record["metrics"] for record in found] == [record["metrics"] for record in expected]
+    assert len(found) == 4
 
 
 def test_a_program_has_one_cluster(watch: Watch) -> None:

@@ -10,30 +10,28 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
-from hushrec.data.ratings import BoolArray, Scale
+from hushrec.arrays import IntArray
+from hushrec.data.ratings import Scale
 from hushrec.data.shards import Shards
-from hushrec.data.splits import random_split
 from hushrec.engines import Remark, run_round
 from hushrec.engines.sharded import sharded_engine
 from hushrec.engines.sharded.crew import Crew
 from hushrec.engines.sharded.gradient import ShardedGradientEngine
 from hushrec.errors import ParameterError
-from hushrec.evaluate import held_out_ranks, metrics_of_ranks
 from hushrec.files import check_free
-from hushrec.models.predictor import Arrays, Predictor
-from hushrec.protocols.gradient.prediction import Predictions
+from hushrec.models.predictor import Arrays
 from hushrec.simulation.out_of_core import DiskCrew
 from hushrec.simulation.results import to_json
 from hushrec.simulation.settings import Settings, default_model
+from hushrec.simulation.shard_parts import HoldOut, Seen, ShardPart, see
+from hushrec.simulation.sharded_accuracy import Accuracy
 from hushrec.simulation.tasks import Candidates
 from hushrec.simulation.training_problem import AnyProblem, TrainingProblem, settle_terms
 from hushrec.simulation.verdict import verdict
@@ -41,97 +39,6 @@ from hushrec.simulation.verdict import verdict
 Progress = Callable[[str, int, int, float], None]
 ENGINES = ("cpu", "ray")
 NOBODY: IntArray = np.empty(0, np.int64)
-
-
-class HoldOut(NamedTuple):
-    """Which ratings are kept for testing: none, a fifth of the file's rows, or one of each person."""
-
-    kind: str  # none, fifth, one
-    n_ratings: int
-    seed: int
-
-
-@lru_cache(maxsize=1)
-def _fifth(n_ratings: int, seed: int) -> BoolArray:
-    held = np.zeros(n_ratings, np.bool_)
-    held[random_split(n_ratings, seed).test] = True
-    return held
-
-
-@lru_cache(maxsize=1)
-def _places(n_ratings: int, seed: int) -> IntArray:
-    """Where each row comes in the order in which `leave_one_out` looks for the first of every person."""
-    places = np.empty(n_ratings, np.int64)
-    places[np.random.default_rng(seed).permutation(n_ratings)] = np.arange(n_ratings)
-    return places
-
-
-@dataclass(frozen=True)
-class ShardPart:
-    """Some consecutive people of a folder of shards; each worker reads its own."""
-
-    shards: Shards
-    first: int
-    stop: int
-    places: IntArray  # of the rated items among the items of the run
-    scale: Scale | None  # None: who met what
-    hold_out: HoldOut
-    public: AnyProblem | None = None  # the problem without anybody's ratings
-
-    def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
-        """Return users from 0, items, values on the file's scale (ones without a scale), and what is held out."""
-        own = self.shards.read(self.first, self.stop)
-        users = np.repeat(np.arange(self.stop - self.first), np.diff(own.starts))
-        items = self.places[own.items]
-        order = np.lexsort((items, users))
-        values = np.ones(len(users)) if self.scale is None or own.values is None else own.values
-        return users, items[order], values[order], self._held_out(users, own.rows)[order]
-
-    def _held_out(self, users: IntArray, rows: IntArray) -> BoolArray:
-        kind, n_ratings, seed = self.hold_out
-        if kind == "fifth":
-            return _fifth(n_ratings, seed)[rows]
-        held = np.zeros(len(rows), np.bool_)
-        if kind == "one" and len(rows):
-            order = np.lexsort((_places(n_ratings, seed)[rows], users))
-            _, first, counts = np.unique(users[order], return_index=True, return_counts=True)
-            held[order[first[counts >= 2]]] = True
-        return held
-
-    def load(self) -> AnyProblem:
-        assert self.public is not None
-        users, items, values, held = self.read()
-        counts = np.bincount(users[~held], minlength=self.stop - self.first)
-        unit = values[~held] if self.scale is None else self.scale.to_unit(values[~held])
-        return replace(
-            self.public,
-            n_users=self.stop - self.first,
-            starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            items=items[~held],
-            values=unit,
-            first_user=self.first,
-        )
-
-
-class Seen(NamedTuple):
-    """What one pass over a part's training ratings tells: how many, by person and by item, and sums of values."""
-
-    by_person: IntArray
-    by_item: IntArray
-    sums: FloatArray  # of values, by item
-    tested: IntArray  # test ratings, by item
-    n_cold: int  # people with test ratings alone
-
-
-def see(part: ShardPart, n_items: int) -> Seen:
-    """Count a part."""
-    users, items, values, held = part.read()
-    n_people = part.stop - part.first
-    counts = np.bincount(users[~held], minlength=n_people)
-    n_cold = np.count_nonzero((np.bincount(users[held], minlength=n_people) > 0) & (counts == 0))
-    by_item, tested = (np.bincount(items[rows], minlength=n_items) for rows in (~held, held))
-    sums = np.bincount(items[~held], values[~held], n_items).astype(np.float64)
-    return Seen(counts, by_item, sums, tested, int(n_cold))
 
 
 def train_shards(
@@ -287,22 +194,13 @@ class ShardedRun:
         }
         return {**record, "verdict": verdict(record)}
 
-    # Accuracy --------------------------------------------------------------------------------------------------
-
     def _measured(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """Return the accuracy of the model and of the non-personal ones on the test part, from every part's own."""
+        """Return the accuracy of the model and of the non-personal ones on the test part."""
+        engine = self.engine
+        users = engine.users_of_parts if isinstance(engine, ShardedGradientEngine) else None
         among = None if self._scale is not None else Candidates(self.ratings)
-        crew, engine = self.crew, self.engine
-        public = crew.share(self.public())
-        users = engine.users_of_parts if isinstance(engine, ShardedGradientEngine) else [None] * len(engine.borders)
-        asked = [
-            crew.ask(part, measure, users[part], public, self.seen._replace(by_person=NOBODY), among)
-            for part in range(len(engine.borders) - 1)
-        ]
-        found = [crew.get(one) for one in asked]
-        combine = _errors if among is None else _ranks
-        named = {name: combine([one[name] for one in found]) for name in found[0]}
-        return named.pop("model"), named
+        accuracy = Accuracy(self.crew, len(engine.borders) - 1, self.seen, among)
+        return accuracy.measured(users, self.public())
 
     def public(self) -> Arrays:
         """Return what the server published last."""
@@ -314,68 +212,3 @@ class ShardedRun:
 
 def _as_it_is(part: ShardPart) -> ShardPart:
     return part
-
-
-def measure(worker: Any, users: Any, public: Arrays, seen: Seen, among: Candidates | None) -> dict[str, Any]:
-    """Return, by model, what the metrics of one part's test ratings are made of."""
-    part: ShardPart = worker.part
-    problem, (who, items, values, held) = part.load(), part.read()
-    predictor = _predictor(problem, users, public)
-    test = who[held], items[held]
-    if among is None:
-        return _rating_errors(part, problem, predictor, test, values[held], seen)
-    support = seen.by_item.astype(np.float64)
-    scorers = {
-        "model": predictor.scores,
-        "popularity": lambda people: np.tile(support, (len(people), 1)),
-        "random": lambda people: np.zeros((len(people), problem.n_items)),
-    }
-    rated = among.ranks[problem.items]
-    return {
-        name: held_out_ranks(among.scorer(score), test[0], among.ranks[test[1]], problem.starts, rated)
-        for name, score in scorers.items()
-    }
-
-
-def _predictor(problem: AnyProblem, users: Any, public: Arrays) -> Predictor:
-    if users is None:
-        made: Predictor = problem.protocol(0).make_predictor(problem, public, {})
-        return made
-    own = np.asarray(users[:, : problem.model.user_width], np.float64)
-    return Predictions(problem).predictor(own, public["item_vectors"])
-
-
-def _rating_errors(
-    part: ShardPart,
-    problem: AnyProblem,
-    predictor: Predictor,
-    test: tuple[IntArray, IntArray],
-    actual: FloatArray,
-    seen: Seen,
-) -> dict[str, FloatArray]:
-    """Return Σ e², Σ |e| and the number of test ratings of the model and of the non-personal models."""
-    assert part.scale is not None
-    users, items = test
-    mean = float(seen.sums.sum() / seen.by_item.sum())
-    own = np.bincount(np.repeat(np.arange(problem.n_users), problem.rated_counts), problem.values, problem.n_users)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        user_means = part.scale.from_unit(own / problem.rated_counts)
-        item_means = seen.sums / seen.by_item
-    guesses = {
-        "model": part.scale.from_unit(predictor.predict(users, items)),
-        "global_mean": np.full(len(users), mean),
-        "user_mean": np.nan_to_num(user_means, nan=mean)[users],
-        "item_mean": np.nan_to_num(item_means, nan=mean)[items],
-    }
-    errors = {name: guess - actual for name, guess in guesses.items()}
-    return {name: np.array([e @ e, np.abs(e).sum(), len(e)]) for name, e in errors.items()}
-
-
-def _errors(parts: list[FloatArray]) -> dict[str, float]:
-    squares, absolute, count = np.sum(parts, axis=0)
-    return {"rmse": math.sqrt(squares / count), "mae": float(absolute / count)}
-
-
-def _ranks(parts: list[tuple[IntArray, IntArray, IntArray]]) -> dict[str, float]:
-    above, tied, others = (np.concatenate(own) for own in zip(*parts, strict=True))
-    return metrics_of_ranks(above, tied, others)

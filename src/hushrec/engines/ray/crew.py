@@ -14,6 +14,7 @@ import ray
 from hushrec.engines.sharded.crew import MakeWorker
 
 FOREVER = -1  # how often Ray starts an actor anew and asks it again
+RATINGS_PER_PART = 10_000_000  # at most: making a worker takes several times the memory that it keeps
 
 
 class Host:
@@ -45,7 +46,8 @@ class RayCrew:
         self._make: MakeWorker = tuple
 
     def n_parts(self, n_ratings: int) -> int:
-        return self._n_hosts
+        """Return as many for each actor."""
+        return self._n_hosts * max(1, -(-n_ratings // (self._n_hosts * RATINGS_PER_PART)))
 
     def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:
         host = ray.remote(

@@ -1,0 +1,111 @@
+"""Parts of a folder of shards: some consecutive people, read by whoever runs them, with the split of the whole file."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.data.ratings import BoolArray, Scale
+from hushrec.data.shards import Shards
+from hushrec.data.splits import random_split
+from hushrec.simulation.training_problem import AnyProblem
+
+
+class HoldOut(NamedTuple):
+    """Which ratings are kept for testing: none, a fifth of the file's rows, or one of each person."""
+
+    kind: str  # none, fifth, one
+    n_ratings: int
+    seed: int
+
+
+@lru_cache(maxsize=1)
+def _fifth(n_ratings: int, seed: int) -> BoolArray:
+    held = np.zeros(n_ratings, np.bool_)
+    held[random_split(n_ratings, seed).test] = True
+    return held
+
+
+@lru_cache(maxsize=1)
+def _places(n_ratings: int, seed: int) -> IntArray:
+    """Where each row comes in the order in which `leave_one_out` looks for the first of every person."""
+    places = np.empty(n_ratings, np.int64)
+    places[np.random.default_rng(seed).permutation(n_ratings)] = np.arange(n_ratings)
+    return places
+
+
+@dataclass(frozen=True)
+class ShardPart:
+    """Some consecutive people of a folder of shards; each worker reads its own."""
+
+    shards: Shards
+    first: int
+    stop: int
+    places: IntArray  # of the rated items among the items of the run
+    scale: Scale | None  # None: who met what
+    hold_out: HoldOut
+    public: AnyProblem | None = None  # the problem without anybody's ratings
+
+    def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
+        """Return users from 0, items, values on the file's scale (ones without a scale), and what is held out."""
+        own = self.shards.read(self.first, self.stop)
+        users = np.repeat(np.arange(self.stop - self.first), np.diff(own.starts))
+        values = np.ones(len(users)) if self.scale is None or own.values is None else own.values
+        held, items = self._held_out(users, own.rows), self.places[own.items]
+        if np.all(self.places[1:] > self.places[:-1]):
+            return users, items, values, held  # which rise already
+        order = np.lexsort((items, users))
+        return users, items[order], values[order], held[order]
+
+    def _held_out(self, users: IntArray, rows: IntArray) -> BoolArray:
+        kind, n_ratings, seed = self.hold_out
+        if kind == "fifth":
+            return _fifth(n_ratings, seed)[rows]
+        held = np.zeros(len(rows), np.bool_)
+        if kind == "one" and len(rows):
+            order = np.lexsort((_places(n_ratings, seed)[rows], users))
+            _, first, counts = np.unique(users[order], return_index=True, return_counts=True)
+            held[order[first[counts >= 2]]] = True
+        return held
+
+    def load(self) -> AnyProblem:
+        assert self.public is not None
+        users, items, values, held = self.read()
+        counts = np.bincount(users[~held], minlength=self.stop - self.first)
+        unit = values[~held] if self.scale is None else self.scale.to_unit(values[~held])
+        return replace(
+            self.public,
+            n_users=self.stop - self.first,
+            starts=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            items=items[~held],
+            values=unit,
+            first_user=self.first,
+        )
+
+
+class Seen(NamedTuple):
+    """What one pass over a part's training ratings tells: how many, by person and by item, and sums of values."""
+
+    by_person: IntArray
+    by_item: IntArray
+    sums: FloatArray  # of values, by item
+    tested: IntArray  # test ratings, by item
+    n_cold: int  # people with test ratings alone
+
+    @property
+    def mean(self) -> float:
+        """Of all training ratings, on the file's scale."""
+        return float(self.sums.sum() / self.by_item.sum())
+
+
+def see(part: ShardPart, n_items: int) -> Seen:
+    """Count a part."""
+    users, items, values, held = part.read()
+    n_people = part.stop - part.first
+    counts = np.bincount(users[~held], minlength=n_people)
+    n_cold = np.count_nonzero((np.bincount(users[held], minlength=n_people) > 0) & (counts == 0))
+    by_item, tested = (np.bincount(items[rows], minlength=n_items) for rows in (~held, held))
+    sums = np.bincount(items[~held], values[~held], n_items).astype(np.float64)
+    return Seen(counts, by_item, sums, tested, int(n_cold))

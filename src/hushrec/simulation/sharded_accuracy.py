@@ -1,0 +1,167 @@
+"""Accuracy of a run on shards: every part measures its own test ratings, and the driver adds up."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from scipy.sparse.linalg import LinearOperator, cg
+
+from hushrec.arrays import FloatArray, IntArray
+from hushrec.engines.sharded.crew import Crew
+from hushrec.evaluate import held_out_ranks, metrics_of_ranks
+from hushrec.models.baselines import BIAS_PENALTY
+from hushrec.models.predictor import Arrays, Predictor
+from hushrec.protocols.gradient.prediction import Predictions
+from hushrec.simulation.shard_parts import Seen, ShardPart
+from hushrec.simulation.tasks import Candidates
+from hushrec.simulation.training_problem import AnyProblem
+
+Metrics = dict[str, float]
+
+
+class Accuracy:
+    """Asks the parts of a run; `among` are the candidates of a model that ranks, None of one that predicts ratings."""
+
+    def __init__(self, crew: Crew, n_parts: int, seen: Seen, among: Candidates | None) -> None:
+        self._crew, self._n_parts, self._seen, self._among = crew, n_parts, seen, among
+
+    def measured(self, users: list[Any] | None, public: Arrays) -> tuple[Metrics, dict[str, Metrics]]:
+        """Return the metrics of the model, and of each non-personal model by name.
+
+        `users` has the vectors of each part's users, where the protocol has some.
+        """
+        seen = self._seen._replace(by_person=np.empty(0, np.int64))
+        biases = None if self._among is not None else self.item_biases()
+        own = [None] * self._n_parts if users is None else users
+        found = self._of_all(measure, self._crew.share(public), seen, self._among, biases, own=own)
+        combine = _errors if self._among is None else _ranks
+        named = {name: combine([one[name] for one in found]) for name in found[0]}
+        return named.pop("model"), named
+
+    def item_biases(self) -> FloatArray:
+        """Minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²) over the items, on the scale 1 to 5.
+
+        A person's bias follows from the items': b_u = Σ_i (r − b_i) / (n_u + λ). Put in, what is left is a system of
+        the items alone, (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ), which conjugate gradients solve by asking the parts.
+        """
+        n_items, weights = len(self._seen.by_item), self._seen.by_item + BIAS_PENALTY
+
+        def product(biases: FloatArray) -> FloatArray:
+            shared = self._crew.share(np.asarray(biases, np.float64).ravel())
+            return np.asarray(weights * biases.ravel() - sum(self._of_all(pull_of_people, shared)))
+
+        right = sum(self._of_all(right_side, self._seen))
+        system = LinearOperator((n_items, n_items), matvec=product, dtype=np.float64)
+        scaled = LinearOperator((n_items, n_items), matvec=lambda vector: vector.ravel() / weights, dtype=np.float64)
+        solution, failed = cg(system, right, rtol=1e-10, M=scaled)
+        if failed:
+            raise ArithmeticError("the bias model's system did not converge.")
+        return np.asarray(solution)
+
+    def _of_all(self, function: Callable[..., Any], *arguments: Any, own: list[Any] | None = None) -> list[Any]:
+        """Return what each part answers; `own` has an argument for each of them, which comes first."""
+        asked = [
+            self._crew.ask(part, function, *(() if own is None else (own[part],)), *arguments)
+            for part in range(self._n_parts)
+        ]
+        return [self._crew.get(one) for one in asked]
+
+
+def right_side(worker: Any, seen: Seen) -> FloatArray:
+    """Return Σ_u (r − mean − Σ_j (r_j − mean) / (n_u + λ)) of each item."""
+    problem: AnyProblem = worker.part.load()
+    residuals = problem.values - float(worker.part.scale.to_unit(seen.mean))
+    return np.bincount(problem.items, residuals - _spread(problem, residuals), problem.n_items).astype(np.float64)
+
+
+def pull_of_people(worker: Any, biases: FloatArray) -> FloatArray:
+    """Return Σ_u Σ_j b_j / (n_u + λ) of each item, over the people who rated it."""
+    problem: AnyProblem = worker.part.load()
+    return np.bincount(problem.items, _spread(problem, biases[problem.items]), problem.n_items).astype(np.float64)
+
+
+def _spread(problem: AnyProblem, values: FloatArray) -> FloatArray:
+    """Return Σ of a person's values / (n_u + λ), at each of their ratings."""
+    return np.repeat(own_sums(problem, values), problem.rated_counts)
+
+
+def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
+    """Return Σ of each person's values / (n_u + λ)."""
+    who = np.repeat(np.arange(problem.n_users), problem.rated_counts)
+    return np.asarray(np.bincount(who, values, problem.n_users) / (problem.rated_counts + BIAS_PENALTY))
+
+
+def measure(
+    worker: Any, users: Any, public: Arrays, seen: Seen, among: Candidates | None, biases: FloatArray | None
+) -> dict[str, Any]:
+    """Return, by model, what the metrics of one part's test ratings are made of."""
+    part: ShardPart = worker.part
+    problem, (who, items, values, held) = part.load(), part.read()
+    predictor = _predictor(problem, users, public)
+    test = who[held], items[held]
+    if among is None:
+        assert biases is not None
+        return _rating_errors(part, problem, predictor, test, values[held], seen, biases)
+    support = seen.by_item.astype(np.float64)
+    released = predictor.released_support()
+    scorers = {
+        "model": predictor.scores,
+        "popularity": lambda people: np.tile(support, (len(people), 1)),
+        "random": lambda people: np.zeros((len(people), problem.n_items)),
+    }
+    if released is not None:
+        scorers["private_popularity"] = lambda people: np.tile(released, (len(people), 1))
+    rated = among.ranks[problem.items]
+    return {
+        name: held_out_ranks(among.scorer(score), test[0], among.ranks[test[1]], problem.starts, rated)
+        for name, score in scorers.items()
+    }
+
+
+def _predictor(problem: AnyProblem, users: Any, public: Arrays) -> Predictor:
+    if users is None:
+        made: Predictor = problem.protocol(0).make_predictor(problem, public, {})
+        return made
+    own = np.asarray(users[:, : problem.model.user_width], np.float64)
+    return Predictions(problem).predictor(own, public["item_vectors"])
+
+
+def _rating_errors(
+    part: ShardPart,
+    problem: AnyProblem,
+    predictor: Predictor,
+    test: tuple[IntArray, IntArray],
+    actual: FloatArray,
+    seen: Seen,
+    biases: FloatArray,
+) -> dict[str, FloatArray]:
+    """Return Σ e², Σ |e| and the number of test ratings of the model and of the non-personal models."""
+    assert part.scale is not None
+    users, items = test
+    mean = seen.mean
+    own = np.bincount(np.repeat(np.arange(problem.n_users), problem.rated_counts), problem.values, problem.n_users)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        user_means = part.scale.from_unit(own / problem.rated_counts)
+        item_means = seen.sums / seen.by_item
+    unit = float(part.scale.to_unit(mean))
+    own_biases = own_sums(problem, problem.values - unit - biases[problem.items])
+    guesses = {
+        "model": part.scale.from_unit(predictor.predict(users, items)),
+        "global_mean": np.full(len(users), mean),
+        "user_mean": np.nan_to_num(user_means, nan=mean)[users],
+        "item_mean": np.nan_to_num(item_means, nan=mean)[items],
+        "bias": part.scale.from_unit(unit + own_biases[users] + biases[items]),
+    }
+    errors = {name: guess - actual for name, guess in guesses.items()}
+    return {name: np.array([e @ e, np.abs(e).sum(), len(e)]) for name, e in errors.items()}
+
+
+def _errors(parts: list[FloatArray]) -> dict[str, float]:
+    squares, absolute, count = np.sum(parts, axis=0)
+    return {"rmse": math.sqrt(squares / count), "mae": float(absolute / count)}
+
+
+def _ranks(parts: list[tuple[IntArray, IntArray, IntArray]]) -> dict[str, float]:
+    above, tied, others = (np.concatenate(own) for own in zip(*parts, strict=True))
+    return metrics_of_ranks(above, tied, others)
