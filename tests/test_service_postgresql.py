@@ -54,7 +54,7 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 
 
 def test_a_run_on_postgresql_goes_through_and_survives_a_restart(tmp_path: Path, database: str) -> None:
-    """Two devices, six rounds, a new server process in the middle of an open round."""
+    """Two devices, six rounds, a new server process in the middle of an open round; then a next run."""
     devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
     with live_server(tmp_path, database=database) as live:
         for device in devices:
@@ -68,6 +68,13 @@ def test_a_run_on_postgresql_goes_through_and_survives_a_restart(tmp_path: Path,
             put_server(device, live.url)
         assert play(devices) == [5, 6]
         assert live.rounds.is_over
+    with live_server(tmp_path, small_settings(terms={"run": 2}), database=database, admin_token=token) as live:
+        put_server(devices[0], live.url)
+        devices[0].raise_budget(16)
+        devices[0].follow()
+        states = [entry["state"] for entry in live.admin("GET", "/v1/admin/devices").json()["devices"]]
+        assert states.count("asked") == 1
+        assert (live.rounds.number, live.rounds.round_number, live.rounds.registry.count_active()) == (2, 0, 1)
     for device in devices:
         device.close()
 
