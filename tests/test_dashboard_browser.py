@@ -173,7 +173,7 @@ def test_the_operator_lists_devices_revokes_one_and_copies_invitations(browser: 
         page = open_page(browser, live.url, size="phone")
         page.wait_for_selector("#link:text-is('Live, healthy')")
         assert page.locator("#token").bounding_box()["y"] < 2 * page.viewport_size["height"]
-        assert "it pays from about" in page.inner_text("#fleet")
+        assert "2 devices are too few" in page.inner_text("#fleet")
         page.fill("#token", live.admin_token)
         page.click("[data-action=devices]")
         page.wait_for_selector("#device-rows tr >> nth=1")

@@ -122,7 +122,7 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
             "Items sent each round",
             "really rated among them",
             "If the server believed",
-            "What to expect: With",
+            "What to expect: 50 devices are too few",
         ):
             assert words in page.inner_text("#level-words")
         page.click("#level-set")
