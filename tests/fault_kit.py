@@ -119,7 +119,6 @@ class ServerProcess:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        wait_for(lambda: self.databases.is_free(self.folder))
         files = ["--items", str(self.folder.parent / "items.csv"), "--config", str(self.folder.parent / "config.toml")]
         options = [*files, "--open", "--port", str(self.port)]
         options += ["--database", self.databases.address(self.folder), "--state-dir", str(self.folder)]

@@ -1,5 +1,7 @@
-"""What is in deploy/: a unit that systemd accepts, a proxy that devices can join through."""
+"""What is in deploy/: units that systemd accepts, a proxy that devices can join through, manifests that tools read."""
 
+import json
+import os
 import re
 import shutil
 import socket
@@ -7,10 +9,13 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from postgresql_kit import running_cluster
 from service_kit import OPEN_SOCKETS, PATIENCE, live_server, new_device, small_settings
 
 from hushrec.service import certificates
@@ -29,13 +34,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def proxy(folder: Path, upstream: str) -> Iterator[tuple[str, Path]]:
-    """nginx with deploy/nginx.conf in front of a server: its address, and the authority to trust."""
-    port = free_port()
+def proxy(folder: Path, *upstreams: str) -> Iterator[tuple[str, Path]]:
+    """nginx with deploy/nginx.conf in front of servers: its address, and the authority to trust."""
+    port, servers = free_port(), " ".join(f"server {upstream.removeprefix('http://')};" for upstream in upstreams)
     authority, certificate, key = certificates.self_signed(folder, ["127.0.0.1"])
     text = (DEPLOY / "nginx.conf").read_text("utf-8")
     for old, new in (
-        ("server 127.0.0.1:8470;", f"server {upstream.removeprefix('http://')};"),
+        ("server 127.0.0.1:8470;", servers),
         ("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;"),
         ("/etc/ssl/films.example.pem", str(certificate)),
         ("/etc/ssl/films.example.key", str(key)),
@@ -78,25 +83,116 @@ def test_devices_join_and_report_through_the_proxy(tmp_path: Path) -> None:
         assert re.search(r"location ~ \^/\(metrics\|v1/admin\) \{\s+allow 127\.0\.0\.1;\s+deny all;", denied)
 
 
+@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+def test_a_proxy_spreads_devices_over_workers_and_does_without_one_that_ends(tmp_path: Path) -> None:
+    """Both workers take reports of the first rounds (a false alarm in 130,000); when one is gone, the other does."""
+    settings = small_settings(terms={"rounds": 8}, rounds={"min_devices": 3})
+    folder = tmp_path / "nginx"
+    folder.mkdir()
+    with running_cluster() as cluster, ExitStack() as stack:
+        database = cluster.new_database()
+        one = stack.enter_context(live_server(tmp_path, settings, database=database))
+        devices = [stack.enter_context(new_device(tmp_path / f"device-{n}", seed=n)) for n in range(3)]
+        with live_server(tmp_path, settings, database=database) as two:
+            address, authority = stack.enter_context(proxy(folder, one.url, two.url))
+            for device in devices:
+                device.join(address, ca=authority)
+            for _ in range(6):
+                assert [device.step(wait=20) for device in devices] == ["reported"] * 3
+            stored = [live.monitor.count("reports", kind="stored") for live in (one, two)]
+            assert sum(stored) == 18
+            assert min(stored) > 0
+        for _ in range(2):
+            assert [device.step(wait=20) for device in devices] == ["reported"] * 3
+        assert [device.budget()["rounds"] for device in devices] == [8] * 3
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
-def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["hushrec.service", "hushrec-worker@.service"])
+def test_systemd_accepts_the_units(tmp_path: Path, name: str) -> None:
     """`systemd-analyze verify` finds nothing to complain about but the program, which is not installed here."""
-    unit = tmp_path / "hushrec.service"
-    text = (DEPLOY / "hushrec.service").read_text("utf-8")
+    unit = tmp_path / name.replace("@", "@8471")
+    text = (DEPLOY / name).read_text("utf-8")
     assert "/opt/hushrec/.venv/bin/hushrec serve" in text
     unit.write_text(text.replace("/opt/hushrec/.venv/bin/hushrec", shutil.which("true") or "/bin/true"))
     done = subprocess.run(["systemd-analyze", "verify", unit], capture_output=True, text=True, check=False)
-    complaints = [line for line in done.stderr.splitlines() if "hushrec.service" in line]
+    complaints = [line for line in done.stderr.splitlines() if unit.name in line]
     assert complaints == []
 
 
-def test_the_units_command_is_one_that_serve_understands() -> None:
-    """Every option of the unit is an option of `hushrec serve`."""
+def manifest() -> list[Any]:
+    """The objects of deploy/kubernetes.yaml."""
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text("utf-8")))
+
+
+def compose() -> Any:
+    """deploy/compose.yaml."""
+    return yaml.safe_load((DEPLOY / "compose.yaml").read_text("utf-8"))
+
+
+def commands() -> dict[str, list[str]]:
+    """Everything after `hushrec serve` in the files of deploy/."""
+    found = {}
+    for path in DEPLOY.glob("*.service"):
+        (line,) = re.findall(r"^ExecStart=\S+ serve (.*)$", path.read_text("utf-8"), re.MULTILINE)
+        found[path.name] = line.split()
+    (container,) = manifest()[0]["spec"]["template"]["spec"]["containers"]
+    found["kubernetes.yaml"], found["compose.yaml"] = container["args"], compose()["services"]["hushrec"]["command"]
+    return found
+
+
+def test_commands_are_ones_that_serve_understands() -> None:
+    """Every option is an option of `hushrec serve`, and several workers have PostgreSQL."""
     from command import run
 
-    (line,) = re.findall(r"^ExecStart=\S+ serve (.*)$", (DEPLOY / "hushrec.service").read_text("utf-8"), re.MULTILINE)
     known = run("serve", "--help").out
-    assert all(option in known for option in re.findall(r"--[a-z-]+", line))
+    assert len(commands()) == 4
+    for name, words in commands().items():
+        assert all(word in known for word in words if word.startswith("--")), name
+        database = words[words.index("--database") + 1]
+        assert database.startswith("sqlite" if name == "hushrec.service" else "postgresql"), name
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+def test_kubectl_knows_every_field_of_the_manifest() -> None:
+    """It decodes the objects without a cluster, and what it does not know is not in what it prints."""
+    orders = {"Deployment": ("set", "env", "CHECKED=1"), "Service": ("set", "selector", "app=hushrec")}
+    for given in manifest():
+        command = ["kubectl", *orders[given["kind"]], "--local", "-f", "-", "-o", "json"]
+        done = subprocess.run(command, input=yaml.safe_dump(given), capture_output=True, text=True, check=True)
+        assert missing(given, json.loads(done.stdout)) == []
+        assert missing({**given, "spec": {**given["spec"], "surplus": 1}}, json.loads(done.stdout)) == [".spec.surplus"]
+
+
+def missing(given: Any, found: Any, place: str = "") -> list[str]:
+    """Fields of the first that are not in the second, or are others there."""
+    if isinstance(given, dict) and isinstance(found, dict):
+        return [gap for key in given for gap in missing(given[key], found.get(key), f"{place}.{key}")]
+    if isinstance(given, list) and isinstance(found, list) and len(given) <= len(found):
+        return [gap for n, entry in enumerate(given) for gap in missing(entry, found[n], f"{place}[{n}]")]
+    return [] if given == found else [place]
+
+
+def test_the_compose_file_has_what_its_services_name() -> None:
+    """Volumes are declared, and the image has its file."""
+    services, volumes = compose()["services"], compose()["volumes"]
+    assert set(services) == {"database", "hushrec", "proxy"}
+    mounted = [mount.split(":")[0] for service in services.values() for mount in service.get("volumes", ())]
+    assert {name for name in mounted if not name.startswith(".")} == set(volumes)
+    assert (DEPLOY.parent / services["hushrec"]["build"]["dockerfile"]).exists()
+
+
+def has_compose() -> bool:
+    """Whether docker has its compose command."""
+    found = shutil.which("docker")
+    return found is not None and subprocess.run([found, "compose", "version"], capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not has_compose(), reason="docker compose is not installed")
+def test_docker_compose_accepts_its_file() -> None:
+    """`docker compose config` needs no daemon."""
+    command = ["docker", "compose", "-f", str(DEPLOY / "compose.yaml"), "config", "--quiet"]
+    subprocess.run(command, check=True, env=os.environ | {"DATABASE_PASSWORD": "x"})
 
 
 def test_a_server_restored_from_a_backup_goes_on_and_no_device_reports_twice(tmp_path: Path) -> None:

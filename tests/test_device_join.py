@@ -4,15 +4,22 @@ import json
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from command import Outcome, run
 from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 from hushrec import Device
 from hushrec.cli import device as command
 from hushrec.errors import BudgetExceeded, ConnectionFailed, ConsentNeeded, ParameterError, RemoteProtocolError
+from hushrec.service.schema import invitations
 
 pytestmark = OPEN_SOCKETS
 ONE = {"min_devices": 1}
+
+
+def count_unused(connection: sa.Connection) -> int:
+    """Invitations that nobody has used."""
+    return len(connection.execute(sa.select(invitations.c.digest).where(invitations.c.used_by.is_(None))).all())
 
 
 def test_a_device_follows_a_server_that_moved(tmp_path: Path) -> None:
@@ -99,7 +106,7 @@ def test_enrolling_again_asks_the_ledger_first_and_keeps_the_certificate(tmp_pat
             refused = again(tmp_path / "device", "--invitation", codes[1])
             assert (refused.code, refused.err.count("\n")) == (1, 1)
             assert live.rounds.registry.count_active() == 1
-            assert len(live.rounds.registry._unused) == 1
+            assert live.storage.at_once(count_unused) == 1
         assert "`hushrec device budget --raise-to 16`" in refused.err
         assert run("device", "budget", "--raise-to", 16, "--store", tmp_path / "device").code == 0
         done = again(tmp_path / "device", "--invitation", codes[1])

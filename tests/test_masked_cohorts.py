@@ -15,6 +15,7 @@ from test_masked_service import catalogue, joined, masked_settings, new_people, 
 from hushrec import wire
 from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.engines.reference import ReferenceEngine
+from hushrec.errors import LocalProtocolError
 from hushrec.messages import Address
 from hushrec.protocols.masked import device_side
 from hushrec.protocols.masked.cohorts import cohort_sizes, draw_cohorts
@@ -76,6 +77,35 @@ def test_three_cohorts_have_the_engines_sums_and_all_of_them_are_learned_from() 
     np.testing.assert_array_equal(counts.values, values)
     assert counts.noise_variance == pytest.approx(PEOPLE * codes[0].share_variance * codes[0].grid ** 2)
     assert (learned["survivors"], side.learner.devices) == (PEOPLE, PEOPLE)
+
+
+def test_sums_of_tables_stand_for_the_tables() -> None:
+    """Several workers add them up, cohort by cohort: the same sums of the same survivors; a wrong sum is refused."""
+    calm, summed = three_cohorts(), three_cohorts()
+    server, close = summed.server, summed.server.close_phase
+
+    def close_with_sums() -> None:
+        grouped: dict[int, Any] = {}
+        for name, message in server.reported.items():
+            found = server.side.addend(server.address, name, message)
+            if found is None:
+                return close()
+            names, total = grouped.setdefault(found[0], ([], np.zeros_like(found[1])))
+            names.append(name)
+            total += found[1]
+        cohort = server.side.attempt.cohorts[0]
+        one, other = (next(iter(group.asked)) for group in server.side.attempt.cohorts[:2])
+        for devices, size in (([one], 3), ([one, other], len(total)), ([one, one], len(total))):
+            with pytest.raises(LocalProtocolError, match="sum"):
+                cohort.receive_sum(devices, np.zeros(size, dtype=np.uint32))
+        return close([], list(grouped.values()))
+
+    server.close_phase = close_with_sums  # type: ignore[method-assign]
+    calm.run_round()
+    summed.run_round()
+    for expected, found in zip(calm.server.side.attempt.cohorts, server.side.attempt.cohorts, strict=True):
+        assert found.survivors == expected.survivors
+        np.testing.assert_array_equal(found.sum, expected.sum)
 
 
 @pytest.mark.parametrize("phase", ["shares", "table", "consent", "unmask"])

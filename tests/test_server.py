@@ -50,6 +50,14 @@ def server_in(stage: Stage) -> Server:
     return server
 
 
+def test_a_protocol_without_sums_refuses_one():
+    """What needs every report itself takes no sum of them."""
+    server = server_in(Stage.OPEN)
+    assert server.side.addend(at(), 0, make_report()) is None
+    with pytest.raises(LocalProtocolError, match="only in a sum"):
+        server.close_phase([], [([0], np.zeros(3, dtype=np.uint32))])
+
+
 ACTIONS = {
     Event.START_ROUND: lambda server: server.start_round(),
     Event.RECEIVE: lambda server: server.receive(1, at(), make_report()),

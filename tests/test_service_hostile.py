@@ -217,7 +217,7 @@ def test_a_run_too_large_for_a_device_is_refused_before_anything_is_fetched(tmp_
 
 def test_a_catalogue_comes_in_pages_and_must_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody gets more than a page at once; a page that is empty, or of another place, is refused."""
-    monkeypatch.setattr("hushrec.service.rounds.ITEMS_PER_PAGE", 7)
+    monkeypatch.setattr("hushrec.service.catalogue.ITEMS_PER_PAGE", 7)
     with live_server(tmp_path) as live, new_device(tmp_path / "device") as device:
         assert len(wire.decode(get(f"{live.url}/v1/items?first=50").content, Catalogue).ids) == 7
         assert wire.decode(get(f"{live.url}/v1/items?first=900").content, Catalogue).ids == []
@@ -389,7 +389,7 @@ def test_a_mistake_of_the_server_is_a_problem_too_and_says_nothing(
     """An error that we did not foresee is answered in the same form, and logged by its kind."""
     caplog.set_level("INFO", logger="hushrec")
     with live_server(tmp_path) as live:
-        monkeypatch.setattr(type(live.rounds), "catalogue_from", lambda *_: 1 / 0)
+        monkeypatch.setattr(type(live.rounds.catalogue), "page", lambda *_: 1 / 0)
         reply = get(f"{live.url}/v1/items")
         assert (kind(reply), reply.status_code) == ("internal", 500)
     assert '{"event": "error", "kind": "ZeroDivisionError"}' in caplog.text

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,9 @@ from service_kit import (
 
 from hushrec.errors import StorageError
 from hushrec.messages import Address
-from hushrec.service.reports import NewReport, insert_reports
-from hushrec.service.schema import reports, run
+from hushrec.service.problems import Refusal
+from hushrec.service.reports import NewReport, store_reports
+from hushrec.service.schema import devices, enrolments, reports, run
 from hushrec.service.setup import Items, prepare_run
 from hushrec.service.storage import Storage
 
@@ -106,56 +108,28 @@ def test_postgresql_keeps_no_report_in_its_tables_after_a_round(
         assert not is_on_disk()
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Waits one second for another server to go away, not five."""
-    monkeypatch.setattr("hushrec.service.storage.LOCK_TIMEOUT_SECONDS", 1)
-
-
-@pytest.mark.usefixtures("impatient")
-def test_two_servers_do_not_share_a_postgresql_database(database: str) -> None:
-    """The second is refused with one sentence. A server that was closed has given its lock back: the next has it."""
-    storage = Storage(database)
-    with pytest.raises(StorageError, match="another server uses this database"):
-        Storage(database)
-    for _ in range(5):
-        storage.close()
-        storage = Storage(database)
-    storage.close()
-
-
-@pytest.mark.usefixtures("impatient")
-def test_a_server_whose_connection_was_cut_takes_the_database_anew_or_not_at_all(
-    database: str, cluster: Cluster
+def test_a_server_of_an_older_version_keeps_its_database_to_itself(
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever reads and writes holds the lock: after a cut the first that comes has it, and the other is refused.
-
-    For good: what it has in memory is older than what is stored.
-    """
-
-    def cut() -> None:
-        ended = sa.text("SELECT pg_terminate_backend(pid, 100000) FROM pg_stat_activity WHERE datname = :name")
-        assert all(cluster.ask(ended, name=sa.engine.make_url(database).database))
-
-    def touch(storage: Storage) -> None:
-        storage.at_once(lambda connection: connection.execute(sa.select(sa.func.count()).select_from(reports)).scalar())
-
-    first = Storage(database)
-    cut()
-    touch(first)
-    with pytest.raises(StorageError, match="another server uses this database"):
-        Storage(database)
-    cut()
-    second = Storage(database)
-    with pytest.raises(StorageError, match="another server uses this database"):
-        touch(first)
-    touch(second)
-    second.close()
-    for _ in range(2):
-        with pytest.raises(StorageError, match="another server has used this database meanwhile"):
-            touch(first)
-    first.close()
+    """It holds a lock as long as it runs, and would not see what others do: no worker joins it."""
+    monkeypatch.setattr("hushrec.service.storage.LOCK_TIMEOUT_SECONDS", 1)
+    older = sa.create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
+    with older.connect() as connection:
+        connection.execute(sa.text("SELECT pg_advisory_lock(x'68757368'::int)"))
+        with pytest.raises(StorageError, match="another server uses this database"):
+            Storage(database)
+    older.dispose()
     Storage(database).close()
+
+
+def test_a_worker_whose_connection_was_cut_goes_on_with_another(database: str, cluster: Cluster) -> None:
+    """The next question opens one; nothing that was committed is gone."""
+    ended = sa.text("SELECT pg_terminate_backend(pid, 100000) FROM pg_stat_activity WHERE datname = :name")
+    with closing(Storage(database)) as storage:
+        count = sa.select(sa.func.count()).select_from(enrolments)
+        assert storage.at_once(lambda connection: connection.execute(count).scalar()) == 1
+        assert all(cluster.ask(ended, name=sa.engine.make_url(database).database))
+        assert storage.at_once(lambda connection: connection.execute(count).scalar()) == 1
 
 
 def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: str) -> None:
@@ -167,10 +141,12 @@ def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: 
     storage = Storage(database)
     prepare_run(storage, small_settings().terms, Items([f"item-{n}" for n in range(60)], [""] * 60))
     storage.at_once(lambda connection: connection.execute(run.update().values(round=1, attempt=1, phase="report")))
+    row = {"id": "device", "public_key": b"", "state": "active", "first_round": 1, "last_round": 0, "last_nonce": 0}
+    storage.at_once(lambda connection: connection.execute(devices.insert().values(**row)))
     report = NewReport(Address(1, 1, "report"), "device", 1, b"bytes")
-    storage.at_once(lambda connection: insert_reports(connection, [report]))
+    assert storage.at_once(lambda connection: store_reports(connection, [report])) == ([None], [report])
     asyncio.run(store(report))
-    with pytest.raises(StorageError, match="with other bytes"):
+    with pytest.raises(Refusal, match="with other bytes"):
         asyncio.run(store(NewReport(Address(1, 1, "report"), "device", 2, b"others")))
     storage.close()
 

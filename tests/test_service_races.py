@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import resource
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def test_items_that_are_added_at_once_are_all_there_once(tmp_path: Path) -> None
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(rounds))
-        told = rounds.catalogue_from(60).ids
+        told = rounds.catalogue.page(60).ids
         assert sorted(told) == ["both", *(f"new-{n}" for n in range(5))]
         query = sa.select(schema.items.c.id).where(schema.items.c.position >= 60).order_by(schema.items.c.position)
         assert [row.id for row in stored(storage, query)] == told
@@ -250,7 +251,9 @@ def test_strangers_use_up_no_turn_of_those_who_may_join(tmp_path: Path) -> None:
     async def scenario(storage: Storage, rounds: Rounds) -> None:
         registry = rounds.registry
         registry._open_enrolment = False
-        registry._enrolments.tokens, registry._enrolments.per_second = 1, 0
+        registry._limits = registry._limits.model_copy(update={"enrolments_per_second": 0.2})
+        one_place = schema.enrolments.update().values(tokens=1.0, filled_at=time.time())
+        await storage.write(lambda connection: connection.execute(one_place))
         (code,) = await registry.invite(1)
 
         async def enrol(key: DeviceKey, invitation: str | None, *, signed_by: DeviceKey | None = None) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.arrays import WordArray
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
@@ -171,15 +172,22 @@ class Server:
         self._reports.pop(sender, None)
         self._inbox = {name: message for name, message in self._inbox.items() if name != sender}
 
-    def close_phase(self, reports: Iterable[tuple[Name, Any]] | None = None) -> None:
+    def close_phase(
+        self,
+        reports: Iterable[tuple[Name, Any]] | None = None,
+        sums: Iterable[tuple[Collection[Name], WordArray]] = (),
+    ) -> None:
         """Step 7 of docs/data-flow.md: end the open phase with the reports that are here, or with those given.
 
-        Given reports come in the order of the senders' names. The protocol then opens the next phase, ends the round,
-        or asks for another attempt.
+        Given reports come in the order of the senders' names; `sums` stand for the reports of their senders, where the
+        protocol needs no more than the sum (`ServerSide.addend`). The protocol then opens the next phase, ends the
+        round, or asks for another attempt.
         """
         self._next_stage(Event.CLOSE_PHASE)
         if reports is None:
             reports = sorted(self._reports.items(), key=lambda entry: _order(entry[0]))
+        for senders, total in sums:
+            self.side.take_sum(self.address, senders, total)
         outcome = self.side.close(self.address, _checked_order(reports))
         if isinstance(outcome, RoundOver):
             self._inbox, self._reports = {}, {}

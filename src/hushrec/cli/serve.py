@@ -51,6 +51,9 @@ def serve(
     new_admin_token: Annotated[
         bool, typer.Option("--new-admin-token", help="Replace the admin's token: it was lost, or seen by others.")
     ] = False,
+    workers: Annotated[
+        int, typer.Option(help="How many processes serve this address; more than one needs PostgreSQL.", min=1)
+    ] = 1,
     state_dir: Annotated[
         Path | None, typer.Option(help="Where the admin's token and a self-signed certificate go.  [default: .]")
     ] = None,
@@ -73,6 +76,7 @@ def serve(
         insecure=insecure,
         invitations=invitations,
         new_token=new_admin_token,
+        workers=workers,
         folder=state_dir or Path(),
     )
 
@@ -123,42 +127,44 @@ def _serve(
     insecure: bool,
     invitations: int,
     new_token: bool,
+    workers: int,
     folder: Path,
 ) -> None:
     import asyncio
-    import logging
-    import sys
     from contextlib import closing
 
+    from hushrec.errors import ParameterError
     from hushrec.open_files import allow_open_files
     from hushrec.service import serving
-    from hushrec.service.app import make_app
-    from hushrec.service.monitor import JsonLines, Monitor
+    from hushrec.service.monitor import Monitor
     from hushrec.service.rounds import Rounds
     from hushrec.service.storage import Storage
+    from hushrec.service.workers import Work, log_as_json, supervise
 
     serving.check_binding(host, tls=tls is not None, insecure=insecure)
-    lines = logging.StreamHandler(sys.stderr)
-    lines.setFormatter(JsonLines())
-    logging.basicConfig(level=logging.INFO, handlers=[lines])
-    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    if workers > 1 and database.startswith("sqlite"):
+        raise ParameterError(
+            f"--workers must be 1 with SQLite, got {workers}. Keep the run in PostgreSQL with --database to have more."
+        )
+    log_as_json()
     allow_open_files()
     _refuse_foreign_token(folder / "admin-token", database)
-    with serving.bind(host, port) as listening, closing(Storage(database)) as storage:
-        _prepare(storage, settings, items, folder / "admin-token", new_token)
-        monitor = Monitor()
-        rounds = Rounds(storage, settings, monitor)
-        for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
-            print(code)
-        made = make_app(storage, rounds, monitor, settings.limits)
-        say(
-            f"serving {counted(rounds.n_items, 'item')} on"
-            f" {'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
-        )
-        for notice in _notices(rounds, settings.rounds.min_devices):
-            say(notice)
-        server = serving.make_server(made, tls, head_seconds=settings.limits.body_seconds)
-        server.run(sockets=[listening])
+    with serving.bind(host, port) as listening:
+        work, monitor = Work(settings, database, listening, tls), Monitor()
+        with closing(Storage(database)) as storage:
+            _prepare(storage, settings, items, folder / "admin-token", new_token)
+            rounds = Rounds(storage, settings, monitor)
+            for code in asyncio.run(rounds.registry.invite(invitations)) if invitations else []:
+                print(code)
+            address = f"{'https' if tls else 'http'}://{host}:{listening.getsockname()[1]}"
+            many = f" with {workers} workers" if workers > 1 else ""
+            say(f"serving {counted(rounds.n_items, 'item')} on {address}{many}")
+            for notice in _notices(rounds, settings.rounds.min_devices):
+                say(notice)
+            if workers == 1:
+                work.run(storage, rounds, monitor)
+        if workers > 1:
+            supervise(workers, work, monitor.log)
 
 
 def _notices(rounds: "Rounds", min_devices: int) -> list[str]:

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray, IntArray, WordArray
 from hushrec.budget.events import Event
 from hushrec.budget.ledger import Ledger
-from hushrec.errors import ParameterError, RemoteProtocolError
+from hushrec.errors import LocalProtocolError, ParameterError, RemoteProtocolError
 from hushrec.messages import LARGEST_TABLE, Address
 from hushrec.models.predictor import Arrays
 from hushrec.randomness import Randomness, RandomStream
@@ -237,6 +237,17 @@ class ServerSide(ABC):
     @abstractmethod
     def check(self, address: Address, sender: Name, message: Any) -> None:
         """Refuse a message that does not fit the open phase; keep nothing of it."""
+
+    def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
+        """The integers of a message that count only in a sum modulo 2³², and are all of it, and the number of that sum.
+
+        None: the message itself is needed.
+        """
+        return None
+
+    def take_sum(self, address: Address, senders: Collection[Name], total: WordArray) -> None:
+        """Take the sum of these senders' addends, all of one number, in place of their messages, before `close`."""
+        raise LocalProtocolError("this phase has no reports that count only in a sum.")
 
     @abstractmethod
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:

@@ -51,7 +51,7 @@ def add_admin(app: FastAPI, service: Service) -> None:
         elif action == "pause":
             await rounds.set_paused(True)
         else:
-            await rounds.close_phase()
+            await rounds.close_now()
         return _status(rounds)
 
     @app.post("/v1/admin/extend/{more}", responses=problems(401, 409), **common)

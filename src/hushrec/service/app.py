@@ -28,6 +28,7 @@ from hushrec.service.problems import MEDIA_TYPE, Refusal, problem
 from hushrec.service.requests import Download, Service, target_of
 from hushrec.service.rounds import Rounds, answered_in
 from hushrec.service.settings import LimitSettings
+from hushrec.service.sharing import listen
 from hushrec.service.storage import Storage
 
 LARGEST_SMALL_BODY = 10_000
@@ -39,11 +40,14 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        schedule = asyncio.create_task(rounds.run_schedule())
+        tasks = [asyncio.create_task(rounds.run_schedule())]
+        if storage.is_shared:
+            tasks.append(asyncio.create_task(listen(storage.libpq_address, rounds.nudge)))
         yield
-        schedule.cancel()
-        with suppress(asyncio.CancelledError):
-            await schedule
+        for task in tasks:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
         await asyncio.to_thread(storage.close)
 
     app = FastAPI(
@@ -55,6 +59,7 @@ def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSe
         lifespan=lifespan,
     )
     app.state.stop_waiting = rounds.stop_waiting
+    app.state.on_replaced = lambda end: setattr(rounds, "end_worker", end)
     monitor.watch(
         {
             "round": lambda: rounds.round_number,
@@ -87,7 +92,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
     @app.get("/v1/items", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def catalogue(request: Request, first: Annotated[int, Query(ge=0, le=10**9)] = 0) -> Response:
         """Ids and titles of the items from a position on, a page of them at most: ask again from where it ends."""
-        return _for_reader(request, wire.encode(rounds.catalogue_from(first)))
+        return _for_reader(request, wire.encode(rounds.catalogue.page(first)))
 
     @app.get("/v1/public", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def public() -> Response:

@@ -1,11 +1,15 @@
-"""Who takes part: devices, their keys and nonces, invitations, and the admin's token."""
+"""Who takes part: devices, their keys and nonces, invitations, and the admin's token.
+
+With SQLite what is here in memory is the truth, and the database has what a restart needs. With PostgreSQL the database
+is the truth (`admission.py`), and this is a copy that `take` brings up to date.
+"""
 
 import hashlib
 import hmac
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,15 +17,15 @@ from typing import Any
 import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from hushrec.messages import Credentials, Enrolment
+from hushrec.messages import Address, Credentials, Enrolment
+from hushrec.service.admission import Admitted, Bucket, Visit, admit, lock_places, take_place
 from hushrec.service.problems import Refusal
-from hushrec.service.schema import devices, invitations, reports, run
+from hushrec.service.reports import at
+from hushrec.service.schema import ACTIVE, ASKED, LEFT, REVOKED, devices, invitations, reports, run, stamp
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
 from hushrec.signing import Request, device_id_of, is_signed, load_public_key
 
-ACTIVE, LEFT, REVOKED = "active", "left", "revoked"
-ASKED = "asked"  # took part in the run before, and has not agreed to this one
 _ENDED = {LEFT: "has left", REVOKED: "was revoked"}
 
 
@@ -31,28 +35,11 @@ def digest_of(secret: str) -> bytes:
 
 
 @dataclass
-class Bucket:
-    """A rate: `tokens` are refilled as time goes on, up to `size`."""
-
-    size: float
-    per_second: float
-    tokens: float
-    filled_at: float
-
-    def take(self, now: float) -> bool:
-        self.tokens = min(self.size, self.tokens + max(0.0, now - self.filled_at) * self.per_second)
-        self.filled_at = now
-        if self.tokens < 1:
-            return False
-        self.tokens -= 1
-        return True
-
-
-@dataclass
 class Device:
     """What the server knows of one device."""
 
     id: str
+    key_bytes: bytes = field(repr=False)
     public_key: Ed25519PublicKey = field(repr=False)
     state: str
     first_round: int
@@ -83,32 +70,62 @@ class Registry:
         self._clock = clock
         self._wall_clock = wall_clock
         self.round_number = 0  # the open round, or the last one: `Rounds` says
-        self._enrolments = self._bucket(limits.enrolments_per_second * 5, limits.enrolments_per_second)
-        self._admin_digest = storage.at_once(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
+        self.admin_digest = storage.at_once(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
         rows = storage.at_once(lambda c: c.execute(sa.select(devices)).all())
-        self._devices = {row.id: self._device(row._asdict()) for row in rows}
-        active = [device for device in self._devices.values() if device.state == ACTIVE]
-        self._active_since = Counter(device.first_round for device in active)
-        self._active_heard = Counter(device.heard for device in active)
-        self._ended = {d.id for d in self._devices.values() if d.state != ACTIVE}
-        unused = sa.select(invitations.c.digest).where(invitations.c.used_by.is_(None))
-        self._unused = {bytes(digest) for digest in storage.at_once(lambda c: c.execute(unused).scalars().all())}
+        self._devices: dict[str, Device] = {}
+        self._active_since: Counter[int] = Counter()
+        self._active_heard: Counter[int] = Counter()
+        self._ended: set[str] = set()
+        self.take(row._asdict() for row in rows)
+
+    def take(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
+        """Bring what is in memory up to date with these rows; return the names of those that take part no more."""
+        ended = []
+        for row in rows:
+            device = self._devices.get(row["id"])
+            if device is None:
+                device = self._devices[row["id"]] = self._device(row)
+            else:
+                self._count(device, -1)
+                self._renew(device, row)
+            self._count(device, 1)
+            if device.state == ACTIVE:
+                self._ended.discard(device.id)
+            elif device.id not in self._ended:
+                self._ended.add(device.id)
+                ended.append(device.id)
+        return ended
+
+    def _count(self, device: Device, change: int) -> None:
+        if device.state == ACTIVE:
+            self._active_since[device.first_round] += change
+            self._active_heard[device.heard] += change
 
     def _device(self, row: Mapping[str, Any]) -> Device:
+        size = self._limits.burst
         return Device(
             id=row["id"],
+            key_bytes=bytes(row["public_key"]),
             public_key=load_public_key(bytes(row["public_key"])),
             state=row["state"],
             first_round=row["first_round"],
             last_round=row["last_round"],
             last_nonce=row["last_nonce"],
             last_seen=row["last_seen"],
-            heard=max(row["last_round"], row["first_round"] - 1),
-            bucket=self._bucket(self._limits.burst, self._limits.requests_per_second),
+            heard=max(row["heard"], row["last_round"], row["first_round"] - 1),
+            bucket=Bucket(size, self._limits.requests_per_second, size, self._clock()),
         )
 
-    def _bucket(self, size: float, per_second: float) -> Bucket:
-        return Bucket(size, per_second, size, self._clock())
+    def _renew(self, device: Device, row: Mapping[str, Any]) -> None:
+        """Take over what another worker wrote; what rises is never lowered by a row that was read before."""
+        if device.key_bytes != bytes(row["public_key"]):
+            device.key_bytes = bytes(row["public_key"])
+            device.public_key = load_public_key(device.key_bytes)
+        device.state, device.first_round = row["state"], row["first_round"]
+        device.last_round = max(device.last_round, row["last_round"])
+        device.last_nonce = max(device.last_nonce, row["last_nonce"])
+        device.last_seen = max(device.last_seen or 0.0, row["last_seen"] or 0.0) or None
+        device.heard = max(device.heard, row["heard"], row["last_round"], row["first_round"] - 1)
 
     # Who is there ----------------------------------------------------------------------------------------------
 
@@ -150,6 +167,9 @@ class Registry:
             for device in self._devices.values()
         ]
 
+    def __contains__(self, device: str) -> bool:
+        return device in self._devices
+
     def known(self, device: str) -> Device:
         """The device of this name, if it takes part; cheap, before any body is read."""
         found = self._devices.get(device)
@@ -162,7 +182,10 @@ class Registry:
         return found
 
     def authenticate(self, credentials: Credentials, request: Request) -> Device:
-        """The device that signed exactly this request, never seen before, and not too often."""
+        """The device that signed exactly this request, never seen before, and not too often, as far as is known here.
+
+        Where other workers may know more, `admit` asks the database as well.
+        """
         device = self.known(credentials.device)
         if not is_signed(request, credentials, device.public_key, self._run_id):
             raise Refusal("bad-signature", "the signature does not fit this request and device.")
@@ -178,121 +201,130 @@ class Registry:
             raise Refusal("too-many-requests", "this device asks too often.", retry_after=1)
         return device
 
+    async def admit(self, device: Device, nonce: int) -> Admitted:
+        """Ask the database, for all workers, whether this request is new and not too often; note that it was made."""
+        visit = Visit(device.id, device.key_bytes, nonce, self.round_number, self._wall_clock())
+        admitted: Admitted = await self._storage.first(self._admit, visit)
+        device.last_round = max(device.last_round, admitted.last_round)
+        return admitted
+
+    def _admit(self, connection: sa.Connection, visits: Sequence[Visit]) -> list[Admitted | Refusal]:
+        return admit(connection, visits, self._limits)
+
     def check_admin(self, token: str | None) -> None:
         """Compares in constant time."""
-        if token is None or not hmac.compare_digest(digest_of(token), self._admin_digest):
+        if token is None or not hmac.compare_digest(digest_of(token), self.admin_digest):
             raise Refusal("not-admin", "this needs 'Authorization: Bearer TOKEN' with the admin's token.")
 
     # Coming and going ------------------------------------------------------------------------------------------
 
-    async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request, first_round: int) -> Device:
-        """Lets a device in. Asking again with the same key and invitation gives the same reply.
-
-        Whoever may not come in uses up nobody's turn, and is not written about. A device of the run before this one
-        agrees to this run with its key and under its name, and needs no invitation.
-        """
-        asked = self._devices.get(credentials.device)
-        if asked is not None and asked.state == ASKED:
-            return await self._agreed(asked, credentials, request, first_round)
-        name = device_id_of(enrolment.public_key)
+    def check_enrolment(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> None:
+        """Refuse an enrolment that is not signed with the key that it brings."""
         key = load_public_key(enrolment.public_key)
-        if credentials.device != name or not is_signed(request, credentials, key, self._run_id):
+        is_named = credentials.device == device_id_of(enrolment.public_key)
+        if not (is_named and is_signed(request, credentials, key, self._run_id)):
             raise Refusal("bad-signature", "an enrolment must be signed with the key that it brings.")
-        if name in self._devices:
-            return self.authenticate(credentials, request)
-        invitation = None if enrolment.invitation is None else digest_of(enrolment.invitation)
-        if not self._open_enrolment and invitation not in self._unused:
-            raise _not_invited()
-        if not self._enrolments.take(self._clock()):
-            raise Refusal("too-many-requests", "too many devices are joining.", retry_after=1)
-        row = {
-            "id": name,
-            "public_key": enrolment.public_key,
-            "state": ACTIVE,
-            "first_round": first_round,
-            "last_round": 0,
-            "last_nonce": credentials.nonce,
-            "last_seen": self._wall_clock(),
-        }
 
-        def write(connection: sa.Connection) -> None:
-            if connection.execute(sa.select(devices.c.id).where(devices.c.id == name)).first() is not None:
-                return  # the same request, sent twice at once
+    async def enrol(self, enrolment: Enrolment, nonce: int) -> Device:
+        """Lets a device in, from the next round on. Asking again with the same key and invitation changes nothing.
+
+        Whoever may not come in uses up nobody's turn, and is not written about.
+        """
+        name = device_id_of(enrolment.public_key)
+        invitation = None if enrolment.invitation is None else digest_of(enrolment.invitation)
+        new = {"id": name, "public_key": enrolment.public_key, "state": ACTIVE, "last_round": 0, "heard": 0}
+        new |= {"last_nonce": nonce, "last_seen": self._wall_clock()}
+
+        def write(connection: sa.Connection) -> Mapping[str, Any]:
+            next_round = connection.execute(sa.select(run.c.round).with_for_update(read=True)).scalar_one() + 1
+            places, now = lock_places(connection, self._wall_clock(), self._limits.enrolments_per_second)
+            known = connection.execute(sa.select(devices).where(devices.c.id == name)).first()
+            if known is not None:
+                return known._asdict()  # the same request, sent twice at once
             if not self._open_enrolment and not _use_invitation(connection, invitation, name):
                 raise _not_invited()
-            connection.execute(devices.insert().values(**row))
+            if not take_place(connection, places, now):
+                raise Refusal("too-many-requests", "too many devices are joining.", retry_after=1)
+            row = {**new, "first_round": next_round}
+            connection.execute(devices.insert().values(**row, changed=stamp(connection)))
+            return row
 
-        await self._storage.write(write)
-        if invitation is not None and not self._open_enrolment:
-            self._unused.discard(invitation)
-        if name not in self._devices:
-            self._devices[name] = self._device(row)
-            self._active_since[first_round] += 1
-            self._active_heard[first_round - 1] += 1
-        return self._devices[name]
+        self.take([await self._storage.write(write)])
+        return self.known(name)
 
-    async def _agreed(self, device: Device, credentials: Credentials, request: Request, first_round: int) -> Device:
-        """Let a device of the run before into this one."""
+    def is_asked(self, name: str) -> bool:
+        """Whether this device took part in the run before, and has not agreed to this one."""
+        return name in self._devices and self._devices[name].state == ASKED
+
+    async def agree(self, credentials: Credentials, request: Request) -> Device:
+        """Let a device of the run before into this one: with its key and under its name, without an invitation."""
+        device = self._devices[credentials.device]
         if not is_signed(request, credentials, device.public_key, self._run_id):
             raise Refusal("bad-signature", "consent to a next run must be signed with this device's key.")
-        device.last_nonce, device.last_seen = credentials.nonce, self._wall_clock()
-        await self._update(device, state=ACTIVE, first_round=first_round, last_round=0)
-        if device.state == ASKED:  # and not the same request, sent twice at once
-            device.state, device.first_round, device.last_round = ACTIVE, first_round, 0
-            device.heard = first_round - 1
-            self._ended.discard(device.id)
-            self._active_since[first_round] += 1
-            self._active_heard[first_round - 1] += 1
-        return device
+        device.last_nonce, device.last_seen = max(credentials.nonce, device.last_nonce), self._wall_clock()
+        first_round = sa.select(run.c.round + 1).scalar_subquery()
+        await self._update(device, ASKED, state=ACTIVE, first_round=first_round, last_round=0, heard=0)
+        return self.known(device.id)
 
     async def rotate(self, device: Device, public_key: bytes) -> None:
         """Gives a device another key; its name stays."""
-        key = load_public_key(public_key)
-        await self._update(device, public_key=public_key)
-        device.public_key = key
+        load_public_key(public_key)
+        await self._update(device, ACTIVE, public_key=public_key)
 
     async def leave(self, device: Device) -> None:
         """A device goes. What it sent in the open round stays in the sum."""
-        await self._update(device, state=LEFT)
-        self._end(device, LEFT)
+        await self._update(device, ACTIVE, state=LEFT)
 
     async def revoke(self, name: str) -> None:
-        """The admin sends a device away, and its report of the open phase with it."""
+        """The admin sends a device away, and its report of the open phase with it.
+
+        Reports of phases that were closed stay until the round ends: what was made of them does too.
+        """
         device = self._devices.get(name)
         if device is None:
             raise Refusal("unknown-device", "there is no such device.")
 
         def write(connection: sa.Connection) -> None:
-            connection.execute(devices.update().where(devices.c.id == name).values(state=REVOKED))
-            connection.execute(reports.delete().where(reports.c.device == name))
+            place = sa.select(run.c.round, run.c.attempt, run.c.phase).with_for_update(read=True)
+            open_phase = Address(*connection.execute(place).one())
+            ended = devices.update().where(devices.c.id == name)
+            connection.execute(ended.values(state=REVOKED, changed=stamp(connection)))
+            connection.execute(reports.delete().where(at(open_phase), reports.c.device == name))
 
-        self._end(device, REVOKED)  # first, so that no report slips in behind the deletion
+        self._set_state(device, REVOKED)  # first, so that no report slips in behind the deletion
         await self._storage.write(write, scrub=True)
 
-    def _end(self, device: Device, state: str) -> None:
-        self._active_since[device.first_round] -= device.state == ACTIVE
-        self._active_heard[device.heard] -= device.state == ACTIVE
+    def _set_state(self, device: Device, state: str) -> None:
+        self._count(device, -1)
         self._ended.add(device.id)
         device.state = state
 
-    async def _update(self, device: Device, **values: object) -> None:
-        statement = devices.update().where(devices.c.id == device.id)
-        statement = statement.values(last_nonce=device.last_nonce, last_seen=device.last_seen, **values)
-        await self._storage.write(lambda connection: connection.execute(statement))
+    async def _update(self, device: Device, state_before: str, **values: object) -> None:
+        """Change a device's row, if it still is in this state, and then what is in memory."""
+        mine = devices.c.id == device.id
+        nonce = sa.case((devices.c.last_nonce < device.last_nonce, device.last_nonce), else_=devices.c.last_nonce)
+
+        def write(connection: sa.Connection) -> Mapping[str, Any]:
+            fixed = {"last_nonce": nonce, "last_seen": device.last_seen, "changed": stamp(connection)}
+            expected = sa.and_(mine, devices.c.state == state_before)
+            connection.execute(devices.update().where(expected).values(**fixed, **values))
+            return connection.execute(sa.select(devices).where(mine)).one()._asdict()
+
+        self.take([await self._storage.write(write)])
 
     async def invite(self, count: int) -> list[str]:
         """New invitations, each good for one device. Only their hashes are kept."""
         codes = [secrets.token_urlsafe(16) for _ in range(count)]
         rows = [{"digest": digest_of(code)} for code in codes]
         await self._storage.write(lambda connection: connection.execute(invitations.insert(), rows))
-        self._unused.update(row["digest"] for row in rows)
         return codes
 
 
 def ask_everybody(connection: sa.Connection) -> None:
     """Let no device into a next run before it has agreed to it; whoever left or was revoked stays away."""
     present = devices.c.state.in_((ACTIVE, ASKED))
-    connection.execute(devices.update().where(present).values(state=ASKED, last_round=0))
+    asked = {"state": ASKED, "last_round": 0, "heard": 0, "changed": stamp(connection)}
+    connection.execute(devices.update().where(present).values(**asked))
 
 
 def _not_invited() -> Refusal:
@@ -301,7 +333,7 @@ def _not_invited() -> Refusal:
 
 def _use_invitation(connection: sa.Connection, digest: bytes | None, device: str) -> bool:
     """Marks an invitation as used by this device; False if there is none, or another device used it."""
-    row = connection.execute(sa.select(invitations).where(invitations.c.digest == digest)).first()
+    row = connection.execute(sa.select(invitations).where(invitations.c.digest == digest).with_for_update()).first()
     if row is None or row.used_by not in (None, device):
         return False
     connection.execute(invitations.update().where(invitations.c.digest == digest).values(used_by=device))

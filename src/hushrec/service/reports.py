@@ -1,14 +1,18 @@
 """Reports in the database: stored as they came, by (round, attempt, phase, device), until their round has ended."""
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
 
-from hushrec.errors import StorageError
+from hushrec.arrays import WordArray
+from hushrec.errors import HushrecError, StorageError
 from hushrec.messages import Address, Envelope
-from hushrec.service.schema import devices, reports, run
+from hushrec.service.problems import Refusal
+from hushrec.service.schema import ACTIVE, devices, is_shared, reports, run, stamp
 from hushrec.wire import decode
 
 READ_AT_ONCE = 100
@@ -23,43 +27,99 @@ class NewReport:
     nonce: int
     body: bytes = field(repr=False)
     seen: float | None = None  # wall clock
+    addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # all that counts of it: see parts.py
+
+    @cached_property
+    def digest(self) -> bytes:
+        """SHA-256 of the body."""
+        return hashlib.sha256(self.body).digest()
 
 
-def at(address: Address) -> sa.ColumnElement[bool]:
-    """Return the condition for the reports of one phase."""
+def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:
+    """Return the condition for the rows of one phase."""
     place = (address.round_number, address.attempt, address.phase)
-    return sa.and_(*(column == value for column, value in zip(_PLACE, place, strict=True)))
+    columns = (table.c.round, table.c.attempt, table.c.phase)
+    return sa.and_(*(column == value for column, value in zip(columns, place, strict=True)))
 
 
-_PLACE = (reports.c.round, reports.c.attempt, reports.c.phase)
+def store_reports(
+    connection: sa.Connection, new: Sequence[NewReport]
+) -> tuple[list[HushrecError | None], list[NewReport]]:
+    """Store those reports that are of the open phase.
 
-
-def insert_reports(connection: sa.Connection, new: list[NewReport]) -> None:
-    """Store reports, with the nonces that came with them, so that a restart still refuses a replay.
-
-    Only of the phase that is open in the database: nothing is acknowledged that no sum would hold.
+    Return for each why it was refused, or None: it is stored; and those that were not there before. A report that is
+    stored already, with the same bytes, counts as stored: the commit of an earlier try may have succeeded although its
+    reply was lost, or another worker has it. The run's row is locked against a close, and the devices' rows in order
+    against each other and a revocation, until the commit: nothing is acknowledged that no sum would hold.
     """
-    open_phase = connection.execute(sa.select(run.c.round, run.c.attempt, run.c.phase)).one()
-    if any((r.address.round_number, r.address.attempt, r.address.phase) != tuple(open_phase) for r in new):
-        raise StorageError("the phase has closed meanwhile. Try again.")
-    connection.execute(reports.insert(), [_row(report) for report in new])
-    seen = [{"name": r.device, "nonce": r.nonce, "round": r.address.round_number, "time": r.seen} for r in new]
+    place = connection.execute(sa.select(run.c.round, run.c.attempt, run.c.phase).with_for_update(read=True)).one()
+    open_phase = Address(*place)
+    names = {report.device for report in new}
+    locked = sa.select(devices.c.id, devices.c.state).where(devices.c.id.in_(names)).order_by(devices.c.id)
+    states = {row.id: row.state for row in connection.execute(locked.with_for_update(key_share=True))}
+    there = sa.select(reports.c.device, reports.c.digest).where(at(open_phase), reports.c.device.in_(names))
+    known = {row.device: bytes(row.digest) for row in connection.execute(there)}
+    refusals: list[HushrecError | None] = []
+    fresh: dict[str, NewReport] = {}
+    for report in new:
+        refusal = _refusal(report, open_phase, states, known)
+        if refusal is None and report.device not in known:
+            known[report.device], fresh[report.device] = report.digest, report
+        refusals.append(refusal)
+    if fresh:
+        _insert(connection, list(fresh.values()))
+    return refusals, list(fresh.values())
+
+
+def _refusal(
+    report: NewReport, open_phase: Address, states: Mapping[str, str], known: Mapping[str, bytes]
+) -> HushrecError | None:
+    if report.address != open_phase:
+        return StorageError("the phase has closed meanwhile. Try again.")
+    if states.get(report.device) != ACTIVE:
+        return Refusal("not-active", "this device takes part no more.")
+    if known.get(report.device, report.digest) != report.digest:
+        return Refusal("reported", "this device has reported in this phase already, with other bytes.")
+    return None
+
+
+def _insert(connection: sa.Connection, new: Sequence[NewReport]) -> None:
+    """Store reports, and the nonces that came with them, so that a restart still refuses a replay."""
+    connection.execute(reports.insert().values(changed=stamp(connection)), [_row(report) for report in new])
+    seen = [{"name": r.device, "nonce": r.nonce, "number": r.address.round_number, "time": r.seen} for r in new]
+    nonce = sa.bindparam("nonce", type_=sa.BigInteger)
     connection.execute(
         devices.update()
         .where(devices.c.id == sa.bindparam("name"))
-        .values(last_nonce=sa.bindparam("nonce"), last_round=sa.bindparam("round"), last_seen=sa.bindparam("time")),
+        .values(
+            last_nonce=sa.case((devices.c.last_nonce < nonce, nonce), else_=devices.c.last_nonce),
+            last_round=sa.bindparam("number"),
+            last_seen=sa.bindparam("time"),
+            changed=stamp(connection),
+        ),
         seen,
     )
 
 
 def _row(report: NewReport) -> dict[str, Any]:
     place = zip(("round", "attempt", "phase"), vars(report.address).values(), strict=True)
-    return {**dict(place), "device": report.device, "body": report.body}
+    return {**dict(place), "device": report.device, "body": report.body, "digest": report.digest}
 
 
-def read_reports(connection: sa.Connection, address: Address) -> Iterator[tuple[str, Any]]:
-    """Yield the messages of one phase in the order of device ids, few of them in memory at a time."""
-    names = sorted(connection.execute(sa.select(reports.c.device).where(at(address))).scalars())  # not by collation
+def read_digests(connection: sa.Connection, address: Address, since: int = 0) -> dict[str, bytes]:
+    """Return the digests of one phase's reports by device: of those that transaction `since` or a later one wrote."""
+    query = sa.select(reports.c.device, reports.c.digest).where(at(address), reports.c.changed >= since)
+    return {row.device: bytes(row.digest) for row in connection.execute(query)}
+
+
+def read_names(connection: sa.Connection, address: Address) -> Sequence[str]:
+    """Return the devices whose reports one phase has."""
+    return connection.execute(sa.select(reports.c.device).where(at(address))).scalars().all()
+
+
+def read_reports(connection: sa.Connection, address: Address, devices: Collection[str]) -> Iterator[tuple[str, Any]]:
+    """Yield the messages of these devices in one phase in the order of their ids, few of them in memory at a time."""
+    names = sorted(devices)  # not by collation
     for start in range(0, len(names), READ_AT_ONCE):
         some = names[start : start + READ_AT_ONCE]
         query = sa.select(reports.c.device, reports.c.body).where(at(address), reports.c.device.in_(some))
@@ -75,7 +135,7 @@ def count_reports(connection: sa.Connection, address: Address) -> int:
 
 def delete_reports(connection: sa.Connection) -> None:
     """Delete every report; in PostgreSQL by truncating, so that no dead row stays in the table's file."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(sa.text("TRUNCATE reports"))
+    if is_shared(connection):
+        connection.execute(sa.text("TRUNCATE reports, parts"))
     else:
         connection.execute(reports.delete())

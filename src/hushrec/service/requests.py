@@ -56,10 +56,10 @@ class Service:
     async def signed(self, request: Request, largest: int) -> tuple[Device, Credentials, signing.Request]:
         """The device behind a request, its credentials, and what they cover."""
         credentials = signing.parse_header(request.headers.get("authorization"))
-        self.rounds.registry.known(credentials.device)
+        await self.rounds.known(credentials.device)
         body = await self.body(request, largest)
         told = signing.Request(request.method, target_of(request), body)
-        return self.rounds.registry.authenticate(credentials, told), credentials, told
+        return await self.rounds.authenticate(credentials, told), credentials, told
 
     @contextmanager
     def reporting(self, request: Request) -> Iterator[None]:

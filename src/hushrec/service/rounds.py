@@ -4,43 +4,44 @@
     phase closes: reports in the order of device ids ──▶ Server ──▶ next phase, next attempt or the end of the round
     round ends: new public state written, reports deleted                 (one transaction)
 
-Everything that a restart needs is in the database. A transaction works on a copy of the server, which takes its place
-after the commit: what is in memory is never ahead of what is stored.
+Everything that a restart, or another worker, needs is in the database. A transaction works on a copy of the server,
+which takes its place after the commit: what is in memory is never ahead of what is stored. Where several workers share
+the database, each looks at what the others have stored before it decides anything; whoever finds a phase complete
+closes it under the lock of the run's row, if that is still as it was seen (`version`), and the others follow.
 """
 
 import asyncio
 import copy
 import math
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
-from hushrec.arrays import FloatArray
 from hushrec.errors import HushrecError, RemoteProtocolError
-from hushrec.messages import Address, Catalogue, Credentials, Enrolment, Envelope, Public, Receipt
-from hushrec.models.predictor import Arrays
-from hushrec.offers import expectation, expected_devices
+from hushrec.messages import Address, Envelope, Offer, Public, Receipt
 from hushrec.protocols.parties import Name
 from hushrec.randomness import Purpose, SystemRandomness
-from hushrec.server import Stage
-from hushrec.service.catalogue import insert_items, read_attributes, read_items
+from hushrec.server import Server, Stage
+from hushrec.service.catalogue import Entry, insert_items, read_entries
 from hushrec.service.history import ClosedRound, write_round
 from hushrec.service.monitor import Monitor
+from hushrec.service.parts import read_given
 from hushrec.service.problems import Refusal
-from hushrec.service.registry import ACTIVE, Device, Registry
-from hushrec.service.reports import NewReport, count_reports, delete_reports, read_reports
-from hushrec.service.schema import run
+from hushrec.service.registry import Device
+from hushrec.service.reports import NewReport, count_reports, delete_reports
+from hushrec.service.schema import ACTIVE
 from hushrec.service.settings import Settings
+from hushrec.service.standing import Standing
 from hushrec.service.storage import Storage
 from hushrec.service.stored import (
     Stored,
     grown,
-    is_behind,
     load_run,
-    read_offer,
+    lock_run,
+    takes_turn,
+    update_run,
     write_ended,
     write_moved,
     write_offer,
@@ -52,8 +53,8 @@ from hushrec.wire import decode, encode
 Answered = tuple[int, int, int]  # round, attempt, and the place of the phase, from 0
 NOTHING: Answered = (0, 0, 0)
 RETRY_SECONDS = 1.0
-RESUMED_SECONDS = 60.0  # that a phase goes on after a restart, whatever its deadline: devices are on their way back
-ITEMS_PER_PAGE = 10_000  # of the catalogue, which anybody may ask for
+SHARED_SECONDS = 1.0  # after which a worker looks for what others did, if nothing told it before
+LULL_SECONDS = 0.02  # between two looks
 
 
 def answered_in(text: str) -> Answered:
@@ -62,124 +63,17 @@ def answered_in(text: str) -> Answered:
     return round_number, attempt, phase
 
 
-class Rounds:
+class Rounds(Standing):
     """The run in this database: its rounds, one after the other."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        settings: Settings,
-        monitor: Monitor,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._storage = storage
-        self._settings = settings.rounds
-        self._monitor = monitor
-        self._clock = clock
-        self._wall_clock = wall_clock
-        self.registry = Registry(
-            storage,
-            settings.limits,
-            run_id=storage.at_once(read_offer).run_id,
-            open_enrolment=settings.open_enrolment,
-            clock=clock,
-            wall_clock=wall_clock,
-        )
-        self._changed = asyncio.Event()
-        self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()  # phases open and close, and items join, one at a time, whoever asks
+    def __init__(self, storage: Storage, settings: Settings, monitor: Monitor, **clocks: Callable[[], float]) -> None:
+        super().__init__(storage, settings, monitor, **clocks)
         self._is_closing = False
         self._is_stopping = False
-        self._quorum_at: float | None = None  # when enough devices had reported in the open phase
         self._ahead: dict[Name, Answered] = {}  # what each device says that it answered last
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
         self._sealed: tuple[Any, bytes] = (None, b"")  # the last message that was encoded, for all who get the same
         self._published: tuple[Any, bytes] = (None, b"")  # what is public, encoded once for all who ask
-        self._catalogue = storage.at_once(lambda c: read_items(c, 0))
-        self._attributes = storage.at_once(read_attributes)
-        self.number = storage.at_once(lambda c: int(c.execute(sa.select(run.c.id)).scalar_one()))  # of the run
-        self._take(storage.at_once(lambda c: load_run(c, self.registry.entitled)))
-        if self.is_open:
-            self._monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
-
-    def _take(self, stored: Stored) -> None:
-        """Continue with the state that the database holds."""
-        self.offer, self.server, self.is_paused = stored.offer, stored.server, stored.is_paused
-        self.registry.round_number = self.round_number
-        resumed = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS)
-        longest = resumed if self.is_open else self._settings.pause_seconds
-        elapsed = min(max(0.0, self._wall_clock() - stored.opened_at), longest)
-        self._since = self._clock() - elapsed  # a wall clock that jumped back or far ahead does no more than this
-
-    # Where the run stands --------------------------------------------------------------------------------------
-
-    @property
-    def round_number(self) -> int:
-        """The open round, or the last."""
-        return self.server.round_number
-
-    @property
-    def is_open(self) -> bool:
-        return self.server.stage is Stage.OPEN
-
-    @property
-    def is_over(self) -> bool:
-        return not self.is_open and self.round_number >= self.offer.terms.max_rounds
-
-    @property
-    def n_reports(self) -> int:
-        """Durable reports of the open phase."""
-        return len(self.server.reported)
-
-    @property
-    def n_present(self) -> int:
-        """Devices that the open phase waits for: it asks them, and they were heard of lately."""
-        asked = len(self.server.asked) - self.registry.count_ended(self.server.asked)
-        return min(asked, self.count_present(self.round_number))
-
-    @property
-    def fewest_devices(self) -> int:
-        """How many devices must be there before a round opens."""
-        return max(self._settings.min_devices, self.server.side.fewest_devices)
-
-    def count_present(self, round_number: int) -> int:
-        """Devices that this round should wait for."""
-        return self.registry.count_present(round_number, self._settings.missed_rounds)
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the phase opened; between rounds, since the last one ended."""
-        return float(self._clock() - self._since)
-
-    @property
-    def deadline_seconds(self) -> float:
-        return float(self._settings.deadline_seconds)
-
-    @property
-    def largest_body(self) -> int:
-        """Bytes that a report may have."""
-        return int(self.server.side.largest_report)
-
-    @property
-    def public(self) -> Arrays:
-        """What the rounds so far have published, by name."""
-        return self.server.side.public
-
-    @property
-    def item_vectors(self) -> FloatArray:
-        """The public table of a protocol that has one, `(n_items + n_side_rows, item_width)`."""
-        return self.public["item_vectors"]
-
-    @property
-    def expected_devices(self) -> int | None:
-        """How many devices the terms of this run are made for; None where they do not say."""
-        return expected_devices(self.offer)
-
-    def expectation(self, n_devices: int | None = None) -> str | None:
-        """Return what so many devices, or those that are expected, were measured to reach; None: nobody measured it."""
-        return expectation(self.offer, n_devices)
 
     @property
     def concern(self) -> str | None:
@@ -193,19 +87,6 @@ class Rounds:
             f" {self.registry.count_active()} devices have reported in round {max(ahead)}. They repeat no round."
             f" Begin a next run, to which they can agree: restart the server with --run {self.number + 1}."
         )
-
-    # Devices ---------------------------------------------------------------------------------------------------
-
-    async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> Device:
-        """Lets a device in from the next round on."""
-        device = await self.registry.enrol(enrolment, credentials, request, self.round_number + 1)
-        self._wake.set()
-        return device
-
-    async def leave(self, device: Device) -> None:
-        """Lets a device go."""
-        await self.registry.leave(device)
-        self._wake.set()
 
     async def inbox(self, device: Device, after: int, wait: float, last: Answered = NOTHING) -> bytes | None:
         """Return what a round above `after` asks of this device, in its envelope; None if nothing does in time.
@@ -281,9 +162,11 @@ class Rounds:
                 await asyncio.shield(self._pending[device.id][1])
             return Receipt.of(address, repeated=True)
         self.server.check(device.id, address, envelope.message)
-        stored = self._storage.store(NewReport(address, device.id, nonce, request.body, device.last_seen))
+        addend = self.server.side.addend(address, device.id, envelope.message)
+        report = NewReport(address, device.id, nonce, request.body, device.last_seen, addend)
+        stored = self._storage.store(report)
         self._pending[device.id] = digest, stored
-        stored.add_done_callback(partial(self._stored, device, address, digest))
+        stored.add_done_callback(partial(self._keep, device, address, digest))
         await asyncio.shield(stored)  # a request that is given up loses nothing
         return Receipt.of(address, repeated=False)
 
@@ -300,7 +183,7 @@ class Rounds:
         except RemoteProtocolError as error:
             raise Refusal(error.code, str(error), last_round=device.last_round) from None
 
-    def _stored(self, device: Device, address: Address, digest: bytes, stored: "asyncio.Future[None]") -> None:
+    def _keep(self, device: Device, address: Address, digest: bytes, stored: "asyncio.Future[None]") -> None:
         del self._pending[device.id]
         if stored.cancelled() or stored.exception() is not None:
             return
@@ -315,13 +198,17 @@ class Rounds:
         while True:
             self._wake.clear()
             try:
+                await self.refresh()
                 delay = await self._advance()
-            except Refusal:  # the admin was quicker
+            except Refusal:  # the admin or another worker was quicker
                 delay = 0.0
             except Exception as error:  # the server goes on, and so must its rounds
                 reason = str(error) if isinstance(error, HushrecError) else type(error).__name__
                 self._monitor.log("round-error", reason=reason)
                 delay = RETRY_SECONDS
+            if self._storage.is_shared:
+                delay = SHARED_SECONDS if delay is None else min(delay, SHARED_SECONDS)
+                await asyncio.sleep(LULL_SECONDS)
             try:
                 await asyncio.wait_for(self._wake.wait(), timeout=delay)
             except TimeoutError:
@@ -390,24 +277,28 @@ class Rounds:
         if self.is_over:
             raise Refusal("run-over", "all rounds of this run are over.")
         server = copy.deepcopy(self.server)
-        missing = len(self._catalogue) - server.side.terms.n_items
+        missing = len(self.catalogue) - server.side.terms.n_items
         if missing:
             server.side.add_items(missing, rng=SystemRandomness().stream(Purpose.ITEM_VECTORS))
         server.replace_members(self.registry.entitled(server.round_number + 1))
         expected = self.count_present(server.round_number + 1)
         server.side.expect(expected)
-        offer, before = grown(self.offer, server), server.state()
         server.start_round()
+        offer = grown(self.offer, server)
 
-        def write(connection: sa.Connection) -> Stored | None:
-            if is_behind(connection, self.server):
-                return load_run(connection, self.registry.entitled)
-            write_opened(connection, offer, server, before, expected, self._wall_clock())
-            return None
+        version = self.version
 
-        behind = await self._storage.write(write)
-        self._move(Stored(offer, server, self.is_paused, 0.0), behind)
-        self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
+        def write(connection: sa.Connection) -> Stored | int | None:
+            if not takes_turn(connection):
+                return None
+            if lock_run(connection) != version:
+                return load_run(connection)
+            return write_opened(connection, offer, server, expected, self._wall_clock())
+
+        written = await self._storage.write(write)
+        self._move(self._after(written, offer, server))
+        if self.version == written:
+            self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
 
     async def close_phase(self) -> None:
         """Close the open phase with its reports, in the order of device ids; at the end of a round delete them."""
@@ -426,66 +317,87 @@ class Rounds:
             self.offer.terms.n_items,
             self._monitor.latency(),
         )
-        server, before, n_reports = copy.deepcopy(self.server), self.public, 0
+        server, before, version, n_reports = copy.deepcopy(self.server), self.public, self.version, 0
+        is_enough, entitled = self._is_enough, self.registry.entitled(self.round_number + 1)
 
-        def write(connection: sa.Connection) -> Stored | None:
+        def write(connection: sa.Connection) -> Stored | int | None:
             nonlocal n_reports
-            if is_behind(connection, self.server):
-                return load_run(connection, self.registry.entitled)
+            if not takes_turn(connection):
+                return None
+            if lock_run(connection) != version:
+                return load_run(connection)
             n_reports = count_reports(connection, self.server.address)
-            if self._is_enough:
-                server.close_phase(read_reports(connection, self.server.address))
+            if is_enough:
+                given = read_given(connection, server.address)
+                server.close_phase(given.reports, given.sums)
             else:  # nothing was revealed, and no device has paid: whoever is there now is asked
-                server.begin_again(self.registry.entitled(self.round_number + 1))
+                server.begin_again(entitled)
             now = self._wall_clock()
             if server.stage is Stage.OPEN:
-                write_moved(connection, server, now)
-            else:
-                write_ended(connection, self.offer, server, now)
-                write_round(connection, closed, n_reports, before, server.side.public)
-                delete_reports(connection)
-            return None
+                return write_moved(connection, self.offer, server, now)
+            write_round(connection, closed, n_reports, before, server.side.public)
+            delete_reports(connection)
+            return write_ended(connection, self.offer, server, now)
 
         try:
-            behind = await self._storage.write(write, scrub=True)
+            written = await self._storage.write(write, scrub=True)
         finally:
             self._is_closing = False
-        self._move(Stored(self.offer, server, self.is_paused, 0.0), behind)
+        self._move(self._after(written, self.offer, server))
+        if self.version != written:
+            return  # another worker closed it
         if not self.is_open:
             self._monitor.round_closed(self.round_number, n_reports, closed.seconds)
         elif self.server.address.attempt > failed.attempt:
             self._monitor.log("attempt-failed", **vars(failed))
 
-    def _move(self, stored: Stored, behind: Stored | None) -> None:
-        """Go on with the server that was written, or with what the database had where it was ahead."""
-        self.offer, self.server = (behind or stored).offer, (behind or stored).server
-        self.registry.round_number = self.round_number
-        self._since, self._quorum_at = self._clock(), None
-        self._announce_change()
+    def _after(self, written: Stored | int | None, offer: Offer, server: Server) -> Stored:
+        """Return what was written with this version, or what the database had where it was ahead.
 
-    def _announce_change(self) -> None:
-        """Wakes everyone who waits for a round."""
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
-        self._wake.set()
+        None was written where another worker is opening or closing a phase: this one will hear of it.
+        """
+        if isinstance(written, Stored):
+            return written
+        if written is None:
+            return Stored(self.offer, self.server, self.is_paused, 0.0, self.registry.admin_digest, self.version)
+        return Stored(offer, server, self.is_paused, 0.0, self.registry.admin_digest, written)
 
     # Admin -----------------------------------------------------------------------------------------------------
 
     async def set_paused(self, paused: bool) -> None:
         """Paused, no further round opens; the open one goes on."""
-        await self._storage.write(lambda connection: connection.execute(run.update().values(is_paused=paused)))
-        self.is_paused = paused
+        await self.refresh()
+        async with self._turn:
+            version = await self._storage.write(lambda connection: update_run(connection, is_paused=paused))
+            self.is_paused = paused
+            self._note(version)
+
+    def _note(self, version: int) -> None:
+        """Go on after a change of the run's row that this worker has made, if none came in between."""
+        self.version += version == self.version + 1
         self._wake.set()
 
     async def start(self) -> None:
         """Ends a pause, and opens a round now if none is open."""
         await self.set_paused(False)
-        async with self._turn:
-            if not self.is_open:
-                await self._open_round()
+        number = self.round_number
+        while not self.is_open and self.round_number == number:  # another worker may change the run at the same moment
+            await self.refresh()
+            async with self._turn:
+                if not self.is_open:
+                    await self._open_round()
+
+    async def close_now(self) -> None:
+        """Close the open phase, whatever is missing."""
+        await self.refresh()
+        place = self.server.address if self.is_open else None
+        while place is None or (self.is_open and self.server.address == place):
+            await self.close_phase()
+            await self.refresh()
 
     async def extend(self, more: int) -> None:
         """Offer further rounds of a run that is over; only devices whose person agrees take part in them."""
+        await self.refresh()
         async with self._turn:
             if not self.is_over:
                 raise Refusal("run-on", "only a run that is over can be extended.")
@@ -494,10 +406,12 @@ class Rounds:
             offer = self.offer.with_rounds(self.offer.terms.max_rounds + more)
 
             def write(connection: sa.Connection) -> Stored:
-                write_offer(connection, offer)
-                return load_run(connection, self.registry.entitled)
+                if lock_run(connection) == version:
+                    write_offer(connection, offer)
+                return load_run(connection)
 
-            self._move(await self._storage.write(write), None)
+            version = self.version
+            self._move(await self._storage.write(write))
 
     async def revoke(self, name: str) -> None:
         """Sends a device away; its report of the open phase no longer counts."""
@@ -510,22 +424,13 @@ class Rounds:
         if not self.server.side.can_grow:
             raise Refusal("bad-items", "items cannot join a run of this protocol and model.")
 
-        def write(connection: sa.Connection) -> list[tuple[str, str]]:
-            insert_items(connection, ids, titles)
-            return read_items(connection, len(self._catalogue))
+        def write(connection: sa.Connection) -> tuple[int, list[Entry], int]:
+            lock_run(connection)
+            count = insert_items(connection, ids, titles)
+            return count, read_entries(connection, len(self.catalogue)), update_run(connection)
 
         async with self._turn:  # one after the other: each must see what the one before it has added
-            added = await self._storage.write(write)
-            self._catalogue += added
-        return len(added)
-
-    @property
-    def n_items(self) -> int:
-        """Length of the catalogue, items that join with the next round included."""
-        return len(self._catalogue)
-
-    def catalogue_from(self, first: int) -> Catalogue:
-        """A page of the catalogue, from memory."""
-        page = slice(first, first + ITEMS_PER_PAGE)
-        ids, titles = [name for name, _ in self._catalogue[page]], [title for _, title in self._catalogue[page]]
-        return Catalogue(first, ids, titles, None if self._attributes is None else self._attributes[page])
+            count, added, version = await self._storage.write(write)
+            self.catalogue.append(added)
+            self._note(version)
+        return count

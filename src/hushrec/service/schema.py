@@ -1,14 +1,18 @@
 """The tables, and how an older database becomes a newer one.
 
 Others' secrets are kept as SHA-256 hashes only. Nothing here says what a person rated; `reports` is empty between
-rounds.
+rounds. `changed` is the transaction that wrote a row last, by which workers find what others have written.
 """
 
+import hashlib
 from collections.abc import Callable, Sequence
 
 import sqlalchemy as sa
 
 from hushrec.errors import StorageError
+
+ACTIVE, LEFT, REVOKED = "active", "left", "revoked"  # states of a device
+ASKED = "asked"  # another: it took part in the run before, and has not agreed to this one
 
 metadata = sa.MetaData()
 
@@ -29,6 +33,7 @@ run = sa.Table(
     sa.Column("opened_at", sa.Float, nullable=False),  # the open phase, by the wall clock; or the end of the last
     sa.Column("admin_digest", sa.LargeBinary, nullable=False),
     sa.Column("secret", sa.LargeBinary, nullable=False),  # Ed25519, of the server in this run
+    sa.Column("version", sa.BigInteger, nullable=False, server_default="0"),  # counts the changes of this row
 )
 
 items = sa.Table(
@@ -45,13 +50,22 @@ devices = sa.Table(
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("public_key", sa.LargeBinary, nullable=False),
-    sa.Column(
-        "state", sa.Text, nullable=False
-    ),  # active, left, revoked, or asked: of the run before, and has not agreed
+    sa.Column("state", sa.Text, nullable=False),  # active, left, revoked or asked
     sa.Column("first_round", sa.Integer, nullable=False),  # the first round that it may report in
     sa.Column("last_round", sa.Integer, nullable=False),  # the last round that this key reported in
     sa.Column("last_nonce", sa.BigInteger, nullable=False),
     sa.Column("last_seen", sa.Float, nullable=True),  # wall clock, of its last report, enrolment or key change
+    sa.Column("heard", sa.Integer, nullable=False, server_default="0"),  # the round in which it last asked
+    sa.Column("tokens", sa.Float, nullable=True),  # of its rate, as `Bucket` has them; NULL: all
+    sa.Column("filled_at", sa.Float, nullable=False, server_default="0"),
+    sa.Column("changed", sa.BigInteger, nullable=False, server_default="0", index=True),
+)
+
+enrolments = sa.Table(  # the rate of all enrolments, one row
+    "enrolments",
+    metadata,
+    sa.Column("tokens", sa.Float, nullable=True),
+    sa.Column("filled_at", sa.Float, nullable=False),
 )
 
 invitations = sa.Table(
@@ -69,6 +83,20 @@ reports = sa.Table(
     sa.Column("phase", sa.Text, primary_key=True),
     sa.Column("device", sa.Text, primary_key=True),
     sa.Column("body", sa.LargeBinary, nullable=False),  # as on the wire
+    sa.Column("digest", sa.LargeBinary, nullable=False, server_default=""),  # SHA-256 of the body
+    sa.Column("changed", sa.BigInteger, nullable=False, server_default="0"),
+)
+
+parts = sa.Table(  # of the sums of a phase, one of each for each worker: empty between rounds
+    "parts",
+    metadata,
+    sa.Column("round", sa.Integer, primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("phase", sa.Text, primary_key=True),
+    sa.Column("number", sa.Integer, primary_key=True),  # of the sum: a phase may have several
+    sa.Column("worker", sa.Text, primary_key=True),
+    sa.Column("devices", sa.LargeBinary, nullable=False),  # whose reports it holds, each once
+    sa.Column("total", sa.LargeBinary, nullable=False),  # modulo 2³²: uint32, little-endian
 )
 
 rounds = sa.Table(
@@ -92,11 +120,15 @@ history = sa.Table(  # of closed rounds; what a dashboard shows beside `rounds`
     sa.Column("most_moved", sa.Text, nullable=False),  # JSON: positions of items, and distances
 )
 
-owner = sa.Table(  # of the database: the server that was started last, one row
-    "owner",
-    metadata,
-    sa.Column("token", sa.Text, nullable=False),
-)
+
+def is_shared(connection: sa.Connection) -> bool:
+    """Whether other workers may use this database at the same time: PostgreSQL, not SQLite."""
+    return connection.dialect.name == "postgresql"
+
+
+def stamp(connection: sa.Connection) -> sa.ColumnElement[int]:
+    """Return what `changed` is set to: the number of this transaction, where there may be others."""
+    return sa.func.txid_current() if is_shared(connection) else sa.literal(0)
 
 
 Migration = Callable[[sa.Connection], None]
@@ -123,15 +155,39 @@ def _begin_signed_runs(connection: sa.Connection) -> None:
     run.create(connection)
 
 
+def _share(connection: sa.Connection) -> None:
+    """Let several workers use one database: versions, digests, and rates that all of them see."""
+    connection.execute(sa.text("DROP TABLE IF EXISTS owner"))
+    for table in (run, devices, reports):
+        _add_missing_columns(connection, table)
+    for row in connection.execute(sa.select(reports)).all():
+        place = sa.and_(*(column == row._mapping[column.name] for column in reports.primary_key))
+        connection.execute(reports.update().where(place).values(digest=hashlib.sha256(row.body).digest()))
+    for table in (enrolments, parts):
+        table.create(connection, checkfirst=True)
+    connection.execute(enrolments.insert().values(tokens=None, filled_at=0.0))
+
+
+def _add_missing_columns(connection: sa.Connection, table: sa.Table) -> None:
+    known = {column["name"] for column in sa.inspect(connection).get_columns(table.name)}
+    for column in table.columns:
+        if column.name not in known:
+            words = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+            connection.execute(sa.text(f"ALTER TABLE {table.name} ADD COLUMN {words}"))
+    for index in table.indexes:
+        index.create(connection, checkfirst=True)
+
+
 # Entry n brings a database of schema version n to n + 1. Entries are only ever added.
 MIGRATIONS: Sequence[Migration] = (
     lambda connection: metadata.create_all(connection, checkfirst=True),
     lambda connection: history.create(connection, checkfirst=True),
-    lambda connection: owner.create(connection, checkfirst=True),
+    lambda connection: None,  # a table that the last step drops
     lambda connection: None,  # columns that the last step brings
     lambda connection: None,
     _begin_protocol_2,
     _begin_signed_runs,
+    _share,
 )
 
 

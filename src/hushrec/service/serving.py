@@ -14,6 +14,7 @@ from hushrec.service.connections import Connections
 
 SHUTDOWN_SECONDS = 10
 KEEP_ALIVE_SECONDS = 120
+BACKLOG = 4096  # connections that wait to be accepted
 
 
 def check_binding(host: str, *, tls: bool, insecure: bool) -> None:
@@ -61,7 +62,7 @@ def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seco
         proxy_headers=False,
         log_config=None,
         server_header=False,
-        backlog=4096,
+        backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECONDS,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
@@ -71,6 +72,7 @@ def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seco
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     server = _Server(config, app.state.stop_waiting)
     app.state.is_stopping = lambda: server.should_exit  # streams without an end look at it
+    app.state.on_replaced(lambda: setattr(server, "should_exit", True))
     return server
 
 

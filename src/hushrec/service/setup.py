@@ -22,10 +22,10 @@ from hushrec.service.reports import delete_reports
 from hushrec.service.schema import history, rounds, run
 from hushrec.service.schema import items as items_table
 from hushrec.service.settings import TermsSettings
-from hushrec.service.storage import Storage
-from hushrec.service.stored import insert_run, read_offer
+from hushrec.service.storage import Storage, lock_setup
+from hushrec.service.stored import insert_run, lock_run, update_run
 from hushrec.signing import DeviceKey
-from hushrec.wire import as_sent
+from hushrec.wire import as_sent, decode
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,44 +59,45 @@ def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_
     `settings.run` is one more than the stored run's number, a next run begins. `run_id` is drawn at random unless it is
     given.
     """
-    number = stored_number(storage)
-    if number is not None and settings.run in (None, number):
-        storage.at_once(lambda connection: _go_on(connection, settings, read_offer(connection), items))
-        return None
-    if number is not None:
-        _begin_next(storage, settings, items, number)
-        return None
-    offer, server = make_run(settings, items, run_id or secrets.token_hex(16))
     token = secrets.token_urlsafe(32)
 
-    def write(connection: sa.Connection) -> None:
-        insert_items(connection, items.ids, items.titles, items.attributes)
-        insert_run(connection, offer, server, digest_of(token), settings.run or 1)
+    def write(connection: sa.Connection) -> str | None:
+        lock_setup(connection)  # workers that start at the same time make one run
+        before = connection.execute(sa.select(run)).first()
+        if before is None:
+            offer, server = make_run(settings, items, run_id or secrets.token_hex(16))
+            insert_items(connection, items.ids, items.titles, items.attributes)
+            insert_run(connection, offer, server, digest_of(token), settings.run or 1)
+            return token
+        if settings.run in (None, before.id):
+            _go_on(connection, settings, decode(bytes(before.offer), Offer), items)
+        else:
+            _begin_next(connection, settings, items, before)
+        return None
 
-    storage.at_once(write)
-    return token
+    made = storage.at_once(write)
+    storage.scrub()
+    return made
 
 
-def _begin_next(storage: Storage, settings: TermsSettings, items: Items, number: int) -> None:
-    """Put a next run in the place of the stored one, with its key and admin's token; devices have to agree to it."""
-    if settings.run != number + 1:
+def _begin_next(connection: sa.Connection, settings: TermsSettings, items: Items, before: sa.Row[Any]) -> None:
+    """Put a next run in the place of the stored one, with its key and admin's token; devices have to agree to it.
+
+    Workers that serve the run before end when they hear of it.
+    """
+    if settings.run != before.id + 1:
         raise ParameterError(
-            f"run must be {number}, this database's run, or {number + 1} for a next, got {settings.run}."
+            f"run must be {before.id}, this database's run, or {before.id + 1} for a next, got {settings.run}."
         )
-    before = storage.at_once(lambda connection: connection.execute(sa.select(run.c.secret, run.c.admin_digest)).one())
     key = DeviceKey.from_bytes(bytes(before.secret))
     offer, server = make_run(settings, items, secrets.token_hex(16), key)
-
-    def write(connection: sa.Connection) -> None:
-        for table in (run, items_table, rounds, history):
-            connection.execute(table.delete())
-        delete_reports(connection)
-        insert_items(connection, items.ids, items.titles, items.attributes)
-        insert_run(connection, offer, server, bytes(before.admin_digest), settings.run or 1)
-        ask_everybody(connection)
-
-    storage.at_once(write)
-    storage.scrub()
+    version = lock_run(connection) + 1
+    for table in (run, items_table, rounds, history):
+        connection.execute(table.delete())
+    delete_reports(connection)
+    insert_items(connection, items.ids, items.titles, items.attributes)
+    insert_run(connection, offer, server, bytes(before.admin_digest), before.id + 1, version)
+    ask_everybody(connection)
 
 
 def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, items: Items) -> None:
@@ -104,7 +105,9 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
     known = {name for name, _ in read_items(connection, 0)}
     if items.attributes is not None and not known.issuperset(items.ids):
         raise ParameterError(f"items cannot join a run of model {offer.model}, which knows their attributes.")
-    insert_items(connection, items.ids, items.titles, items.attributes)
+    lock_run(connection)
+    if insert_items(connection, items.ids, items.titles, items.attributes):
+        update_run(connection)
 
 
 def stored_number(storage: Storage) -> int | None:
@@ -115,7 +118,7 @@ def stored_number(storage: Storage) -> int | None:
 def renew_admin_token(storage: Storage) -> str:
     """Another token for the admin; the old one is worth nothing from now on."""
     token = secrets.token_urlsafe(32)
-    storage.at_once(lambda connection: connection.execute(run.update().values(admin_digest=digest_of(token))))
+    storage.at_once(lambda connection: update_run(connection, admin_digest=digest_of(token)))
     return token
 
 

@@ -1,10 +1,10 @@
 """The server's database: SQLite by default, PostgreSQL by address, through SQLAlchemy Core.
 
-One thread writes, in the order in which it was asked. It gathers every report that is waiting into one transaction, so
-that many reports share one flush to the disk, and a report's future is resolved only after the commit. A round's
-reports are deleted in the transaction that writes the new item vectors; in SQLite freed pages are overwritten
+One thread of a process writes, in the order in which it was asked. It gathers every report that is waiting into one
+transaction, so that many reports share one flush to the disk, and a report's future is resolved only after the commit.
+A round's reports are deleted in the transaction that writes the new item vectors; in SQLite freed pages are overwritten
 (`secure_delete`) and the write-ahead log is cut to nothing afterwards. In PostgreSQL the table is truncated, which
-gives its file back.
+gives its file back. A SQLite file has one process; PostgreSQL has any number of them (docs/decisions/0018-workers.md).
 """
 
 import asyncio
@@ -14,17 +14,19 @@ import queue
 import secrets
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from hushrec.errors import StorageError
-from hushrec.service.reports import NewReport, at, insert_reports
-from hushrec.service.schema import migrate, owner, reports
+from hushrec.service.parts import add_to_parts
+from hushrec.service.reports import NewReport, store_reports
+from hushrec.service.schema import is_shared, migrate
 
 MOST_PER_COMMIT = 512
 LOCK_TIMEOUT_SECONDS = 5
@@ -32,24 +34,22 @@ _PG_LOCK = 0x68757368
 _PG_LOCK_NOT_AVAILABLE = "55P03"
 _PG_SETTINGS = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
 _TAKEN = "another server uses this database. Stop it first."
-_LOST = "another server has used this database meanwhile. Restart this one."
 
 Outcome = TypeVar("Outcome")
+Together = Callable[[sa.Connection, list[Any]], Sequence[Any]]  # an outcome, or an exception, for each of the given
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Job:
-    work: "NewReport | Callable[[sa.Connection], Any]"
+    work: Callable[..., Any]
     future: "asyncio.Future[Any]"
     scrub: bool = False
-
-    def done(self, outcome: Any, error: BaseException | None = None) -> None:
-        """From the writing thread: hands the outcome over."""
-        _resolve_all([(self.future, outcome, error)])
+    item: Any = field(default=None, repr=False)  # of a `Together`: done in one transaction with those around it
+    is_first: bool = False  # does not wait for other jobs that are waiting
 
 
 class Storage:
-    """Opens, or makes, the database; refuses one that another server has open."""
+    """Opens, or makes, the database; refuses a file that another server has open."""
 
     def __init__(self, url: str) -> None:
         self._guard = contextlib.ExitStack()
@@ -68,28 +68,35 @@ class Storage:
         if self.is_sqlite:
             _configure_sqlite(self._engine)
         else:
-            _configure_postgresql(self._engine, self)
-        self.token: str | None = None  # in the database as long as no other server was started on it
+            _configure_postgresql(self._engine)
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting = 0
+        self._worker = secrets.token_hex(16)  # names this process among those that share the database
         try:
             if self.is_sqlite:
                 self._take_file()
             else:
                 self._reach()
             with _as_storage_error():
-                token = secrets.token_hex(16)
                 with self._engine.begin() as connection:
+                    lock_setup(connection)
                     migrate(connection)
-                    connection.execute(owner.delete())
-                    connection.execute(owner.insert().values(token=token))
-                self.token = token
                 self.scrub()
         except BaseException:
             self._guard.close()
             raise
         self._thread = threading.Thread(target=self._write_all, name="hushrec-writer", daemon=True)
         self._thread.start()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other workers may use this database at the same time."""
+        return not self.is_sqlite
+
+    @property
+    def libpq_address(self) -> str:
+        """The address of a PostgreSQL database as its own library reads it."""
+        return self._url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     @property
     def waiting(self) -> int:
@@ -132,13 +139,23 @@ class Storage:
 
     def store(self, report: NewReport) -> "asyncio.Future[None]":
         """Done when the report is durable. It is in the queue when this returns: what is asked for later is later."""
-        return self._submit(report)
+        return self._submit(self._store, item=report)
 
-    def _submit(self, work: Any, scrub: bool = False) -> "asyncio.Future[Any]":
+    def _store(self, connection: sa.Connection, new: list[NewReport]) -> Sequence[Any]:
+        refusals, fresh = store_reports(connection, new)
+        if self.is_shared:
+            add_to_parts(connection, self._worker, fresh)
+        return refusals
+
+    async def first(self, work: Together, item: Any) -> Any:
+        """Do `work` soon, in one transaction with all who ask for the same; return the outcome for this item."""
+        return await asyncio.shield(self._submit(work, item=item, is_first=True))
+
+    def _submit(self, work: Any, scrub: bool = False, **how: Any) -> "asyncio.Future[Any]":
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         future.add_done_callback(self._one_less)
         self._waiting += 1
-        self._queue.put(_Job(work, future, scrub))
+        self._queue.put(_Job(work, future, scrub, **how))
         return future
 
     def _one_less(self, _: "asyncio.Future[Any]") -> None:
@@ -162,18 +179,11 @@ class Storage:
     def _write_all(self) -> None:
         while True:
             jobs = self._gather()
-            batch: list[_Job] = []
-            for job in jobs:
-                if job is None:
-                    self._store_batch(batch)
+            for _, together in groupby(sorted(jobs, key=_rank), key=_group):
+                some = [job for job in together if job is not None]
+                if not some:
                     return
-                if isinstance(job.work, NewReport):
-                    batch.append(job)
-                    continue
-                self._store_batch(batch)
-                batch = []
-                self._run(job)
-            self._store_batch(batch)
+                self._run(some)
 
     def _gather(self) -> list[_Job | None]:
         jobs = [self._queue.get()]
@@ -184,51 +194,45 @@ class Storage:
                 break
         return jobs
 
-    def _run(self, job: _Job) -> None:
-        assert not isinstance(job.work, NewReport)
+    def _run(self, jobs: list[_Job]) -> None:
+        """Run one job, or some that go together, in a transaction."""
+        first, outcomes = jobs[0], []
         try:
             with _as_storage_error(), self._engine.begin() as connection:
-                outcome = job.work(connection)
+                if first.item is None:
+                    outcomes = [first.work(connection)]
+                else:
+                    outcomes = list(first.work(connection, [job.item for job in jobs]))
         except Exception as error:
-            job.done(None, error)
-            return
-        if job.scrub:
-            with contextlib.suppress(StorageError):  # a reader is in the way: the next start or round scrubs
-                self.scrub()
-        job.done(outcome)
-
-    def _store_batch(self, jobs: list[_Job]) -> None:
-        """All in one transaction; if one of them collides, each on its own."""
-        if not jobs:
-            return
-        new = [job.work for job in jobs if isinstance(job.work, NewReport)]
-        try:
-            with _as_storage_error(), self._engine.begin() as connection:
-                insert_reports(connection, new)
-        except IntegrityError:
-            for job in jobs:
-                self._store_alone(job)
-        except Exception as error:
-            _resolve_all([(job.future, None, error) for job in jobs])
+            outcomes = [error] * len(jobs)
         else:
-            _resolve_all([(job.future, None, None) for job in jobs])
+            if first.scrub:
+                with contextlib.suppress(StorageError):  # a reader is in the way: the next start or round scrubs
+                    self.scrub()
+        _resolve_all([(job.future, outcome) for job, outcome in zip(jobs, outcomes, strict=True)])
 
-    def _store_alone(self, job: _Job) -> None:
-        """The commit of an earlier try may have succeeded although its reply was lost: the same bytes are fine."""
-        assert isinstance(job.work, NewReport)
-        report = job.work
+
+def _rank(job: _Job | None) -> bool:
+    return job is None or not job.is_first
+
+
+def _group(job: _Job | None) -> object:
+    """Return what jobs have in common that are done in one transaction."""
+    return job if job is None or job.item is None else job.work
+
+
+def lock_setup(connection: sa.Connection) -> None:
+    """Make or change tables and runs one after the other, until the transaction ends.
+
+    A server of an older version, which shares its database with nobody, holds the same lock as long as it runs.
+    """
+    if is_shared(connection):
         try:
-            with _as_storage_error(), self._engine.begin() as connection:
-                row = sa.and_(at(report.address), reports.c.device == report.device)
-                stored = connection.execute(sa.select(reports.c.body).where(row)).scalar()
-                if stored is None:
-                    insert_reports(connection, [report])
-                elif bytes(stored) != report.body:
-                    raise StorageError("this device's report of the phase is stored already, with other bytes.")
-        except Exception as error:
-            job.done(None, error)
-        else:
-            job.done(None)
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_PG_LOCK)))
+        except OperationalError as error:
+            if getattr(error.orig, "sqlstate", "") == _PG_LOCK_NOT_AVAILABLE:
+                raise StorageError(_TAKEN) from None
+            raise
 
 
 def _parsed(url: str) -> sa.URL:
@@ -243,7 +247,7 @@ def _parsed(url: str) -> sa.URL:
     return found
 
 
-_Result = tuple["asyncio.Future[Any]", Any, BaseException | None]
+_Result = tuple["asyncio.Future[Any]", Any]
 
 
 def _resolve_all(results: list[_Result]) -> None:
@@ -253,13 +257,13 @@ def _resolve_all(results: list[_Result]) -> None:
 
 
 def _resolve(results: list[_Result]) -> None:
-    for future, outcome, error in results:
+    for future, outcome in results:
         if future.cancelled():
             continue
-        if error is None:
-            future.set_result(outcome)
+        if isinstance(outcome, BaseException):
+            future.set_exception(outcome)
         else:
-            future.set_exception(error)
+            future.set_result(outcome)
 
 
 @contextlib.contextmanager
@@ -267,8 +271,6 @@ def _as_storage_error() -> Iterator[None]:
     """Errors of the database as ours, without the statement or its values: they may hold a report."""
     try:
         yield
-    except IntegrityError:
-        raise
     except OSError as error:
         raise StorageError(f"the database's folder or file cannot be used ({error.strerror}). Name another.") from None
     except SQLAlchemyError as error:
@@ -292,40 +294,15 @@ def _configure_sqlite(engine: sa.Engine) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _configure_postgresql(engine: sa.Engine, storage: Storage) -> None:
+def _configure_postgresql(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def on_connect(connection: Any, _: object) -> None:
-        """The one connection that reads and writes holds the lock: who loses it takes it anew, or does neither.
-
-        It waits a little, since a server that was just stopped may still be leaving. Who finds that another server was
-        started meanwhile knows of nothing that it did, and must not write. A connection that went silent is given up
-        after a minute, and its lock with it.
-        """
-        try:
-            with connection.cursor() as cursor:
-                for name, value in _PG_SETTINGS.items():
-                    cursor.execute(f"SET {name} = {value}")
-                cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
-                cursor.execute(f"SELECT pg_advisory_lock({_PG_LOCK})")
-                if storage.token is not None:
-                    cursor.execute("SELECT token FROM owner")
-                    if cursor.fetchone() != (storage.token,):
-                        raise StorageError(_LOST)
-            connection.commit()
-        except StorageError:
-            connection.close()
-            raise
-        except connection.OperationalError as error:
-            connection.close()
-            if error.sqlstate == _PG_LOCK_NOT_AVAILABLE:
-                raise StorageError(_TAKEN) from None
-            raise
-
-    @sa.event.listens_for(engine, "close")
-    def on_close(connection: Any, _: object) -> None:
-        """An orderly end waits until the lock is given back: whoever comes next has it at once."""
-        with contextlib.suppress(connection.Error):  # cut off: the database's server gives it back
-            connection.execute("SELECT pg_advisory_unlock_all()")
+        """A connection that went silent is given up after a minute, and its locks with it."""
+        with connection.cursor() as cursor:
+            for name, value in _PG_SETTINGS.items():
+                cursor.execute(f"SET {name} = {value}")
+            cursor.execute(f"SET lock_timeout = '{LOCK_TIMEOUT_SECONDS}s'")
+        connection.commit()
 
 
 @contextlib.contextmanager

@@ -1,11 +1,10 @@
 """A run in the database, and the `Server` that is made from it: at the start, and whenever memory is behind.
 
-The state of the server between two rounds is stored when a round opens and when it ends. An open round is made again
-from that and from the reports of its phases, which are kept until the round has ended.
+The state of the server between two rounds is stored when a round or an attempt opens and when the round ends. An open
+round is made again from that and from the reports of its phases, which are kept until the round has ended. Every change
+of the run's row counts its `version` up and tells all workers (`NOTIFY`); whoever changes it locks it first.
 """
 
-import hashlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,16 +12,19 @@ import msgspec
 import sqlalchemy as sa
 
 from hushrec.arrays import pack_arrays, unpack_arrays
-from hushrec.messages import Address, Offer
+from hushrec.errors import StorageError
+from hushrec.messages import Offer
 from hushrec.offers import make_run_model, make_run_protocol
 from hushrec.protocols.parties import State
 from hushrec.server import Server, Stage
 from hushrec.service.catalogue import read_attributes, read_items
-from hushrec.service.reports import at, read_reports
-from hushrec.service.schema import reports, run
+from hushrec.service.parts import read_given
+from hushrec.service.reports import read_digests
+from hushrec.service.schema import is_shared, run
 from hushrec.wire import decode, encode
 
-Entitled = Callable[[int], list[str]]  # the devices that may report in a round
+CHANNEL = "hushrec"  # of PostgreSQL's notifications
+_CLOSING = 0x68757369  # an advisory lock: of whoever opens or closes a phase
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,13 +35,23 @@ class Stored:
     server: Server
     is_paused: bool
     opened_at: float
+    admin_digest: bytes
+    version: int
 
 
-def insert_run(connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes, number: int = 1) -> None:
+def insert_run(
+    connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes, number: int = 1, version: int = 0
+) -> None:
     """Store a run before its first round; `number` counts the runs of this database."""
     values = {"id": number, "is_paused": False, "admin_digest": admin_digest, "opened_at": 0.0, "expected": 0}
-    values |= {"secret": server.side.secret, **_position(server), **_between_rounds(offer, server.state())}
+    values |= {
+        "version": version,
+        "secret": server.side.secret,
+        **_position(server),
+        **_between_rounds(offer, server.state()),
+    }
     connection.execute(run.insert().values(**values))
+    _notify(connection)
 
 
 def read_offer(connection: sa.Connection) -> Offer:
@@ -47,9 +59,33 @@ def read_offer(connection: sa.Connection) -> Offer:
     return decode(bytes(connection.execute(sa.select(run.c.offer)).scalar_one()), Offer)
 
 
-def load_run(connection: sa.Connection, entitled: Entitled) -> Stored:
-    """Make the server as it stood: between two rounds, or in the open phase with the reports that are stored."""
-    row = connection.execute(sa.select(run)).one()
+def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
+    """Make the server as it stood: between two rounds, or in the open phase with the reports that are stored.
+
+    `known` is a copy of what this worker had, to be changed; where the round and attempt are the same, only the phases
+    that were closed since are read. Nothing is locked: if the run's row has changed while its parts were read, they are
+    read again.
+    """
+    while True:
+        row = connection.execute(sa.select(run)).one()
+        try:
+            server = _follow(connection, row, known) or rebuild(connection, row)
+            if server.stage is Stage.OPEN:
+                for name, digest in read_digests(connection, server.address).items():
+                    server.keep(name, server.address, digest)
+        except Exception:
+            if read_version(connection) == row.version:
+                raise
+            known = None
+            continue
+        if read_version(connection) == row.version:
+            offer = decode(bytes(row.offer), Offer)
+            return Stored(offer, server, row.is_paused, row.opened_at, bytes(row.admin_digest), row.version)
+        known = None
+
+
+def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
+    """Make the server that a row of `run` describes, with the stored reports of the phases that were closed."""
     offer = decode(bytes(row.offer), Offer)
     state = unpack_arrays(bytes(row.state))
     round_number = int(state.pop("round_number"))
@@ -58,56 +94,91 @@ def load_run(connection: sa.Connection, entitled: Entitled) -> Stored:
     protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
     side = protocol.make_network_server(offer.terms, model, state)
     side.sign_as(offer.run_id, bytes(row.secret))
-    members = entitled(round_number + 1) if row.members is None else msgspec.msgpack.decode(row.members)
+    members = () if row.members is None else msgspec.msgpack.decode(row.members)
     server = Server(side, members, round_number=round_number, most_attempts=None)
     if row.attempt:
         side.expect(row.expected)
-        phases = server.side.phases
-        closed = [Address(row.round, row.attempt, phase) for phase in phases[: phases.index(row.phase)]]
-        server.resume_round(
-            [read_reports(connection, address) for address in closed], attempt=row.attempt, members=members
-        )
-        _keep_digests(connection, server)
-    return Stored(offer, server, row.is_paused, row.opened_at)
+        server.resume_round(attempt=row.attempt, members=members)
+        _close_until(connection, server, row.phase)
+    return server
 
 
-def _keep_digests(connection: sa.Connection, server: Server) -> None:
-    query = sa.select(reports.c.device, reports.c.body).where(at(server.address))
-    for row in connection.execute(query):
-        server.keep(row.device, server.address, hashlib.sha256(row.body).digest())
+def _follow(connection: sa.Connection, row: sa.Row[Any], known: Stored | None) -> Server | None:
+    """Close the phases that others closed in the known server's attempt; return None where that is not enough."""
+    if known is None or known.offer.terms.n_items != decode(bytes(row.offer), Offer).terms.n_items:
+        return None
+    server = known.server
+    if _position(server) == {"round": row.round, "attempt": row.attempt, "phase": row.phase}:
+        return server
+    if server.stage is not Stage.OPEN or (row.round, row.attempt) != (server.round_number, server.address.attempt):
+        return None
+    phases = server.side.phases
+    if phases.index(row.phase) <= phases.index(server.address.phase):
+        return None
+    _close_until(connection, server, row.phase)
+    return server
 
 
-def is_behind(connection: sa.Connection, server: Server) -> bool:
-    """Whether the database has another phase than this server: a write succeeded whose reply was lost."""
-    stored = connection.execute(sa.select(run.c.round, run.c.attempt, run.c.phase)).one()
-    return tuple(stored) != tuple(_position(server)[name] for name in ("round", "attempt", "phase"))
+def _close_until(connection: sa.Connection, server: Server, phase: str) -> None:
+    """Close phases with their stored reports until this one is open."""
+    place = (server.round_number, server.address.attempt)
+    while server.address.phase != phase:
+        given = read_given(connection, server.address)
+        server.close_phase(given.reports, given.sums)
+        if server.stage is not Stage.OPEN or (server.round_number, server.address.attempt) != place:
+            raise StorageError("the reports of a closed phase are not those that it was closed with.")
 
 
-def write_offer(connection: sa.Connection, offer: Offer) -> None:
+def read_version(connection: sa.Connection) -> int:
+    """Return how often the run's row has changed."""
+    return int(connection.execute(sa.select(run.c.version)).scalar_one())
+
+
+def lock_run(connection: sa.Connection) -> int:
+    """Lock the run's row until the transaction ends: nobody else changes it or stores a report. Return its version."""
+    return int(connection.execute(sa.select(run.c.version).with_for_update()).scalar_one())
+
+
+def takes_turn(connection: sa.Connection) -> bool:
+    """Whether no other worker opens or closes a phase now; until this transaction ends none will."""
+    return not is_shared(connection) or bool(
+        connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(_CLOSING))).scalar()
+    )
+
+
+def update_run(connection: sa.Connection, **values: Any) -> int:
+    """Change the run's row and tell all workers when this is committed; return its new version."""
+    connection.execute(run.update().values(version=run.c.version + 1, **values))
+    _notify(connection)
+    return read_version(connection)
+
+
+def _notify(connection: sa.Connection) -> None:
+    """Tell all workers, when this transaction is committed, that the run's row has changed."""
+    if is_shared(connection):
+        connection.execute(sa.text(f"NOTIFY {CHANNEL}"))
+
+
+def write_offer(connection: sa.Connection, offer: Offer) -> int:
     """Store another offer of the same run, between two rounds."""
-    connection.execute(run.update().values(offer=encode(offer)))
+    return update_run(connection, offer=encode(offer))
 
 
-def write_opened(
-    connection: sa.Connection, offer: Offer, server: Server, before: State, expected: int, now: float
-) -> None:
-    """Store that a round has opened: the state before it, with the items that joined, and its first phase."""
-    values = {**_between_rounds(offer, before), **_position(server), **_asked(server), "expected": expected}
-    connection.execute(run.update().values(**values, opened_at=now))
+def write_opened(connection: sa.Connection, offer: Offer, server: Server, expected: int, now: float) -> int:
+    """Store that a round has opened, with the items that joined and those whom it asks."""
+    return update_run(connection, **_opened(offer, server), **_position(server), expected=expected, opened_at=now)
 
 
-def write_moved(connection: sa.Connection, server: Server, now: float) -> None:
-    """Store the next phase, or the first of the next attempt: whom it asks, and what earlier attempts told."""
-    values: dict[str, Any] = {**_position(server), "opened_at": now}
-    if server.address.phase == server.side.phases[0]:
-        values |= {**_asked(server), "state": pack_arrays(server.state_before())}
-    connection.execute(run.update().values(**values))
+def write_moved(connection: sa.Connection, offer: Offer, server: Server, now: float) -> int:
+    """Store the next phase, or the first of the next attempt with those whom it asks."""
+    opened = _opened(offer, server) if server.address.phase == server.side.phases[0] else {}
+    return update_run(connection, **opened, **_position(server), opened_at=now)
 
 
-def write_ended(connection: sa.Connection, offer: Offer, server: Server, now: float) -> None:
+def write_ended(connection: sa.Connection, offer: Offer, server: Server, now: float) -> int:
     """Store the state after a round."""
     values = {**_between_rounds(offer, server.state()), **_position(server), "members": None, "opened_at": now}
-    connection.execute(run.update().values(**values))
+    return update_run(connection, **values)
 
 
 def grown(offer: Offer, server: Server) -> Offer:
@@ -119,8 +190,12 @@ def _between_rounds(offer: Offer, state: State) -> dict[str, bytes]:
     return {"offer": encode(offer), "state": pack_arrays(state)}
 
 
-def _asked(server: Server) -> dict[str, bytes]:
-    return {"members": msgspec.msgpack.encode(sorted(map(str, server.asked)))}
+def _opened(offer: Offer, server: Server) -> dict[str, bytes]:
+    """What an attempt begins with: nothing in it depends on its own reports."""
+    return {
+        **_between_rounds(offer, server.state_before()),
+        "members": msgspec.msgpack.encode(sorted(map(str, server.asked))),
+    }
 
 
 def _position(server: Server) -> dict[str, int | str]:

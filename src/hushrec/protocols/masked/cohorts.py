@@ -85,6 +85,14 @@ class Attempt:
         """Refuse a report that its cohort would refuse; change nothing."""
         self._cohort_of(device).check(device, message)
 
+    def number_of(self, device: bytes) -> int:
+        """Return the place of this device's cohort among those that go on."""
+        return self.cohorts.index(self._cohort_of(device))
+
+    def receive_sum(self, devices: Sequence[bytes], total: Table) -> None:
+        """Take the sum of the tables of these devices, which are of one cohort."""
+        self._cohort_of(devices[0]).receive_sum(devices, total)
+
     def close(self, reports: Iterable[tuple[bytes, Any]]) -> None:
         """End the current phase with these reports; `AttemptFailed` if too few of every cohort have reported."""
         for device, message in reports:

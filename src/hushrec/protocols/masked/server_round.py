@@ -164,6 +164,16 @@ class ServerRound:
         else:
             self._unmasked[sender] = dict(zip(map(int, message.owners), message.shares, strict=True))
 
+    def receive_sum(self, devices: Collection[bytes], total: Table) -> None:
+        """Take the sum, modulo 2³², of the tables of these devices, each of which was checked when it came."""
+        if self.phase is not Phase.TABLE or not all(map(self.is_asked, devices)) or total.shape != self._total.shape:
+            raise LocalProtocolError("a sum must be of tables of devices that are asked for them.")
+        senders = {self._positions[device] for device in devices}
+        if len(senders) < len(devices) or senders & self._arrived.keys():
+            raise LocalProtocolError("a table must be in one sum.")
+        self._total += total
+        self._arrived |= dict.fromkeys(senders, True)
+
     def close(self) -> None:
         """End the current phase with those who reported; too few of them end the attempt with `AttemptFailed`."""
         if self.phase not in EXPECTED:

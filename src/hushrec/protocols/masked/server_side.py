@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from hushrec.arrays import WordArray
 from hushrec.errors import AttemptFailed, LocalProtocolError
 from hushrec.messages import Address
 from hushrec.models.predictor import Arrays
@@ -27,7 +28,7 @@ from hushrec.protocols.masked.encoding import (
     split_table,
 )
 from hushrec.protocols.masked.learning import learning_of
-from hushrec.protocols.masked.messages import announce
+from hushrec.protocols.masked.messages import MaskedTable, announce
 from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.protocols.masked.server_round import EXPECTED, Phase, ServerRound
 from hushrec.protocols.masked.table import published_digest
@@ -156,6 +157,15 @@ class MaskedServer(ServerSide):
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
         self._open_attempt.check(device_name(sender), message)
+
+    def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
+        """A masked table is as random as noise, and counts only in the sum of its cohort."""
+        if not isinstance(message, MaskedTable):
+            return None
+        return self._open_attempt.number_of(device_name(sender)), message.numbers
+
+    def take_sum(self, address: Address, senders: Collection[Name], total: WordArray) -> None:
+        self._open_attempt.receive_sum([device_name(sender) for sender in senders], total)
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
         attempt = self._open_attempt

@@ -1,0 +1,68 @@
+"""Sums of reports that count only in a sum modulo 2³²: each worker adds up those that it takes.
+
+A worker's part is written in the transaction that stores the reports in it, and lists them, so that it is right at any
+moment, whoever was killed. A part that lists a report which is gone (its device was revoked) is not used: the reports
+that it lists are read one by one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+import sqlalchemy as sa
+
+from hushrec.arrays import WordArray
+from hushrec.messages import Address
+from hushrec.service.reports import NewReport, at, read_names, read_reports
+from hushrec.service.schema import parts
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What a phase is closed with: sums of some reports, and the others themselves."""
+
+    sums: Sequence[tuple[Sequence[str], WordArray]] = field(repr=False)
+    reports: Iterator[tuple[str, Any]] = field(repr=False)
+
+
+def add_to_parts(connection: sa.Connection, worker: str, new: Sequence[NewReport]) -> None:
+    """Add reports that were just stored to the parts of this worker, where they count only in a sum."""
+    numbered: dict[int, list[tuple[str, WordArray]]] = {}
+    for report in new:
+        if report.addend is not None:
+            numbered.setdefault(report.addend[0], []).append((report.device, report.addend[1]))
+    for number, added in numbered.items():
+        _add(connection, new[0].address, number, worker, added)
+
+
+def _add(
+    connection: sa.Connection, address: Address, number: int, worker: str, added: Sequence[tuple[str, WordArray]]
+) -> None:
+    mine = sa.and_(at(address, parts), parts.c.number == number, parts.c.worker == worker)
+    known = connection.execute(sa.select(parts.c.devices, parts.c.total).where(mine)).first()
+    names: list[str] = [] if known is None else msgspec.msgpack.decode(known.devices)
+    total = np.zeros_like(added[0][1]) if known is None else np.frombuffer(known.total, dtype="<u4").astype(np.uint32)
+    for _, numbers in added:
+        total += numbers  # modulo 2³²
+    values = {
+        "devices": msgspec.msgpack.encode([*names, *(name for name, _ in added)]),
+        "total": total.astype("<u4").tobytes(),
+    }
+    if known is None:
+        place = dict(zip(("round", "attempt", "phase"), vars(address).values(), strict=True))
+        connection.execute(parts.insert().values(**place, number=number, worker=worker, **values))
+    else:
+        connection.execute(parts.update().where(mine).values(**values))
+
+
+def read_given(connection: sa.Connection, address: Address) -> Given:
+    """Return what a phase is closed with."""
+    names, covered, sums = set(read_names(connection, address)), set[str](), []
+    for row in connection.execute(sa.select(parts).where(at(address, parts)).order_by(parts.c.number, parts.c.worker)):
+        devices: list[str] = msgspec.msgpack.decode(row.devices)
+        if names.issuperset(devices) and covered.isdisjoint(devices):
+            covered.update(devices)
+            sums.append((devices, np.frombuffer(row.total, dtype="<u4").astype(np.uint32)))
+    return Given(sums, read_reports(connection, address, names - covered))

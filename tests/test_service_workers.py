@@ -1,0 +1,417 @@
+"""Several workers on one PostgreSQL database: what one does, all know; what all want to do, one does."""
+
+import asyncio
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from command import run as run_command
+from fault_kit import ServerProcess, Zygote
+from postgresql_kit import Cluster, running_cluster
+from service_kit import (
+    OPEN_SOCKETS,
+    PATIENCE,
+    ROUND_WAIT,
+    Live,
+    RawDevice,
+    get,
+    keep_record,
+    live_server,
+    make_body,
+    put_server,
+    small_settings,
+    wait_for,
+)
+from test_masked_service import PHASES, catalogue, masked_settings, new_people
+
+from hushrec import wire
+from hushrec.arrays import unpack_arrays
+from hushrec.messages import Address, Enrolment, Envelope, Receipt
+from hushrec.protocols.masked.messages import MaskedTable
+from hushrec.server import Stage
+from hushrec.service import schema
+from hushrec.service.parts import read_given
+from hushrec.service.reports import NewReport
+from hushrec.service.setup import Items, prepare_run
+from hushrec.service.storage import Storage
+from hushrec.service.stored import rebuild
+from hushrec.signing import DeviceKey, Request
+
+pytestmark = OPEN_SOCKETS
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """One database server for all tests here."""
+    with running_cluster() as found:
+        yield found
+
+
+@pytest.fixture
+def database(cluster: Cluster) -> str:
+    """The address of an empty database."""
+    return cluster.new_database()
+
+
+@contextmanager
+def workers(folder: Path, database: str, count: int = 2, **given: Any) -> Iterator[list[Live]]:
+    """So many servers on one database, all in this process and with nothing in common but the database."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(live_server(folder, database=database, **given)) for _ in range(count)]
+
+
+def at(device: RawDevice, live: Live) -> RawDevice:
+    """The same device, speaking to another worker."""
+    other = RawDevice(live, enrol=False)
+    other.key, other.name = device.key, device.name
+    return other
+
+
+def test_what_happens_at_one_worker_is_known_at_the_other(tmp_path: Path, database: str) -> None:
+    """Enrolment, an open round, a report, its repetition, the close, items, a pause, a new key, a revocation."""
+    settings = small_settings(rounds={"automatic": False})
+    with (
+        workers(tmp_path, database, settings=settings) as (one, two),
+        RawDevice(one) as ann,
+        RawDevice(two) as bob,
+        RawDevice(two),  # it never reports: the round stays open
+    ):
+        ann_two, bob_one = at(ann, two), at(bob, one)
+        one.admin("POST", "/v1/admin/start")
+        assert ann_two.send("GET", "/v1/inbox?wait=5").status_code == 200
+        assert ann.report(make_body()).status_code == 200
+        assert wire.decode(ann_two.report(make_body()).content, Receipt).repeated
+        assert ann_two.report(make_body(size=0.002)).status_code == 409
+        last = ann_two.send("GET", "/v1/inbox")
+        assert (last.status_code, last.headers["Hushrec-Last-Round"]) == (204, "1")
+        assert bob_one.report(make_body()).status_code == 200
+        two.admin_token = one.admin_token
+        assert two.admin("POST", "/v1/admin/close").json()["round"] == 1
+        assert bob_one.report(make_body()).status_code == 409  # the worker has heard, or asked
+        assert two.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["new"]}).json() == {"added": 1}
+        wait_for(lambda: one.rounds.n_items == two.rounds.n_items == 61)
+        assert two.admin("POST", "/v1/admin/pause").json()["paused"]
+        wait_for(lambda: one.rounds.is_paused)
+        replaced, key = bob, DeviceKey.generate()
+        assert bob.send("PUT", "/v1/devices/me/key", wire.encode(Enrolment(key.public_key))).status_code == 204
+        assert bob_one.send("GET", "/v1/inbox").status_code == 401  # signed with the old one
+        bob_one.key = replaced.key = key
+        assert bob_one.send("GET", "/v1/inbox").status_code == 204
+        assert one.admin("DELETE", f"/v1/admin/devices/{bob.name}").status_code == 204
+        assert bob.send("GET", "/v1/inbox").status_code == 403
+        assert np.array_equal(one.rounds.item_vectors, two.rounds.item_vectors)
+        for device in (ann_two, bob_one):
+            device.http.close()
+
+
+def test_a_request_that_one_worker_has_seen_is_refused_by_the_other(tmp_path: Path, database: str) -> None:
+    """Signed and recorded, sent to the second worker; and a rate is the rate of all workers together."""
+    settings = small_settings(limits={"burst": 10, "requests_per_second": 0.001})
+    with workers(tmp_path, database, settings=settings) as (one, two), RawDevice(one) as ann:
+        ann_two = at(ann, two)
+        header = ann.sign(Request("GET", "/v1/inbox", b""))
+        assert ann.send("GET", "/v1/inbox", header=header).status_code == 204
+        replayed = ann_two.send("GET", "/v1/inbox", header=header)
+        assert (replayed.status_code, replayed.json()["type"].rpartition(":")[2]) == (401, "stale-nonce")
+        statuses = [device.send("GET", "/v1/inbox").status_code for _ in range(10) for device in (ann, ann_two)]
+        assert statuses == [204] * 9 + [429] * 11
+        ann_two.http.close()
+
+
+def test_workers_of_a_run_end_when_a_next_run_takes_its_place(tmp_path: Path, database: str) -> None:
+    """They hear of it and stop; whoever supervises them starts others, which serve the next run."""
+    with (
+        workers(tmp_path, database) as lives,
+        RawDevice(lives[0]) as ann,
+        live_server(tmp_path, small_settings(terms={"run": 2}), database=database) as later,
+    ):
+        for live in lives:
+            wait_for(lambda live=live: is_closed(live.url))  # type: ignore[misc]
+        refused = at(ann, later).send("GET", "/v1/inbox")
+        assert (refused.status_code, refused.json()["type"].rpartition(":")[2]) == (409, "next-run")
+
+
+def is_closed(url: str) -> bool:
+    """Whether nobody listens at this address."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.socket() as probe:
+        return probe.connect_ex((host, int(port))) != 0
+
+
+# A masked run ----------------------------------------------------------------------------------------------------
+
+
+def archive_reports(cluster: Cluster, database: str) -> None:
+    """Keep a copy of every report that is stored, and of the run before its first round, to compare with."""
+    with connected(database) as connection:
+        for statement in (
+            "CREATE TABLE first_run AS SELECT * FROM run",
+            "CREATE TABLE archive AS SELECT round, attempt, phase, device, body FROM reports",
+            """CREATE FUNCTION keep_report() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            INSERT INTO archive VALUES (NEW.round, NEW.attempt, NEW.phase, NEW.device, NEW.body); RETURN NEW; END $$""",
+            "CREATE TRIGGER keep AFTER INSERT ON reports FOR EACH ROW EXECUTE FUNCTION keep_report()",
+        ):
+            connection.execute(sa.text(statement))
+
+
+@contextmanager
+def connected(database: str) -> Iterator[sa.Connection]:
+    """A connection beside those of the workers."""
+    engine = sa.create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as connection:
+        yield connection
+    engine.dispose()
+
+
+def learned_by_one(database: str) -> dict[str, Any]:
+    """What one server in one process learns from the archived reports, attempt by attempt."""
+    with connected(database) as connection:
+        first = connection.execute(sa.text("SELECT * FROM first_run")).one()
+        rows = connection.execute(sa.text("SELECT round, attempt, phase, device, body FROM archive")).all()
+        server = rebuild(connection, first)
+    assert len({tuple(row)[:4] for row in rows}) == len(rows)  # none was stored twice
+    devices = {row.device for row in rows}
+    for number in range(1, max(row.round for row in rows) + 1):
+        server.replace_members(devices)
+        server.start_round()
+        while server.stage is Stage.OPEN and server.round_number == number:
+            place = vars(server.address)
+            here = sorted((r.device, bytes(r.body)) for r in rows if tuple(r)[:3] == tuple(place.values()))
+            if not here:
+                return dict(server.side.state)  # the last round is still open
+            server.close_phase([(name, wire.decode(body, Envelope).message) for name, body in here])
+    return dict(server.side.state)
+
+
+def test_two_workers_finish_a_masked_run_and_learn_what_one_would(
+    tmp_path: Path, database: str, cluster: Cluster
+) -> None:
+    """Devices change the worker with every request. One server that gets the same reports learns the same bits."""
+    settings = masked_settings(4, terms={"survivors": 1.0})
+    with workers(tmp_path, database, settings=settings, items=catalogue()) as lives, ExitStack() as stack:
+        archive_reports(cluster, database)
+        devices = new_people(tmp_path, 4)
+        for number, device in enumerate(devices):
+            stack.callback(device.close)
+            device.join(lives[number % 2].url)
+        rounds = lives[0].rounds.offer.terms.max_rounds
+        for turn in range(rounds * len(PHASES)):
+            for number, device in enumerate(devices):
+                put_server(device, lives[(number + turn) % 2].url)
+                if (PHASES[turn % len(PHASES)], number) == ("table", 3):
+                    assert len(lives[0].storage.at_once(lambda c: c.execute(sa.select(schema.parts)).all())) == 2
+                assert device.step(wait=ROUND_WAIT) == "reported"
+        for live in lives:
+            wait_for(lambda live=live: live.rounds.is_over)  # type: ignore[misc]
+            assert [device.budget()["rounds"] for device in devices] == [rounds] * 4
+        closed = [live.monitor.count("rounds_closed") for live in lives]
+        assert sum(closed) == rounds  # each by one of them
+        found, expected = [live.rounds.server.side.state for live in lives], learned_by_one(database)
+        for state in found:
+            assert all(np.array_equal(state[name], expected[name]) for name in expected)
+
+
+def test_each_worker_adds_up_the_tables_that_it_takes(database: str) -> None:
+    """Two parts, whose sum is modulo 2³²; a table of a device that was revoked is in none that counts."""
+    first, second = Storage(database), Storage(database)
+    prepare_run(first, small_settings().terms, Items([f"item-{n}" for n in range(60)], [""] * 60))
+    first.at_once(lambda connection: connection.execute(schema.run.update().values(round=1, attempt=1, phase="table")))
+    row = {"public_key": b"", "state": "active", "first_round": 1, "last_round": 0, "last_nonce": 0}
+    address, rng = Address(1, 1, "table"), np.random.default_rng(0)
+    tables = {f"device-{n}": MaskedTable(rng.integers(2**32, size=9, dtype=np.uint32)) for n in range(6)}
+    for name in tables:
+        first.at_once(lambda connection, name=name: connection.execute(schema.devices.insert().values(id=name, **row)))  # type: ignore[misc]
+
+    async def store(storage: Storage, names: list[str]) -> None:
+        for name in names:
+            body = wire.encode(Envelope.to("ab" * 16, address, tables[name]))
+            await storage.store(NewReport(address, name, 1, body, addend=(0, tables[name].numbers)))
+
+    names = list(tables)
+    asyncio.run(store(first, names[:2]))
+    asyncio.run(store(second, names[2:5]))
+    asyncio.run(store(first, names[5:]))
+    asyncio.run(store(second, names[5:]))  # sent again, to the other: it counts once
+    given = first.at_once(lambda connection: read_given(connection, address))
+    assert sorted(len(devices) for devices, _ in given.sums) == [3, 3]
+    total = sum((table.numbers for table in tables.values()), np.zeros(9, dtype=np.uint32))
+    assert np.array_equal(sum((part for _, part in given.sums), np.zeros(9, dtype=np.uint32)), total)
+    gone = schema.reports.delete().where(schema.reports.c.device == names[0])
+
+    def read(connection: sa.Connection) -> tuple[Any, list[tuple[str, Any]]]:
+        connection.execute(gone)
+        given = read_given(connection, address)
+        return given.sums, list(given.reports)
+
+    sums, others = first.at_once(read)
+    assert [sorted(devices) for devices, _ in sums] == [names[2:5]]
+    assert [name for name, _ in others] == [names[1], names[5]]
+    assert np.array_equal(others[0][1].numbers, tables[names[1]].numbers)
+    first.close()
+    second.close()
+
+
+def test_two_workers_that_close_a_phase_at_the_same_time_close_it_once(tmp_path: Path, database: str) -> None:
+    """Both see the last report and both want to: one does, the other follows; twenty times."""
+    settings = small_settings(terms={"rounds": 100}, rounds={"automatic": False})
+    with workers(tmp_path, database, settings=settings) as lives, RawDevice(lives[0]) as ann, RawDevice(lives[1]):
+        lives[1].admin_token = lives[0].admin_token
+        for number in range(1, 21):
+            together(lives, "start")
+            wait_for(lambda opened=number: [live.rounds.round_number for live in lives] == [opened] * 2)  # type: ignore[misc]
+            assert ann.report(make_body(number)).status_code == 200
+            together(lives, "close")
+            wait_for(lambda: not any(live.rounds.is_open for live in lives))
+        query = sa.select(schema.rounds.c.round, schema.rounds.c.reports).order_by(schema.rounds.c.round)
+        stored = lives[0].storage.at_once(lambda connection: connection.execute(query).all())
+        assert stored == [(number, 1) for number in range(1, 21)]
+        assert sum(live.monitor.count("rounds_closed") for live in lives) == 20
+
+
+def together(lives: list[Live], action: str) -> None:
+    """The admin asks all workers for the same at the same moment."""
+    barrier, statuses = threading.Barrier(len(lives)), []
+
+    def ask(live: Live) -> None:
+        barrier.wait()
+        statuses.append(live.admin("POST", f"/v1/admin/{action}").status_code)
+
+    threads = [threading.Thread(target=ask, args=(live,)) for live in lives]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=PATIENCE)
+    assert set(statuses) <= {200, 409}  # another, or the schedule, was quicker
+
+
+# Kill -9 ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
+    """Starts workers that can be killed; each test ends those that it started."""
+    made = Zygote(tmp_path_factory.mktemp("zygote"))
+    yield made
+    made.close()
+
+
+def strike_every_phase(zygote: Zygote, cluster: Cluster, folder: Path, *, count: int, rounds: int) -> int:
+    """Kill one of so many workers in every phase of so many rounds; return how often.
+
+    Two of three devices have reported when a worker dies, one of them to it; the third reports to another while the
+    dead one is away, which is then started again. What was learned is what one server learns from the same reports.
+    """
+    folder.mkdir()
+    (folder / "items.csv").write_text("id,title\n" + "".join(f"item-{n},Film {n}\n" for n in range(24)))
+    (folder / "config.toml").write_text("[terms]\nexpected_devices = 3\n[rounds]\nmin_devices = 3\nquorum = 1.0\n")
+    (folder / "server").mkdir()
+    databases = cluster.databases(folder.name)
+    database = databases.address(folder / "server")
+    with ExitStack() as stack:
+        servers = [ServerProcess(zygote, folder / "server", databases) for _ in range(count)]
+        for server in servers:
+            stack.callback(server.close)
+        for server in servers:
+            server.start()
+        archive_reports(cluster, database)
+        devices = [stack.enter_context(device) for device in new_people(folder, 3)]
+        for number, device in enumerate(devices):
+            device.join(servers[number % count].url)
+        for turn in range(rounds * len(PHASES)):
+            victim = servers[turn % count]
+            others = [server for server in servers if server is not victim]
+            for device, server in zip(devices, (victim, others[0]), strict=False):
+                put_server(device, server.url)
+                assert device.step(wait=ROUND_WAIT) == "reported"
+            victim.kill()
+            put_server(devices[2], others[-1].url)
+            assert devices[2].step(wait=ROUND_WAIT) == "reported"
+            victim.start()
+        with connected(database) as connection:
+            wait_for(lambda: connection.execute(sa.select(schema.run.c.round)).scalar_one() >= rounds)
+            state = unpack_arrays(bytes(connection.execute(sa.select(schema.run.c.state)).scalar_one()))
+        assert [device.budget()["rounds"] for device in devices] == [rounds] * 3  # charged once: nothing was repeated
+        for server in servers:
+            server.kill()
+        expected = learned_by_one(database)
+        assert all(np.array_equal(state[name], expected[name]) for name in expected if name != "pool")
+    return rounds * len(PHASES)
+
+
+def test_one_of_two_workers_killed_in_every_phase_loses_and_doubles_nothing(
+    zygote: Zygote, cluster: Cluster, tmp_path: Path
+) -> None:
+    """One round: ledgers are charged once, and the sum is that of a calm server."""
+    assert strike_every_phase(zygote, cluster, tmp_path / "short", count=2, rounds=1) == len(PHASES)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_worker_killed_in_every_phase_of_fifty_rounds(
+    zygote: Zygote, cluster: Cluster, tmp_path: Path, count: int
+) -> None:
+    """The long form: ten runs of all five rounds."""
+    kills = sum(
+        strike_every_phase(zygote, cluster, tmp_path / f"long{count}_{number}", count=count, rounds=5)
+        for number in range(10)
+    )
+    assert kills == 250
+    done = {"workers": count, "rounds": 50, "kills": kills, "devices": 3, "reports": 3 * kills}
+    shown = {"acknowledged_lost": 0, "counted_twice": 0, "attempts_repeated": 0, "learned_equal_bit_for_bit": True}
+    keep_record(f"workers-kill-{count}", done | shown)
+
+
+# The command -----------------------------------------------------------------------------------------------------
+
+
+def test_more_than_one_worker_needs_postgresql(tmp_path: Path) -> None:
+    """With a file it is one sentence, before anything is made."""
+    (tmp_path / "items.csv").write_text("id,title\n1,Film\n")
+    file = tmp_path / "server.sqlite"
+    refused = run_command("serve", "--items", tmp_path / "items.csv", "--workers", 2, "--database", f"sqlite:///{file}")
+    assert (refused.code, refused.err.count("\n")) == (1, 1)
+    assert "--workers" in refused.err
+    assert not file.exists()
+
+
+def test_serve_starts_workers_and_replaces_one_that_dies(tmp_path: Path, database: str) -> None:
+    """Two processes at one address; after kill -9 of one there are two again; SIGTERM ends all of them."""
+    (tmp_path / "items.csv").write_text("id,title\n" + "".join(f"{n},Film {n}\n" for n in range(5)))
+    options = ["--items", "items.csv", "--database", database, "--workers", "2", "--port", "0", "--open"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(p).resolve()) for p in sys.path if p)}
+    command = [sys.executable, "-m", "hushrec", "serve", *options]
+    parent = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    with ExitStack() as stack:
+        stack.callback(parent.wait)
+        stack.callback(parent.terminate)
+        assert parent.stderr is not None
+        lines = iter(parent.stderr.readline, "")
+        (url,) = next(
+            found for line in lines if (found := re.findall(r"serving 5 items on (\S+) with 2 workers", line))
+        )
+        wait_for(lambda: len(serving(parent.pid)) == 2 and get(f"{url}/healthz").status_code == 200)
+        victim = min(serving(parent.pid))
+        os.kill(victim, signal.SIGKILL)
+        assert '"event": "worker-died"' in next(line for line in lines if "worker-died" in line)
+        wait_for(lambda: len(serving(parent.pid) - {victim}) == 2)
+        left = serving(parent.pid)
+        parent.terminate()
+        assert parent.wait(timeout=PATIENCE) == 0
+        assert not any(Path(f"/proc/{pid}").exists() for pid in left)
+
+
+def serving(parent: int) -> set[int]:
+    """The workers of a server: its children, but for the one that only keeps account of them."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    return {int(pid) for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()}
