@@ -19,8 +19,8 @@ from hushrec.engines.cpu.masked import CpuMaskedEngine
 from hushrec.evaluate import rmse
 from hushrec.models import gp
 from hushrec.protocols.masked.evaluation import NETWORK_SHARE
+from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
-from hushrec.simulation.training import task_problem
 
 
 def left_out_rmse(problem: Any, table: Any) -> float:

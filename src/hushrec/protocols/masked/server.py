@@ -16,6 +16,7 @@ import numpy as np
 from hushrec.arrays import FloatArray
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.linear import multiply
+from hushrec.protocols.masked import gp_surprise
 from hushrec.protocols.masked.constants import CONSTANTS, Constants
 from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.learner import Learner
@@ -136,13 +137,13 @@ class GpLearner(Learner[Learned]):
             learned = self._learn_moments(learned, sums[MOMENTS], survivors)
         if PRIOR in sums:  # of the columns that devices saw, before others join them
             learned = self._learn_prior(learned, sums[PRIOR], survivors)
-        audience = self._audience(learned, self._item_sum(AUDIENCE, sums, share)) if AUDIENCE in sums else None
+        audience = self._audience(learned, self.item_sum(AUDIENCE, sums, share)) if AUDIENCE in sums else None
         if BIAS in sums:
-            learned = self._learn_bias(learned, self._item_sum(BIAS, sums, share))
+            learned = self._learn_bias(learned, self.item_sum(BIAS, sums, share))
         if audience is not None:
             learned = self._add_audience(learned, audience)
         if FACTORS in sums:
-            learned = self._learn_factors(learned, self._item_sum(FACTORS, sums, share))
+            learned = self._learn_factors(learned, self.item_sum(FACTORS, sums, share))
         return learned
 
     # Counts and descriptions -----------------------------------------------------------------------------------
@@ -172,7 +173,11 @@ class GpLearner(Learner[Learned]):
 
     # Items -----------------------------------------------------------------------------------------------------
 
-    def _item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
+    def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
+        return gp_surprise.surprise(self, sums, survivors)
+
+    def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
+        """Return an item block's sum, scaled up from `share` of the devices."""
         table = self.table()
         weights = table.factor_weights if name == FACTORS else table.weights
         return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, self.learned.counts, share)

@@ -189,7 +189,7 @@ class MaskedServer(ServerSide):
         good = [cohort for cohort in attempt.cohorts if self._is_plausible(cohort)]
         self._suspect([cohort for cohort in attempt.cohorts if cohort not in good], good)
         if not good:
-            reason = "a sum was longer than honest tables can make it, and was discarded."
+            reason = "a sum was one that honest tables do not make, and was discarded."
             return NextAttempt(reason, self._without_suspects())
         survivors = sum(len(cohort.survivors) for cohort in good)
         self.learner.learn(self._added_up(good), survivors)
@@ -207,8 +207,11 @@ class MaskedServer(ServerSide):
         return frozenset(str(self._names[name]) for cohort in cohorts for name in cohort.survivors)
 
     def _is_plausible(self, cohort: ServerRound) -> bool:
-        codes, totals = self._codes, self._totals(cohort)
-        return all(is_plausible(*own, len(cohort.survivors)) for own in zip(codes, totals, strict=True))
+        """Tell whether honest tables can have the sum, by their norms and by what is known of the items."""
+        codes, totals, survivors = self._codes, self._totals(cohort), len(cohort.survivors)
+        if not all(is_plausible(*own, survivors) for own in zip(codes, totals, strict=True)):
+            return False
+        return self.learner.surprise(self._added_up([cohort]), survivors) <= 1
 
     def _added_up(self, cohorts: Sequence[ServerRound]) -> dict[str, DecodedSum]:
         """Return the sums of all cohorts by the names of their blocks. Each is decoded by itself: no sum wraps."""
