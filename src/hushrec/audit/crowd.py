@@ -50,7 +50,7 @@ class Crowd:
 def watch_crowd(
     announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> Crowd:
-    """Takes every upload apart and keeps two numbers per item."""
+    """Return two numbers per person and item from all uploads of the crowd: evidence and mean amplitude."""
     terms = announcements[-1].terms
     shape = (len(crowd), terms.n_items)
     rated, pulls = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)

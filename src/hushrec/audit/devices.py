@@ -48,7 +48,10 @@ def replay(
     clock: Clock | None = None,
     added: Callable[[int, int], tuple[IntArray, FloatArray] | None] = lambda user, round_number: None,
 ) -> Observation:
-    """The same announcements answered by fresh devices; `added` gives ratings that a device gains before a round."""
+    """Return the reports of fresh devices on recorded announcements.
+
+    `added` gives ratings that they gain on the way.
+    """
     uploads, seconds = [], np.zeros((len(users), observation.n_rounds))
     for row, user in enumerate(users):
         device = make_device(problem, int(user), seed=seed)

@@ -74,7 +74,7 @@ def fit_laws(parts: tuple[UploadParts, ...], epsilon_g: float) -> list[ErrorLaw]
 
 
 def growing_blocks(count: int) -> list[range]:
-    """0, 1–2, 3–8, 9–26, …: step sizes fall with rounds, and so does the change from one to the next."""
+    """Return blocks of rounds 0, 1–2, 3–8, 9–26, …: steps fall, and so does the change between rounds."""
     edges = [0, *(3**power for power in range(count.bit_length()) if 3**power < count), count]
     return [range(low, high) for low, high in pairwise(edges) if low < high]
 

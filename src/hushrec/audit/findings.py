@@ -25,7 +25,7 @@ class Finding:
     claim: str
 
     def record(self) -> dict[str, Any]:
-        """As JSON has it: not-a-number becomes null."""
+        """Return the finding for JSON; NaN becomes null."""
         fields = asdict(self)
         return {
             name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()

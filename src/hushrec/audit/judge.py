@@ -93,7 +93,7 @@ def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
 def _value(
     attack: Attack, observation: Observation, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """How much of a person's ratings is read: of all, and where only some were reported, of those."""
+    """Return findings on values: the part of all ratings that is read, and of the reported ones."""
     score = ValueScore.on(truth.ratings[truth.rated], observation.levels)
     reported = truth.rated & ~np.isnan(guess)
     asked = {score.metric: truth.rated}
@@ -117,7 +117,7 @@ def _value(
 
 
 def _people(ratings: FloatArray, rated: BoolArray) -> list[tuple[FloatArray, BoolArray]]:
-    """Rows of those who rated anything."""
+    """Return the rows of people who rated anything."""
     return [(row, known) for row, known in zip(ratings, rated, strict=True) if known.any()]
 
 

@@ -30,7 +30,7 @@ CLAIM = "none: a malicious server is not covered; devices refuse tables of absur
 
 
 class CraftedTable(Protocol):
-    """A way to choose V for one victim, knowing what the victim sent so far."""
+    """A way to choose the public table V for one victim, from what the victim sent so far."""
 
     @property
     def name(self) -> str: ...
@@ -206,7 +206,7 @@ def _read(
     rounds: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """What the server makes of the victim's answers: a rating per item, NaN where it knows nothing."""
+    """Return the ratings that the server reads from the victim's reports; NaN where it learns nothing."""
     terms = problem.terms
     device = make_device(problem, user, seed=problem.seed + 1)
     seen = Trace(())

@@ -110,22 +110,22 @@ class Observation:
         return {}
 
     def guessed_by(self, attack: Any) -> FloatArray:
-        """What an attack makes of it, worked out once: attacks build on each other."""
+        """Return the guess of an attack, computed once, since attacks build on each other."""
         if attack not in self._guesses:
             self._guesses[attack] = attack.guess(self)
         return self._guesses[attack]
 
     @cached_property
     def glance(self) -> Crowd:
-        """What the uploads of the crowd show at a glance."""
+        """Return what the uploads of the crowd show by their largest amplitudes."""
         return watch_crowd(self.announcements, self.crowd, self.protocol)
 
     def first_rounds(self, n_rounds: int) -> "Observation":
-        """The same run, stopped earlier."""
+        """Return this observation up to an earlier round."""
         return self._rounds(slice(n_rounds))
 
     def last_rounds(self, n_rounds: int) -> "Observation":
-        """The same run, joined late."""
+        """Return this observation from a later round on."""
         return self._rounds(slice(-n_rounds, None))
 
     def _rounds(self, part: slice) -> "Observation":

@@ -26,7 +26,7 @@ class Truth:
 
     @property
     def counts(self) -> IntArray:
-        """H of every victim."""
+        """Return the number of ratings of every victim."""
         return np.asarray(self.rated.sum(axis=1))
 
 
@@ -58,7 +58,7 @@ def record(
 
 
 def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[GradientEngine, Round]]:
-    """The same from the engine that plays all clients at once; it writes out the reports of those asked for."""
+    """Record a run on the CPU engine, which writes out the reports of the users asked for."""
     engine = CpuEngine(problem, record_users=[int(user) for user in victims])
     for round_number in range(1, problem.terms.max_rounds + 1):
         if round_number == max(1, problem.terms.max_rounds - CROWD_ROUNDS + 1):
@@ -72,12 +72,12 @@ def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Itera
 
 
 def narrow(report: GradientReport) -> GradientReport:
-    """The report in numbers of 4 bytes, as a device sends them."""
+    """Return the report in float32, as a device sends it."""
     return replace(report, gradients=report.gradients.astype(np.float32))
 
 
 def narrow_vectors(announcement: ItemVectors) -> ItemVectors:
-    """The same for what the server publishes."""
+    """Return published item vectors in float32, as a server sends them."""
     return replace(announcement, item_vectors=announcement.item_vectors.astype(np.float32))
 
 

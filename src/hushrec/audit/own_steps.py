@@ -29,7 +29,7 @@ NORM_ERROR = 0.0005
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """Of one step: y = A x + ratings' part + noise."""
+    """The equations of one step of the user vector: y = A x + the part of known ratings + noise."""
 
     left: FloatArray = field(repr=False)  # y, (n_factors,)
     pulls: FloatArray = field(repr=False)  # A, (n_factors, n_unknown): each item's pull if it has a mean rating
@@ -80,7 +80,7 @@ def _equations(
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """None where a round is missing between the two, or the norms are not known."""
+    """Return the equations of two consecutive uploads; None where a round is missing or a norm is not known."""
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:
         return None

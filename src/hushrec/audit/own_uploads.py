@@ -43,7 +43,7 @@ class Reading:
 
 
 def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], given: FloatArray) -> Reading:
-    """Direction by the rank-one attack on the last ten, ratings by the attack `consistent ratings` on all.
+    """Return the direction, by the rank-one attack on the last ten uploads, and ratings, by `ConsistentRatings` on all.
 
     `given` are the ratings that people can give, on the scale 1 to 5.
     """

@@ -91,7 +91,7 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """To how many honest people the item is recommended after the rounds with promoters, and of how many."""
+    """Return how many honest people are recommended the item after rounds with promoters, and how many there are."""
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])
     devices: dict[int, Client | Promoter] = {int(user): trained_device(stage, int(user)) for user in honest}
@@ -108,7 +108,7 @@ def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int
 
 
 def _recommended(device: Client, side: GradientServer, stage: Stage) -> IntArray:
-    """What the vector that rounds trained recommends."""
+    """Return the recommendations of the trained user vector."""
     rows = stage.problem.model.item_rows(side.item_vectors)
     return device.recommend(stage.problem.model.predict(device.private_state()["user_vector"], rows), TOP)
 

@@ -73,7 +73,7 @@ def recover_ratings(
 
 
 def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
-    """Where to search: predictions lie near the mean rating. With V chosen so that they vanish, errors do.
+    """Return where to search for the norm: predictions lie near the mean rating.
 
     Uploads count by their strength: one without a real error has no direction, and scores of nothing.
     """

@@ -152,7 +152,7 @@ def check_people(n_people: int, n_victims: int) -> int:
 
 
 def run_task(task: Task) -> Outcome:
-    """One protocol, without a word on the way: what a process of its own can do."""
+    """Audit one protocol without reporting progress, for a worker process."""
     return Bench(*task, lambda *_: None).run()
 
 
@@ -232,7 +232,7 @@ class Bench:
         return findings, self._curves(observation, truth)
 
     def _draws(self, part: int) -> np.random.Generator:
-        """Of one part alone, so that an attack more or less changes no other's numbers."""
+        """Return the random numbers of one attack alone: adding an attack changes no other's numbers."""
         return np.random.default_rng([self.settings.seed, 6, part])
 
     def _say(self, what: str, step: int) -> None:

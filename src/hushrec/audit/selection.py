@@ -50,7 +50,7 @@ def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[Int
 
 
 def probabilities_for(n_rated: int, selection: Selection, terms: Terms) -> SelectionProbabilities[float] | None:
-    """What a device with this many ratings calibrates; None where no device could."""
+    """Return the probabilities that a device with this many ratings calibrates; None where it cannot."""
     assert terms.reports_per_client is not None
     n_protected = selection.n_protected(n_rated)
     if n_rated > n_protected:

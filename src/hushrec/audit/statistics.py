@@ -75,7 +75,7 @@ def _auc_of_two(true: FloatArray, false: FloatArray) -> float:
 def _percentiles(
     data: Sequence[FloatArray], statistic: Callable[..., Any], n_resamples: int, rng: np.random.Generator
 ) -> Interval:
-    """The percentile bootstrap of SciPy at our confidence."""
+    """Return the percentile bootstrap interval by SciPy, at 95 %."""
     found = bootstrap(
         data, statistic, n_resamples=n_resamples, confidence_level=CONFIDENCE, method="percentile", rng=rng
     ).confidence_interval
@@ -83,7 +83,7 @@ def _percentiles(
 
 
 def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Spearman's, along the last axis: the correlation of ranks; 0 where either side is all alike."""
+    """Return Spearman's rank correlation along the last axis; 0 where one side is constant."""
     ranks = [rankdata(side, axis=-1) - (side.shape[-1] + 1) / 2 for side in (left, right)]
     products = (ranks[0] * ranks[1]).sum(axis=-1)
     lengths = np.sqrt((ranks[0] ** 2).sum(axis=-1) * (ranks[1] ** 2).sum(axis=-1))
@@ -139,7 +139,7 @@ class KernelRidge:
         self._values = np.maximum(values, 0)
 
     def scores(self, targets: FloatArray, asked: IntArray) -> FloatArray:
-        """Of the rows `asked`, one per label, from the labels `targets` of the known rows."""
+        """Return scores of the rows `asked`, one per label, from the labels `targets` of the known rows."""
         offset = targets.mean(axis=0)
         projected = self._vectors.T @ (targets - offset)
         best, weights = math.inf, np.zeros_like(targets)

@@ -35,7 +35,7 @@ class ValueScore:
 
     @property
     def metric_of_reported(self) -> str:
-        """The same of those that were reported alone."""
+        """What is measured of the ratings that were reported."""
         return "share_of_error_removed_of_reported" if self.levels.continuous else "share_exact_of_reported"
 
     def share(self, guess: FloatArray, ratings: FloatArray) -> float:

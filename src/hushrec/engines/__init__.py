@@ -19,7 +19,7 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class Engine(Protocol):
-    """What training asks of an engine. It is made from a problem and a `remark` that hears of waits."""
+    """What training asks of an engine. It is made from a problem and a `remark`, called with sentences for people."""
 
     name: ClassVar[str]
 
@@ -47,7 +47,7 @@ class Engine(Protocol):
         """Return the mean size of what one device sent in a round, as indices of 4 bytes and numbers of 4."""
 
     def failure(self, round_number: int) -> Diverged:
-        """Return what to say when a party refused to go on in this round, or when a metric is no number any more."""
+        """Return the error to raise when a party refuses to go on in this round, or a metric is not finite."""
 
     def state(self) -> State:
         """Return everything that the rounds to come depend on, as named arrays."""

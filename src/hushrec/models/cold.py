@@ -23,7 +23,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class ColdStart:
-    """Who and what training has not seen."""
+    """Which people and items training has not seen, and what to predict for them."""
 
     own_means: FloatArray = field(repr=False)  # (n_users,) mean rating on the scale 1 to 5; NaN without ratings
     untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector is that of the start
@@ -37,7 +37,7 @@ class ColdStart:
         return found
 
     def settle_table(self, predicted: FloatArray, rows: FloatArray, users: IntArray) -> FloatArray:
-        """Replace the same in a table of all items for some users, `(len(users), n_items)`."""
+        """Replace such predictions in a table of all items for some users, `(len(users), n_items)`."""
         found = np.where(self.untouched, self.own_means[users][:, None], predicted)
         newcomers = np.isnan(self.own_means[users])
         if newcomers.any():
@@ -45,7 +45,7 @@ class ColdStart:
         return found
 
     def _for_newcomers(self, rows: FloatArray) -> FloatArray:
-        """What a person without ratings is predicted, by item."""
+        """Return the predictions for a person without ratings, by item."""
         moved = rows[~self.untouched] if not self.untouched.all() else rows
         typical = moved.mean(axis=0)
         return np.where(self.untouched, float((moved @ typical).mean()), rows @ typical)

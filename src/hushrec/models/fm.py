@@ -252,5 +252,5 @@ def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray
 
 
 def sent_columns(attributes: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """What the machine knows of a server's items: the columns that it sends."""
+    """Return the attribute columns of a server's items, as it sends them."""
     return {"attributes": attributes}

@@ -49,7 +49,7 @@ class Ratings(NamedTuple):
     values: FloatArray
 
     def arrays(self) -> Arrays:
-        """By the names that run folders keep them under."""
+        """Return the arrays by their names in run folders."""
         return {"rated_starts": self.starts, "rated_items": self.items, "rated_values": self.values}
 
 
@@ -119,7 +119,7 @@ class GaussianProcessPredictor:
         return ProfilePredictions(scores, predicted, deviations)
 
     def released_support(self) -> FloatArray:
-        """exp E log n_j: typical of what the noisy counts allow."""
+        """Return exp E log n_j: the typical number of raters that fits the noisy counts."""
         return np.exp(self.table.log_counts)
 
     def arrays(self) -> Arrays:
@@ -149,7 +149,7 @@ class GaussianProcessPredictor:
         return items[own], values[own]
 
     def _fit(self, people: IntArray) -> None:
-        """Fit the processes of those of these people who were not asked for before."""
+        """Fit the processes of those of these people that are not fitted yet."""
         missing = people[~self._fitted[people]]
         n_words = self._titles.shape[1]
 

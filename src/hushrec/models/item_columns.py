@@ -75,7 +75,7 @@ class ModelOfColumns:
 
 
 def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What models `gp` and `audience` know of the items of a data set."""
+    """Return the public item columns of a data set, for models `gp` and `audience`."""
     columns = item_columns(ratings.n_items, ratings.titles, ratings.attributes)
     if ratings.public is not None:
         columns = replace(columns, details=np.concatenate([columns.details, _public_counts(ratings)], axis=1))

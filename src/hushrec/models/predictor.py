@@ -18,7 +18,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class ProfilePredictions(NamedTuple):
-    """What a profile of anybody says of every item."""
+    """What one profile predicts for every item."""
 
     scores: FloatArray  # what lists are sorted by, (n_items,)
     predicted: FloatArray | None = None  # ratings on the scale 1 to 5, (n_items,); None of a model that ranks
@@ -38,7 +38,7 @@ class Predictor(Protocol):
         """What lists are sorted by, `(len(users), n_items)`: larger is better."""
 
     def likeness(self, item: int) -> FloatArray:
-        """How alike each item is to the given one, `(n_items,)`, from -1 to 1: reasons name the likest."""
+        """Return how alike each item is to the given one, `(n_items,)`, from -1 to 1; reasons name the most alike."""
 
     def deviations(self, user: int) -> FloatArray | None:
         """Standard deviation of each predicted rating of one user, `(n_items,)`; None of a model that has none."""
@@ -49,14 +49,14 @@ class Predictor(Protocol):
         return None
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:
-        """What is predicted for somebody who is no user of the run; None of a model that must train with a person.
+        """Return predictions for somebody who is not a user of the run; None of a model that must train with them.
 
         `items` rise; `values` are on the scale 1 to 5, and a model that ranks does not look at them.
         """
         return None
 
     def arrays(self) -> Arrays:
-        """All that is needed to make it again, by name: what `model.npz` and checkpoints hold."""
+        """Return all arrays that rebuild this predictor, by name, for `model.npz` and checkpoints."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +94,7 @@ class VectorPredictor(Predictor):
 
 
 def cold_start_of(arrays: Arrays) -> ColdStart | None:
-    """What `VectorPredictor.arrays` kept of a fallback."""
+    """Return the fallback that `VectorPredictor.arrays` kept; None where there is none."""
     return ColdStart(arrays["own_means"], arrays["untouched"]) if "own_means" in arrays else None
 
 

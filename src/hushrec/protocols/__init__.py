@@ -13,7 +13,7 @@ DEFAULTS = (MASKED, SDCF)  # what a run without a choice speaks: the first that 
 
 
 def _with_plugged_models(protocol: Protocol) -> Protocol:
-    """Let a protocol speak the models that say so, after its own."""
+    """Return the protocol with the models of plug-ins that name it in `spoken_by`, after its own."""
     others = [name for name, model in MODELS.items() if protocol.name in model.spoken_by]
     return replace(protocol, models=tuple(dict.fromkeys([*protocol.models, *others])))
 
@@ -24,7 +24,7 @@ PROTOCOLS: Registry[Protocol] = Registry(
 
 
 def find_protocol(name: str) -> Protocol:
-    """The declaration of that name."""
+    """Return the declaration of the protocol of that name."""
     if name not in PROTOCOLS:
         raise ParameterError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {name}.")
     return PROTOCOLS[name]

@@ -66,7 +66,7 @@ class ConfiguredProtocol(ABC):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options of a network run, with defaults for those that a simulation counts from its ratings."""
+        """Return the options of a network run, with defaults where a simulation would count ratings."""
         return dict(options)
 
     def asks(self, terms: Any) -> list[str]:
@@ -74,7 +74,7 @@ class ConfiguredProtocol(ABC):
         return [f"Up to {terms.max_rounds:,} rounds."]
 
     def expected_devices(self, terms: Any) -> int | None:
-        """How many devices these terms are made for; None where they do not say."""
+        """Return how many devices these terms are made for; None where they do not say."""
         return None
 
     def expectation(self, terms: Any, model: str, n_devices: float) -> str | None:
@@ -82,7 +82,7 @@ class ConfiguredProtocol(ABC):
         return None
 
     def chosen_options(self) -> dict[str, Any]:
-        """Its options as it holds them, computed defaults included: the fields of the dataclass that it is."""
+        """Return the options, computed defaults included: the fields of this dataclass."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: Any) -> BoolArray:
@@ -106,7 +106,7 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_device(self, terms: Any, model: Any) -> DeviceSide:
-        """What a device with these budgets does under terms that it accepted; refused where they do not fit."""
+        """Return the device side under accepted terms; refuse terms that do not fit these budgets."""
 
     def check_terms(self, terms: Any) -> None:
         """Refuse terms that a device with these budgets does not accept, as far as they tell without the catalogue."""
@@ -114,10 +114,10 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_server(self, terms: Any, model: Any, seed: int) -> ServerSide:
-        """What the server of a run does, before its first round."""
+        """Return the server side of a run, before its first round."""
 
     def make_network_server(self, terms: Any, model: Any, state: State) -> ServerSide:
-        """What the server of a network run does after the rounds that left this state: anybody may be a device."""
+        """Return the server side of a network run that continues from `state`; its devices are not trusted."""
         side = self.make_server(terms, model, 0)
         side.restore(state)
         return side
@@ -127,11 +127,14 @@ class ConfiguredProtocol(ABC):
         return np.ones(n_users, dtype=np.bool_)
 
     def joining_costs(self, terms: Any) -> dict[str, float]:
-        """What a run of these terms may use of a ledger, by unit: a person allows it before their device joins."""
+        """Return the most that a run of these terms may charge to a ledger, by unit.
+
+        A person agrees to it before joining.
+        """
         return {}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
-        """What a ledger allows, by unit, of a person who allows this ε for all that their device ever sends."""
+        """Return the limits of a ledger, by unit, for a person who allows this ε in all runs together."""
         return {}
 
     @abstractmethod
@@ -139,7 +142,7 @@ class ConfiguredProtocol(ABC):
         """The ledger of a simulated person who agrees to the whole run."""
 
     def losses(self, ledger: Ledger) -> dict[str, float]:
-        """What `statement` needs of one device's ledger, by name."""
+        """Return the totals of one device's ledger that `statement` needs, by name."""
         return {}
 
     @abstractmethod
@@ -155,5 +158,5 @@ class ConfiguredProtocol(ABC):
         return self.load_predictor({}, arrays)
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
-        """What to say when a party refused to go on in this round, or a metric is no number any more."""
+        """Return the error to raise when a party refuses to go on in this round, or a metric is not finite."""
         return Diverged(f"training with {self.name} failed in round {round_number}: a party refused to go on.")

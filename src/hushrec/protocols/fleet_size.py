@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FleetSize:
-    """Test RMSE of so many devices, beside what needs no server and what needs everybody's ratings."""
+    """Test RMSE measured with so many devices, beside baselines without a server and with all ratings in one place."""
 
     devices: int
     rmse: float

@@ -107,11 +107,11 @@ class DeviceSide(ABC):
         return None
 
     def published(self, message: Any) -> Arrays | None:
-        """What a message of the server publishes that predictions need; None: nothing."""
+        """Return the public arrays in a message that predictions need; None if it has none."""
         return None
 
     def lacks(self, private: Private, message: Any) -> bool:
-        """Whether this device needs another public state than it has before it can report on this message."""
+        """Return whether this device must fetch another public state before it can report on this message."""
         return False
 
     def spent(self, state: State) -> dict[str, float]:
@@ -119,20 +119,23 @@ class DeviceSide(ABC):
         return {}
 
     def rest(self, state: State) -> State:
-        """What a device keeps once it knows that no attempt is open: secrets of one are gone."""
+        """Return the state without the secrets of an attempt, for a device that knows that none is open."""
         return state
 
     def check_public(self, public: Arrays) -> None:
-        """Refuse a public state that no honest run of these terms has: here, one with a number that is none."""
+        """Refuse a public state that no honest run of these terms has: here, one with a number that is not finite."""
         if not all(np.all(np.isfinite(array)) for array in public.values()):
             raise RemoteProtocolError("what a server publishes must be finite numbers.")
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """What a device keeps under a new key, and what it has to pay first, if its old key last reported then."""
+        """Return the state under a new key, and what to pay first; the old key last reported in round `reported`."""
         return private.state, []
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """What to keep of rating values, and what using it later releases; `batch` counts the calls."""
+        """Return the values to keep of new ratings, and the events that using them will cost.
+
+        `batch` counts the calls.
+        """
         return values, []
 
 
@@ -180,7 +183,7 @@ class ServerSide(ABC):
         """Continue from what `state` was."""
 
     def sign_as(self, run_id: str, secret: bytes) -> None:
-        """Hear, before the first round, of which run this is the server, and its Ed25519 key."""
+        """Set the run and the server's Ed25519 key, before the first round."""
         self.run_id, self.secret = run_id, secret
 
     @property
@@ -189,7 +192,7 @@ class ServerSide(ABC):
         return 1
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Whom of these a round asks: called once, before its first attempt."""
+        """Return which of these members a round asks; called once, before its first attempt."""
         return members
 
     @property
@@ -199,7 +202,7 @@ class ServerSide(ABC):
 
     @property
     def concern(self) -> str | None:
-        """What an operator should look at in what is public, in one sentence; None where there is nothing."""
+        """A warning for the operator about the public state, in one sentence; None where there is none."""
         return None
 
     @property
@@ -227,7 +230,7 @@ class ServerSide(ABC):
         raise ParameterError("items cannot join a run of this protocol.")
 
     def expect(self, n_devices: int) -> None:
-        """Hear, before a round, how many of its members will probably report: of a network run, those lately seen."""
+        """Set, before a round, how many members will probably report; in a network run, those seen lately."""
         self.n_expected = n_devices
 
     @abstractmethod

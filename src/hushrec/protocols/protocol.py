@@ -67,7 +67,7 @@ class Protocol:
     knowledge: ServerKnowledge = field(default=ServerKnowledge(), repr=False)
 
     def configure(self, options: Mapping[str, Any], model: str) -> Any:
-        """A `ConfiguredProtocol` with these options, those that are not given at their defaults; checked."""
+        """Return a checked `ConfiguredProtocol` with these options, and defaults for the others."""
         used = {option.name: options.get(option.name, option.default) for option in self.options_for(model)}
         return imported(self.implementation).from_options(used)
 

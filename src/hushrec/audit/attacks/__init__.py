@@ -31,7 +31,7 @@ class Attack(Protocol):
         """The claim that it tests."""
 
     def applies_to(self, observation: Observation) -> bool:
-        """Whether this attack has anything to work on in such a run."""
+        """Return whether this attack can use such a run."""
 
     def guess(self, observation: Observation) -> FloatArray:
-        """What this attack makes of it."""
+        """Return the guess of this attack."""

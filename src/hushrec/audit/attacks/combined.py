@@ -24,7 +24,7 @@ from hushrec.audit.observation import Observation
 
 @dataclass(frozen=True)
 class WithPopularity:
-    """Another attack's evidence, in nats, on top of what is known without any message."""
+    """Another attack's evidence, in nats, added to the log odds that popularity gives."""
 
     base: Attack
     target: ClassVar[str] = "existence"
@@ -47,7 +47,7 @@ class WithPopularity:
 
 @dataclass(frozen=True)
 class LikeMinded(WithPopularity):
-    """The same with what is likely for people like the victim, as other people's uploads show them."""
+    """Another attack's evidence, added to log odds learned from the uploads of people like the victim."""
 
     added: ClassVar[str] = " + like-minded people"
 
@@ -66,7 +66,7 @@ class LikeMinded(WithPopularity):
 
 @dataclass(frozen=True)
 class NeverReported(WithPopularity):
-    """Another attack, judged on the items that were in no upload: what nothing was ever sent of."""
+    """Another attack, judged only on items that were in no upload."""
 
     added: ClassVar[str] = ", items never reported"
 

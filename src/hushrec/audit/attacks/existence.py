@@ -19,7 +19,7 @@ SURE = 5.0  # nats that one report of an item may count: directions are sometime
 
 @dataclass(frozen=True)
 class Popularity:
-    """No message at all: popular items are rated by more people. What every other attack must beat."""
+    """Guess without any message: popular items are rated by more people. Every other attack must beat this."""
 
     name: str = "popularity"
     target: str = "existence"
@@ -34,7 +34,7 @@ class Popularity:
 
 @dataclass(frozen=True)
 class SelectionAverage:
-    """How often an item was reported, as a likelihood ratio over all rounds."""
+    """Count how often an item was reported: a likelihood ratio over all rounds."""
 
     name: str = "selection average"
     target: str = "existence"
@@ -79,7 +79,7 @@ class ErrorSize:
 
 @dataclass(frozen=True)
 class ErrorLikelihood:
-    """Full against truncated normal, fitted to the victim's own uploads, summed over rounds."""
+    """Compare two laws fitted to the uploads: normal for real errors, truncated normal for fakes."""
 
     name: str = "error likelihood"
     target: str = "existence"
@@ -127,7 +127,7 @@ class AveragedErrors:
 
 @dataclass(frozen=True)
 class ConsistentRatings:
-    """A real error leads to the same whole rating in every round, a fake to a new number each time."""
+    """Test whether an item's errors give the same rating in every round, as real ones do and fakes do not."""
 
     name: str = "consistent ratings"
     target: str = "existence"
@@ -142,7 +142,7 @@ class ConsistentRatings:
 
 @dataclass(frozen=True)
 class StepsOfTheVector:
-    """The same, and of items never reported what the vector's own steps say: it learns from them all the same."""
+    """Add evidence on items that were never reported: the user vector's steps depend on them too."""
 
     name: str = "consistent ratings and steps"
     target: str = "existence"
@@ -185,7 +185,7 @@ class OppositeDirections:
 
 @dataclass(frozen=True)
 class PartnersOfPairs:
-    """The same, and of items never reported whether they were partners of those that were: their scores show."""
+    """Add evidence on items that were never reported: scores show whether they were partners of reported ones."""
 
     name: str = "partners of pairs"
     target: str = "existence"

@@ -31,7 +31,7 @@ class LinkRounds:
         return observation.n_victims > 1 and all(len(trace.parts) > 1 for trace in observation.traces)
 
     def scores(self, observation: Observation) -> FloatArray:
-        """Rows are victims' last uploads, columns the last but one."""
+        """Return a score for each pair of a last upload (row) and a last but one (column)."""
         later, earlier = ([trace.parts[-back] for trace in observation.traces] for back in (1, 2))
         return np.array([[_same_direction(a, b) + _same_bits(a, b, observation) for b in earlier] for a in later])
 
@@ -53,7 +53,7 @@ class LinkEnrolments:
     claim: str = "none: new bits are paid for once more; nothing says that they make a new person"
 
     def scores(self, before: Observation, after: Observation) -> FloatArray:
-        """Nats for "the same person": rows are those who came, columns those who went."""
+        """Return the evidence, in nats, that a new person (row) is one who left (column)."""
         odds = before.popularity_odds
         known = [_evidence(seen) for seen in (after, before)]
         singles = [np.logaddexp(one + odds, 0.0).sum(axis=1) for one in known]
@@ -63,7 +63,7 @@ class LinkEnrolments:
 
 
 def _evidence(observation: Observation) -> FloatArray:
-    """Nats for "rated" of every item, from the quickest attack that tells; where nothing hides it, from reports."""
+    """Return the evidence, in nats, that each item is rated, by the quickest attack that works for the protocol."""
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):
             return np.clip(observation.guessed_by(attack), -CERTAIN, CERTAIN)
@@ -71,7 +71,7 @@ def _evidence(observation: Observation) -> FloatArray:
 
 
 def _same_direction(one: UploadParts, other: UploadParts) -> float:
-    """Both directions are known up to noise; those of strangers differ by more."""
+    """Return the evidence that two uploads have the same direction, which is known up to noise."""
     turn = 2 - 2 * abs(float(one.direction @ other.direction))
     variance = (one.noise / one.strength) ** 2 + (other.noise / other.strength) ** 2 + MOVED**2
     apart = variance + STRANGERS**2
@@ -79,6 +79,6 @@ def _same_direction(one: UploadParts, other: UploadParts) -> float:
 
 
 def _same_bits(one: UploadParts, other: UploadParts, observation: Observation) -> float:
-    """About half of the permanent bits are ones: the same ones twice share twice as many items as chance."""
+    """Return the evidence that two uploads use the same permanent bits: they then share twice as many items."""
     shared = len(np.intersect1d(one.items, other.items, assume_unique=True))
     return shared * math.log(2) - len(one.items) * len(other.items) / observation.terms.n_items

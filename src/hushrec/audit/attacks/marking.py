@@ -24,12 +24,12 @@ FEWEST = 3  # rounds: look, mark, read; and factors: two directions that u may h
 
 
 def can_mark(terms: Terms) -> bool:
-    """Whether there is a direction left for a mark, and a round to read it in."""
+    """Return whether a direction is free for a mark, and a round to read it in."""
     return terms.n_factors >= FEWEST and terms.max_rounds >= FEWEST
 
 
 class MarkingServer:
-    """Asks for a block of items every second round: marks it in one, reads it in the next."""
+    """A server that marks a block of items in every even round and reads the mark in the next one."""
 
     def __init__(self, terms: Terms, items: IntArray, *, rng: np.random.Generator) -> None:
         self.terms = terms
@@ -48,7 +48,10 @@ class MarkingServer:
         return 2 * len(self._blocks) + 1
 
     def announce(self, round_number: int) -> ItemVectors:
-        """Even rounds mark the next block. In odd ones every row is quiet, along what is known of u."""
+        """Return the item vectors of a round.
+
+        Even rounds mark the next block, odd ones show what was learned from it.
+        """
         table = np.tile(QUIET * self._known[-1], (self.terms.n_items, 1))
         if round_number % 2 == 0:
             self._asked = self._blocks[round_number // 2 - 1]
@@ -57,7 +60,7 @@ class MarkingServer:
         return ItemVectors(self.terms, round_number, table)
 
     def receive(self, announcement: ItemVectors, upload: Upload) -> None:
-        """In odd rounds: where the vector points now, and along which of the marks."""
+        """In odd rounds, find the vector's direction and the marks that it moved along."""
         if upload is None or announcement.round_number % 2 == 0:
             return
         part = take_apart(announcement, upload, self._seen.direction)
@@ -70,7 +73,7 @@ class MarkingServer:
         self._known = [self._known[-1], part.direction]
 
     def ratings(self, levels: RatingLevels) -> FloatArray:
-        """Those of the items that seem rated, NaN for all others: the one factor brings them to the levels."""
+        """Return the ratings of items that seem rated, scaled onto the levels by one factor; NaN for all others."""
         found = np.where(self.scores > SURE, self.pulls, np.nan)
         if np.isnan(found).all():
             return found
@@ -86,7 +89,7 @@ class MarkingServer:
 
 
 def _across(directions: list[FloatArray], count: int) -> FloatArray:
-    """That many unit vectors at right angles to the given ones and to each other, one per row."""
+    """Return `count` unit vectors orthogonal to the given ones and to each other, one per row."""
     return np.linalg.svd(np.array(directions), full_matrices=True)[2][len(directions) :][:count]
 
 

@@ -12,7 +12,7 @@ from hushrec.audit.selection import likeliest_count
 
 @dataclass(frozen=True)
 class CountFromSelections:
-    """The number of ratings under which the selections are likeliest; without them, of items that come every time."""
+    """Guess the number of ratings that makes the selections likeliest; without selections, count the reported items."""
 
     name: str = "count from selections"
     target: str = "metadata"
@@ -31,7 +31,7 @@ class CountFromSelections:
 
 @dataclass(frozen=True)
 class CountFromValues:
-    """The share of reported items whose values give them away as rated."""
+    """Guess the share of reported items that their values show to be rated."""
 
     name: str = "count from values"
     target: str = "metadata"

@@ -27,12 +27,12 @@ class PersonFromUploads:
         return np.asarray(_alike(seen.rated / length) + WEIGHT_OF_PULLS * _alike(seen.pulls))
 
     def learn(self, kernel: FloatArray, known: IntArray) -> KernelRidge:
-        """What guesses attributes of the others from those of the people `known`."""
+        """Return a regression that guesses attributes of the others from those of the people `known`."""
         return KernelRidge(kernel, known)
 
 
 def _alike(table: Table) -> FloatArray:
-    """Products of centered rows, 1 on average of a row with itself."""
+    """Return the products of centered rows, scaled so that a row times itself is 1 on average."""
     centered = (table - table.mean(axis=0)).astype(np.float64)
     products = centered @ centered.T
     return np.asarray(products / max(float(np.trace(products)) / len(products), 1e-12))

@@ -12,7 +12,7 @@ from hushrec.audit.rank_one import stacked_direction
 
 @dataclass(frozen=True)
 class PublicTaste:
-    """No upload at all: the direction in which the public item vectors tell what people in general like.
+    """Guess without any upload: the direction of what people in general like, from the public item vectors.
 
     What every other attack on the model must beat.
     """
@@ -30,7 +30,7 @@ class PublicTaste:
 
 @dataclass(frozen=True)
 class RankOne:
-    """First singular vector of the last upload, or of the last few stacked."""
+    """Take the first singular vector of the last upload, or of the last few stacked."""
 
     name: str = "rank one, one upload"
     n_uploads: int = 1
@@ -48,7 +48,7 @@ class RankOne:
 
 @dataclass(frozen=True)
 class PooledRankOne:
-    """One direction for the later half of the rounds, in which the vector moves little, and what is public besides."""
+    """Fit one direction to the later half of the rounds, in which the vector moves little, starting from the public one."""
 
     name: str = "rank one, later half pooled"
     target: str = "model"

@@ -18,7 +18,7 @@ from hushrec.scale import HIGHEST, LOWEST
 
 @dataclass(frozen=True)
 class OneUpload:
-    """Errors from the rank-one attack on the last upload; the likeliest ‖u‖ brings them to ratings."""
+    """Recover errors by the rank-one attack on the last upload, and ratings from these with the likeliest ‖u‖."""
 
     name: str = "one upload"
     target: str = "value"
@@ -38,7 +38,7 @@ class OneUpload:
 
 @dataclass(frozen=True)
 class AllUploads:
-    """Plain and isgld: two consecutive uploads give ‖u‖. `sdcf`: ratings that agree over rounds give it."""
+    """Recover ratings from all uploads: ‖u‖ from two consecutive ones, or, in `sdcf`, from agreement over rounds."""
 
     name: str = "two consecutive uploads"
     target: str = "value"
@@ -55,7 +55,7 @@ class AllUploads:
 
 @dataclass(frozen=True)
 class GridRatings(AllUploads):
-    """Ratings that come out as ones that people can give, and the same in every round."""
+    """Recover the ratings that lie on the levels of the scale and agree in every round."""
 
     name: str = "consistent ratings"
 
@@ -65,7 +65,7 @@ class GridRatings(AllUploads):
 
 @dataclass(frozen=True)
 class GuessedByTaste(GridRatings):
-    """The same, and for items never reported what the recovered vector predicts."""
+    """Recover ratings as another attack does, and predict those of items never reported by the recovered vector."""
 
     name: str = "consistent ratings, the rest by taste"
 

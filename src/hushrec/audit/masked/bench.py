@@ -79,7 +79,7 @@ def masked_settings(model: str | None, epsilon: float | None, seed: int) -> list
 
 
 def run_masked(task: Task) -> Outcome:
-    """One budget, without a word on the way: what a process of its own can do."""
+    """Audit one budget without reporting progress, for a worker process."""
     return attack_masked(*task, lambda *_: None)
 
 

@@ -62,7 +62,7 @@ class Watched:
         return find_model(self.settings.model).predicts != "ranking"
 
     def draws(self, part: int) -> np.random.Generator:
-        """Of one part alone, so that an attack more or less changes no other's numbers."""
+        """Return the random numbers of one attack alone: adding an attack changes no other's numbers."""
         return np.random.default_rng([self.settings.seed, 9, part])
 
     def profile(self, user: int | np.integer[Any]) -> Profile:
@@ -126,7 +126,7 @@ def label_of(settings: Settings) -> str:
 
 
 def owners(problem: AnyProblem) -> IntArray:
-    """Whose each rating is."""
+    """Return the person of each rating."""
     return np.repeat(np.arange(problem.n_users), problem.rated_counts)
 
 

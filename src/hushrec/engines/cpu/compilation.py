@@ -10,7 +10,7 @@ from hushrec.engines import Remark
 
 
 class CompilationNotice(event.Listener):
-    """Tells whoever started an engine, once, that kernels are being compiled; silent after its first whole round."""
+    """Calls `remark` once, if kernels are compiled during the first round of an engine."""
 
     def __init__(self, remark: Remark | None) -> None:
         self._remark = remark

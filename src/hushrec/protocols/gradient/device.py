@@ -81,7 +81,7 @@ class GradientDevice(DeviceSide):
         }
 
     def n_items(self, state: State) -> int:
-        """As many as any announcement has had: the list never shrinks."""
+        """Return the largest number of items that an announcement has had: the list never shrinks."""
         return max(int(state["n_items"]), self._terms.n_items)
 
     def takes_part(self, private: Private) -> bool:
@@ -94,7 +94,10 @@ class GradientDevice(DeviceSide):
         return bool(self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model))
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Where the protocol adds noise to ratings it is drawn here, once, and never the same noise twice."""
+        """Return the values to keep.
+
+        With Laplace noise, drawn once per rating, where the protocol adds noise to ratings.
+        """
         rng = private.randomness.stream(Purpose.RATING_NOISE, batch)
         return self._protocol.training_values(values, rng=rng), self._protocol.perturbation_events()
 
@@ -118,13 +121,13 @@ class GradientDevice(DeviceSide):
         return np.asarray(vectors @ vectors.mean(axis=0))
 
     def spent(self, state: State) -> dict[str, float]:
-        """The draw of the bits that stand; none before the first."""
+        """Return the cost of the permanent bits in use; nothing before the first draw."""
         selection = self._protocol.selection
         drawn = selection is not None and int(state["permanent_epoch"]) >= 0
         return {"selection": self._protocol.selection_limit} if drawn else {}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """New permanent bits. Draws that the announced epochs tell of, and this device does not know, are paid for."""
+        """Draw new permanent bits, and charge the draws of announced epochs that this device missed."""
         selection = self._protocol.selection
         if selection is None:
             return private.state, []
@@ -137,7 +140,7 @@ class GradientDevice(DeviceSide):
         return {**private.state, **permanent_state(None, -1)}, [draw] * max(0, lost)
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """With the vector that fits the ratings to the public table, in `mf`; else with the one that rounds trained."""
+        """Return predictions: in `mf` by the user vector that fits the ratings best, else by the trained one."""
         table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
         if self._model.name == "mf":
             known = private.items < len(table)
@@ -145,7 +148,7 @@ class GradientDevice(DeviceSide):
         return self._model.predict(vector, self._model.item_rows(table))
 
     def _check(self, private: Private, address: Address, announcement: Any) -> None:
-        """Hold the server to what was accepted: it may not raise what it asks, or shrink the list of items."""
+        """Refuse an announcement that asks for more than the accepted terms, or that shrinks the list of items."""
         if not isinstance(announcement, ItemVectors) or announcement.round_number != address.round_number:
             raise RemoteProtocolError("a round must open with the item vectors of that round.")
         n_items = self.n_items(private.state)
@@ -170,7 +173,7 @@ class GradientDevice(DeviceSide):
 
 
 class _Turn:
-    """One device in one round: what it knows, and what it makes of it."""
+    """One device in one round: computes its report from its ratings and the announcement."""
 
     def __init__(
         self, protocol: "GradientProtocol", model: MatrixFactorization, private: Private, announcement: ItemVectors
@@ -224,7 +227,7 @@ class _Turn:
         return GradientsSent(len(errors), rho)
 
     def _permanent_choice(self) -> tuple[PermanentChoice | None, Sequence[Event]]:
-        """The permanent bits of this round's epoch, those that stand or a new draw; and what this round's use costs."""
+        """Return the permanent bits of this round's epoch, kept or newly drawn, and the events of using them."""
         selection, terms = self._protocol.selection, self._terms
         if selection is None:
             return None, ()
@@ -272,7 +275,10 @@ class _Turn:
         return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
 
     def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
-        """The real error of each selected item that is rated, a fake one for each that is not; or that of its pair."""
+        """Return the error of each selected item: real if it is rated, else fake.
+
+        In models of pairs, that of its pair.
+        """
         is_rated, position = self._find(draws.selected)
         if isinstance(self._model, PairwiseRanking):
             return self._model.selected_errors(
@@ -284,7 +290,7 @@ class _Turn:
         return errors
 
     def _find(self, items: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
-        """Which of these items are rated, and where among the rated ones."""
+        """Return which of these items are rated, and their places among the rated ones."""
         position = np.searchsorted(self._items, items)
         position[position == len(self._items)] = 0
         return self._items[position] == items, position
@@ -314,7 +320,10 @@ class _Turn:
 
 
 def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
-    """Gradients whose norm, over all of them, is at most `max_norm`. The noise is in them: this costs no privacy."""
+    """Return the gradients, scaled so that their joint norm is at most `max_norm`. They hold their noise already.
+
+    Free.
+    """
     norm = float(np.linalg.norm(gradients))
     return gradients if max_norm is None or norm <= max_norm else gradients * (max_norm / norm)
 

@@ -139,7 +139,10 @@ class ItemVectors:
 @crosses("gradient.report", largest=LARGEST_TABLE)
 @dataclass(frozen=True, eq=False)
 class GradientReport:
-    """What one device says of the items it selected in one round, possibly none. Its repr shows none of it."""
+    """One device's gradients of the items that it selected in one round, possibly none.
+
+    Its repr shows nothing of them.
+    """
 
     round_number: int
     items: Annotated[IntArray, Row] = field(repr=False)  # (n_selected,), rising

@@ -82,7 +82,7 @@ def check_finite(round_number: int, *vectors: Rows) -> None:
 
 
 def implausible_length(vectors: Rows) -> float | None:
-    """Return how many times longer than at the start item vectors of `mf` are, where honest devices cannot do that.
+    """Return by what factor the item vectors of `mf` have grown, if honest devices cannot make them grow that much.
 
     Predictions stay on the scale while lengths stay near that of the start, whose mean square is 0.3² · 50 / 3 for any
     number of factors. Runs of 40 devices of ML-100K end within a few percent of its root; twice as long is a sign of

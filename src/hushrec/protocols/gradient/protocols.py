@@ -59,7 +59,7 @@ LEFT_OUT = "or leave --step out: training then lowers it until it holds."
 
 
 class GradientProtocol(ConfiguredProtocol):
-    """What a device asks of its protocol when it sends gradients of items."""
+    """A protocol whose devices send gradients of items: which items, which errors, which noise."""
 
     phases: ClassVar[tuple[str, ...]] = (REPORT,)
 
@@ -74,18 +74,18 @@ class GradientProtocol(ConfiguredProtocol):
         return make_terms(self, fleet, options)
 
     def expected_devices(self, terms: Terms) -> int | None:
-        """How often the reports of one device make up N, of a protocol that selects items."""
+        """Return N / z, the number of devices, of a protocol that selects items."""
         return None if terms.reports_per_client is None else round(terms.data_weight / terms.reports_per_client)
 
     def expectation(self, terms: Terms, model: str, n_devices: float) -> str | None:
-        """Of `mf` with selections, what as many devices of ML-100K reached."""
+        """Return the accuracy that as many devices of ML-100K reached, for `mf` with selections."""
         return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def make_device(self, terms: Terms, model: MatrixFactorization) -> GradientDevice:
         return GradientDevice(self, terms, model)
 
     def make_server(self, terms: Terms, model: MatrixFactorization, seed: int) -> GradientServer:
-        """Refuses a start that no device would answer: with few factors, many random vectors are near zero."""
+        """Return the server; refuse initial vectors that devices would refuse: with few factors, many are near zero."""
         vectors = model.initial_items(terms.n_items, rng=SeededRandomness(seed).stream(Purpose.ITEM_VECTORS))
         if too_short(vectors, terms.n_items):
             raise ParameterError(
@@ -96,7 +96,7 @@ class GradientProtocol(ConfiguredProtocol):
         return GradientServer(terms, model, vectors)
 
     def make_network_server(self, terms: Terms, model: MatrixFactorization, public: Arrays) -> GradientServer:
-        """Bounds what one device can do to the item vectors."""
+        """Return the server with bounds on how far one device can move the item vectors."""
         vectors = public["item_vectors"]
         return GradientServer(terms, model, vectors, least_reports=LEAST_REPORTS, bounds_reports=True)
 
@@ -144,7 +144,7 @@ class GradientProtocol(ConfiguredProtocol):
         return Predictions(problem).predictor_from(arrays)
 
     def failure(self, terms: Terms, public: Arrays, round_number: int) -> Diverged:
-        """Either too many items came near zero, where errors would be ratings, or numbers grew beyond all bounds."""
+        """Return the error: too many item vectors are near zero, where errors show ratings, or numbers overflowed."""
         with np.errstate(over="ignore", invalid="ignore"):
             shrank = too_short(public["item_vectors"], terms.n_items)
         if shrank:
@@ -208,7 +208,7 @@ class GradientProtocol(ConfiguredProtocol):
         return values if self.rating_noise is None else self.rating_noise.added(values, rng=rng)
 
     def perturbation_events(self) -> list[Event]:
-        """What drawing training values releases, once they are used."""
+        """Return the budget events of training on perturbed values."""
         return [] if self.rating_noise is None else [RatingsPerturbed(self.rating_noise.epsilon)]
 
     def fake_errors(self, count: int, rated_errors: FloatArray, *, rng: RandomStream) -> FloatArray:
@@ -341,7 +341,7 @@ class Sdcf(GradientProtocol):
         return self.epsilon_g
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        """The largest that anybody spent; what is not covered for somebody is not covered."""
+        """Return the largest ε that any device spent, and everything that is not covered for at least one of them."""
         selections, terms = selections_of(spending.protocols), spending.terms
         spent = max(own.spent(terms, spending.rounds) for own in selections)
         caps = [own.profile_cap for own in selections]
@@ -364,7 +364,7 @@ class Sdcf(GradientProtocol):
 
 
 def selections_of(protocols: Sequence[ConfiguredProtocol]) -> list[Selection]:
-    """The selections of devices that all select; refused where one speaks another protocol."""
+    """Return the selection of every device; refuse devices whose protocol selects nothing."""
     found = [own.selection for own in gradient_protocols(protocols) if own.selection is not None]
     if len(found) != len(protocols):
         raise ParameterError("all users of a run must speak the same protocol; budgets may differ.")
@@ -372,7 +372,7 @@ def selections_of(protocols: Sequence[ConfiguredProtocol]) -> list[Selection]:
 
 
 def gradient_protocols(protocols: Sequence[ConfiguredProtocol]) -> list["GradientProtocol"]:
-    """Those of them that are of this family."""
+    """Return the protocols among these that send gradients."""
     return [own for own in protocols if isinstance(own, GradientProtocol)]
 
 
@@ -423,7 +423,7 @@ def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, A
 
 
 def value_statement(median: float, largest: float) -> dict[str, Any]:
-    """The realized loss of the values: of a person in the middle, and of the worst off. Without a bound: infinity."""
+    """Return the realized zCDP loss of the values, median and maximum over people; infinity where nothing bounds it."""
     return {
         "median": median,
         "max": largest,

@@ -23,7 +23,7 @@ EPSILON_P_FACTOR = 2  # ε_P = 2 ε_I unless given: the smallest that works for 
 
 @dataclass(frozen=True, eq=False)
 class PermanentChoice:
-    """B', with the probabilities that go with it, until the next permanent epoch. Private."""
+    """The permanent bits B' and their probabilities, kept until the next permanent epoch. Private."""
 
     bits: npt.NDArray[np.bool_] = field(repr=False)  # (n_items,)
     probabilities: SelectionProbabilities[float] = field(repr=False)
@@ -34,7 +34,7 @@ class PermanentChoice:
         return instantaneous_items(self.bits, chances.prob_send_zero, chances.prob_send_one, rng=rng)
 
     def extended(self, n_items: int, *, rng: RandomStream) -> "PermanentChoice":
-        """Items that joined the catalogue get their bit once; the bits that stand are kept."""
+        """Return the permanent bits with new ones for items that joined the catalogue; existing bits are kept."""
         nothing: IntArray = np.empty(0, dtype=np.int64)
         more = permanent_bits(nothing, n_items - len(self.bits), self.probabilities.prob_randomize, rng=rng)
         return PermanentChoice(np.concatenate([self.bits, more]), self.probabilities)
@@ -77,7 +77,7 @@ class Selection:
     def draw_permanent(
         self, rated: IntArray, terms: Terms, *, rng: RandomStream
     ) -> tuple[PermanentChoice, list[Event]]:
-        """B' for a new permanent epoch, and the event that drawing it is.
+        """Return newly drawn permanent bits B', and the budget event of drawing them.
 
         Theorems 1 and 2 give f, p, q; with a cap, at most `profile_cap` of the rated items count.
         """

@@ -67,7 +67,7 @@ class GradientServer(ServerSide):
 
     @property
     def concern(self) -> str | None:
-        """Of `mf`, vectors longer than honest devices make them."""
+        """Return a warning where item vectors of `mf` are longer than honest devices can make them."""
         longer = implausible_length(self.item_vectors) if self._model.name == "mf" else None
         if longer is None:
             return None
@@ -81,7 +81,7 @@ class GradientServer(ServerSide):
         return self._model.n_side_rows == 0
 
     def add_items(self, count: int, *, rng: RandomStream) -> None:
-        """New items start from vectors as the first ones did."""
+        """Add items, whose vectors are drawn as those of the first items were."""
         if not self.can_grow:
             raise ParameterError(f"model {self._model.name} knows the attributes of its items: none can join a run.")
         self.item_vectors = np.concatenate([self.item_vectors, self._model.initial_vectors(count, rng=rng)])
@@ -135,7 +135,7 @@ class GradientServer(ServerSide):
 
     @property
     def largest_report(self) -> int:
-        """A report that names as many items as it may."""
+        """Return the size of a report that names as many items as the terms allow."""
         return 500 + self._terms.most_items * 4 * (1 + self._model.item_width)
 
     def _largest_gradient(self, round_number: int) -> float:

@@ -30,13 +30,13 @@ MALICIOUS_SERVER = "a malicious server"
 
 
 def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -> str:
-    """Return what the budget of the selections is a budget of."""
+    """Return the unit of the budget of the selections."""
     cap = None if profile_cap is None else f"{profile_cap} ratings"
     return f"profile-level: which items are reported{rounds}, for {_profiles(cap)}"
 
 
 def ledger_unit(*, capped: bool) -> str:
-    """Return the same for a device's own totals: every draw was calibrated from the public cap, or not every one."""
+    """Return the unit of a device's own totals; `capped`: every draw was calibrated from the public cap."""
     cap = "the public cap" if capped else None
     return f"profile-level: which items are reported, over all rounds, for {_profiles(cap)}"
 
@@ -46,19 +46,19 @@ def _profiles(cap: str | None) -> str:
 
 
 def item_level_unit(n_rated: int) -> str:
-    """Return what the same budget is for one rating of a person with so many."""
+    """Return the unit of the same budget for one rating of a person with `n_rated` ratings."""
     return f"one rating replaced by another, for a person with {n_rated} ratings"
 
 
 def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
-    """Return what the budget of the selections says nothing about."""
+    """Return what the budget of the selections does not cover."""
     covered_by_cap = [] if profile_cap is not None else [COUNT]
     about_values = OPPOSITE_PULLS if from_pairs else EPSILON_G_CAVEAT
     return [VALUES, *covered_by_cap, about_values, MALICIOUS_SERVER, TAKING_PART]
 
 
 def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
-    """Return what a device's own totals say nothing about; `perturbed` where ratings were sent with noise."""
+    """Return what a device's own totals do not cover; `perturbed`: ratings were sent with noise."""
     sentences = [f"{VALUES}; value_rho is their realized loss, not a guarantee"]
     if not capped:
         sentences.append(COUNT)
@@ -81,7 +81,7 @@ def isgld_label(budget: Budget) -> str:
 
 
 def sdcf_label(budget: Budget) -> str:
-    """Return the same of `sdcf`; one-class data has no fakes."""
+    """Return the label of `sdcf` with its budgets; one-class data has no fakes."""
     fakes = budget.get("epsilon_g")
     shown = "" if fakes is None else ", α=∞" if float(fakes) == 0 else f", ε_g={float(fakes):g}"
     cap = f", cap {budget['profile_cap']}" if budget.get("profile_cap") else ""

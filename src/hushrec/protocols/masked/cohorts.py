@@ -22,9 +22,9 @@ from hushrec.protocols.masked.terms import MaskedTerms
 
 
 def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
-    """Return how many devices each cohort has: up to `largest`, and on average halfway from `smallest` at least.
+    """Return the size of each cohort: at most `largest`, and on average at least halfway between `smallest` and that.
 
-    Between one cohort and two there is a gap: whoever is too many for one and too few for two is left out.
+    Devices that are too many for one cohort and too few for two are left out.
     """
     count = max(devices // largest, math.floor(devices / ((smallest + largest) / 2)), 1)
     used = min(devices, count * largest)

@@ -39,14 +39,14 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True)
 class Idle:
-    """Between attempts; `place` is the last (round, attempt) that was answered."""
+    """The device is between attempts; `place` is the last (round, attempt) that it answered."""
 
     place: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, repr=False)
 class Keyed:
-    """Has published keys."""
+    """The device has published keys."""
 
     announcement: Announcement
     secrets: secagg.Secrets
@@ -55,7 +55,7 @@ class Keyed:
 
 @dataclass(frozen=True, repr=False)
 class Shared:
-    """Has sealed shares for its neighbours."""
+    """The device has sealed shares for its neighbours."""
 
     announcement: Announcement
     secrets: secagg.Secrets
@@ -66,7 +66,7 @@ class Shared:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """Has sent its table, and holds others' shares."""
+    """The device has sent its table, and holds the shares of others."""
 
     announcement: Announcement
     roster: Roster
@@ -77,7 +77,7 @@ class Sent:
 
 @dataclass(frozen=True, repr=False)
 class Consented:
-    """Has signed a list of survivors."""
+    """The device has signed a list of survivors."""
 
     sent: Sent
     survivors: frozenset[int]

@@ -65,7 +65,7 @@ class MaskedDevice(DeviceSide):
         return {"table": spent_in(state).charged()}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Charge all that is left of this run where another copy reported later: it may have spent it.
+        """Charge all that is left of this run if another copy of the store reported later: that copy may have spent it.
 
         The tables of the rounds that are left are then zeros with noise; nobody can tell.
         """

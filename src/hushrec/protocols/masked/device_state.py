@@ -25,7 +25,7 @@ def new_state() -> State:
 
 
 def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
-    """Return the state of a device at this point of an attempt, after tables that cost so much in this run."""
+    """Return the state that a device keeps: where its attempt stands, and what its tables have cost in this run."""
     packed = NO_ATTEMPT
     if not isinstance(attempt, rounds.Idle):
         name = type(attempt).__name__

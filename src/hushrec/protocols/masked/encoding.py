@@ -151,7 +151,7 @@ class DecodedSum(NamedTuple):
 
 
 def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
-    """Return what a sum modulo 2³² of the tables of `survivors` devices stands for.
+    """Return the real numbers that a sum modulo 2³² of the tables of `survivors` devices stands for.
 
     Centred to −2³¹ … 2³¹ − 1 and multiplied by γ.
     """

@@ -63,7 +63,7 @@ def with_evaluation(plan: Plan, share: float) -> Plan:
 
 
 def is_readable(devices: int, honest: int, mu: float, share: float = NETWORK_SHARE) -> bool:
-    """Tell from public numbers whether noise leaves enough of an RMSE near 1 to be worth its budget."""
+    """Return whether the noise, known from public numbers, is small enough to measure an RMSE near 1."""
     deviation = CLIP / (mu * math.sqrt(share / USUAL_ROUNDS)) * math.sqrt(devices / honest)
     return deviation / (2 * USUAL_HELD * devices) <= READABLE_ERROR
 

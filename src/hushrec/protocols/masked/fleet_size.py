@@ -58,7 +58,7 @@ BARE: dict[float, tuple[FleetSize, ...]] = {  # by ε, for a catalogue of ids an
 
 
 def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[FleetSize, ...]:
-    """Return the sizes that were measured at the largest budget that is no larger; at the smallest below that."""
+    """Return the measurements at the largest measured budget that is at most `epsilon`, or at the smallest of all."""
     measured = MEASURED if knows_attributes else BARE
     return measured[max((known for known in measured if known <= epsilon), default=min(measured))]
 

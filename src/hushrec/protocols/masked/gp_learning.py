@@ -22,7 +22,7 @@ PLAIN_COLUMNS = 3  # that every item has: quality, log-popularity and 1
 
 
 class GpLearning(Learning):
-    """Effects of items, columns of taste and the prior of everybody's taste, from sums."""
+    """Learn item effects, columns of taste and the prior of everybody's taste from noisy sums."""
 
     order = (
         "The list is sorted by how many people rated an item and by how your prediction differs from the usual one,"

@@ -22,7 +22,7 @@ LEARNINGS = {
 
 
 class Learning(ABC):
-    """One model of a run, as the protocol, its devices, its server and its engines know it."""
+    """What the protocol, its devices, its server and its engines need to know of one model."""
 
     order: ClassVar[str | None] = None  # how lists are sorted, in one sentence, where not by the predictions alone
 
@@ -35,7 +35,7 @@ class Learning(ABC):
 
     @abstractmethod
     def make_learner(self, plan: Plan, devices: int) -> Learner[Any]:
-        """Return the server before the first round."""
+        """Return the learner that the server has before the first round."""
 
     @abstractmethod
     def table_from(self, published: Arrays) -> Any:
@@ -60,7 +60,7 @@ class Learning(ABC):
 
     @staticmethod
     def expectation(priced: PricedPlan, n_devices: float) -> str | None:
-        """Return what so many devices can expect of this plan, in one sentence; None where nobody measured it."""
+        """Return one sentence about the accuracy to expect with `n_devices`; None where it was not measured."""
         return None
 
     @staticmethod
@@ -76,5 +76,5 @@ def find_learning(model: str) -> type[Learning]:
 
 
 def learning_of(model: Any) -> Learning:
-    """Return what a model with these public item columns brings."""
+    """Return the learning of a model, with its public item columns."""
     return find_learning(model.name)(model.columns)

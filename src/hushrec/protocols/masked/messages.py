@@ -63,12 +63,12 @@ class Announcement:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Round and attempt: a device goes up in them, and never back."""
+        """Round and attempt; a device only accepts rising ones."""
         return self.round_number, self.attempt
 
     @property
     def digest(self) -> bytes:
-        """The hash a that everything in the attempt hangs on."""
+        """The hash a of the announcement, to which every key and signature of the attempt is bound."""
         return digest(self.text(self.run_id, self.round_number, self.attempt, self.terms_digest, self.table_digest))
 
     @staticmethod

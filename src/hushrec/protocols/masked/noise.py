@@ -43,14 +43,17 @@ class _Table(NamedTuple):
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """The law of variance V on the integers. Use `discrete_gaussian`, which keeps the tables it built."""
+    """A sampler of the discrete Gaussian of variance V. Make one by `discrete_gaussian`, which caches its tables."""
 
     variance: int
     distance: float  # statistical distance of one draw from the exact law, at most
     _tables: tuple[_Table, ...] = field(repr=False)  # of x₁, of x₂, …; empty for variance 0
 
     def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
-        """Return `size` independent draws. 8 random bytes each and part; 24 more where 64 bits do not decide."""
+        """Return `size` independent draws.
+
+        Each part of a draw takes 8 random bytes, and 24 more where these do not decide.
+        """
         total = np.zeros(size, dtype=np.int64)
         for place, table in enumerate(self._tables):
             total += RADIX**place * _invert(table, size, rng)
@@ -58,7 +61,10 @@ class DiscreteGaussian:
 
 
 def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
-    """Return the law of the sum of `devices` shares, for simulation; `distance` is from that of the real sum."""
+    """Return a sampler of the sum of `devices` shares, for simulation.
+
+    `distance` bounds how far its law is from theirs.
+    """
     if share_variance == 0 or devices == 0:
         return discrete_gaussian(0)
     law = discrete_gaussian(share_variance * devices)

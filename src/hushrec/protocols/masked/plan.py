@@ -112,7 +112,7 @@ def curvature_of(name: str) -> str:
 
 
 def prior_size(length: int) -> int:
-    """Return the numbers of a prior block for taste vectors of this length: a mean and a triangle."""
+    """Return how many numbers a prior block has for taste vectors of this length: a mean and a triangle."""
     return length + length * (length + 1) // 2
 
 

@@ -243,7 +243,7 @@ def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_re
 
 
 def _signal_share(values: FloatArray, deviation: float) -> float:
-    """1 − σ²/mean square, at least 0; 1 where there is nothing to shrink."""
+    """Return 1 − σ²/mean square, at least 0: the part of the mean square that is signal; 1 where there are none."""
     if values.size == 0:
         return 1.0
     return float(max(0.0, 1 - deviation**2 / max(float(np.mean(values**2)), np.finfo(np.float64).tiny)))

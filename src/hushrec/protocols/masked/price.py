@@ -71,7 +71,7 @@ class PricedPlan:
         return accountant
 
     def statement(self, n_unlisted: int = 0) -> dict[str, Any]:
-        """Return budget, unit, what replacing costs, and what is not covered: the `budget` of a result.
+        """Return the `budget` of a result: ε and its unit, ε for a replaced profile, and what is not covered.
 
         `n_unlisted` items of the catalogue were not published before the run but taken from ratings.
         """

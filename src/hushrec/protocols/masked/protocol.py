@@ -71,7 +71,7 @@ class Masked(ConfiguredProtocol):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options with those for which a network needs room: devices drop out, and attempts are repeated."""
+        """Return the options with defaults of a network run: some devices drop out, and attempts are repeated."""
         given = {name: value for name, value in options.items() if value is not None}
         corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
         found = {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
@@ -173,7 +173,7 @@ class Masked(ConfiguredProtocol):
         return side
 
     def joining_costs(self, terms: MaskedTerms) -> dict[str, float]:
-        """k² μ²: all rounds, with the reserve for attempts that are repeated."""
+        """Return k² μ²: the cost of all rounds, with the reserve for repeated attempts."""
         return {} if terms.priced.is_exact else {"table": self.fraction(terms) ** 2 * terms.priced.mu_squared}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
@@ -183,7 +183,7 @@ class Masked(ConfiguredProtocol):
         return Ledger(**self.joining_costs(terms))
 
     def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        """What the tables so far have cost, of all runs together, at a δ that is safe for up to 100,000 devices."""
+        """Return what the tables of all runs so far have cost, at a δ that suits up to 100,000 devices."""
         spent: TableAccountant = ledger["table"]
         limit, delta = ledger.limit("table") or 0.0, self.delta or LEDGER_DELTA
         allowed = TableAccountant(mu_squared=limit, rho=limit / 2, distance=spent.distance)
@@ -211,7 +211,7 @@ class Masked(ConfiguredProtocol):
 
 
 def _rules(cohort: Cohort) -> Rules:
-    """Return the rules of masks. A cohort that no real run could have draws everybody; no device accepts it."""
+    """Return the rules of masks; a cohort too small for a real run draws everybody, and no device accepts it."""
     try:
         return choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt)
     except ParameterError:

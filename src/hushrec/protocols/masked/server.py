@@ -304,7 +304,7 @@ class GpLearner(Learner[Learned]):
 
 
 def _sizes(columns: FloatArray, counts: FloatArray) -> FloatArray:
-    """Root mean squares over ratings, `(K,)`."""
+    """Return the root mean square of each column over ratings, `(K,)`."""
     return np.asarray(np.sqrt(np.average(columns**2, axis=0, weights=counts)))
 
 

@@ -114,13 +114,13 @@ class MaskedServer(ServerSide):
 
     @property
     def suspects(self) -> frozenset[str]:
-        """Names of the devices of which at least one sent a table that no honest device makes, as far as is known."""
+        """Names of the devices of which at least one has probably sent a table that no honest device sends."""
         return self._suspects
 
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Leave out some of the suspects, by chance."""
+        """Return the members of the next round: all but a random part of the suspects."""
         self._pool = sorted(members, key=str)
         return self._without_suspects()
 
@@ -197,7 +197,7 @@ class MaskedServer(ServerSide):
         return RoundOver()
 
     def _suspect(self, spoiled: Sequence[ServerRound], good: Sequence[ServerRound]) -> None:
-        """Suspect whoever was in a spoiled sum, in all of them so far if that is anybody, and in no good one since."""
+        """Suspect the members of every spoiled sum so far, or else of the last one; clear those of a good sum."""
         members = self._members(spoiled)
         if members:
             self._suspects = (self._suspects & members) or members

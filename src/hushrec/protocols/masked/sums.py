@@ -33,7 +33,7 @@ class CountSum(NamedTuple):
 
 
 def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> CountSum:
-    """Return counts, item weights taken out, of which `share` of the devices sent theirs."""
+    """Return the counts of all devices, without item weights, from the sum over the `share` of them that reported."""
     deviations = np.maximum(deviation_of(noisy) / (share * weights), SMALLEST_DEVIATION)
     return CountSum(noisy.values / (share * weights), deviations**2)
 
@@ -81,7 +81,7 @@ class ItemSum:
 def item_sum(
     block: Block, noisy: DecodedSum, curvature: DecodedSum, weights: FloatArray, counts: FloatArray, share: float
 ) -> ItemSum:
-    """Return an item block's sum over all devices, of which `share` sent theirs."""
+    """Return an item block's sum over all devices, from the sum over the `share` of them that reported."""
     means = curvature.values / (share * counts.sum())
     half = len(means) // 2
     rank = int(np.sqrt(2 * half))  # rank (rank + 1) / 2 numbers in each half
@@ -94,7 +94,7 @@ def item_sum(
 
 
 def audience_means(noisy: ItemSum, counts: FloatArray, prior_columns: FloatArray) -> FloatArray:
-    """Return who meets each item: the posterior of the mean description of its people, `(n_items, K)`."""
+    """Return the audience of each item: the posterior mean of its people's descriptions, `(n_items, K)`."""
     width, rank = noisy.sums.shape[1], len(noisy.mean_weight)
     weight = float(np.trace(noisy.mean_weight)) / rank
     noise = RowNoise(

@@ -60,5 +60,5 @@ def make_upload(
 
 
 def stream_number(round_number: int, attempt: int) -> int:
-    """Return what stands for the round in a seeded stream: no two attempts share one."""
+    """Return the number that keys the seeded streams of an attempt: no two attempts share one."""
     return round_number + (attempt - 1) * ATTEMPTS_APART

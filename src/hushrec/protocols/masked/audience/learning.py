@@ -18,7 +18,7 @@ from hushrec.protocols.masked.table import table_in
 
 
 class AudienceLearning(Learning):
-    """Popularity and audiences of items, from sums."""
+    """Learn popularity and audiences of items from noisy sums."""
 
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)

@@ -131,7 +131,7 @@ class AudienceLearner(Learner[Learned]):
         )
 
     def _next_width(self) -> int:
-        """K of the next audience block."""
+        """Return K, the width of the next audience block."""
         rounds = self.plan.rounds[self.round_number :]
         return next(block.shape[1] for one in rounds for block in one.blocks if block.name == AUDIENCE)
 
@@ -167,7 +167,7 @@ class AudienceLearner(Learner[Learned]):
         return self._place(learned)
 
     def _place(self, learned: Learned) -> Learned:
-        """Where items lie, how dense everybody's items lie there, and the features of preferences."""
+        """Add the items' places among audiences, the density of rated items there, and the features of preferences."""
         from hushrec.models.audience import crowd_density
 
         counts = learned.counts

@@ -226,7 +226,7 @@ def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes]
 
 
 def _share_key(channel: X25519PrivateKey, roster: Roster, own: int, other: int, sender: int) -> bytes:
-    """Return the key of what `sender`, one of the two, seals for the other."""
+    """Return the key that seals shares from `sender` to the other device of the pair."""
     secret = agree(channel, roster.entries[other].channel_key)
     return derive(secret, SHARE_LABEL, roster.digest, sender, other if sender == own else own)
 

@@ -42,7 +42,7 @@ PAIR_LABEL = b"hushrec masked 1 pair"
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return SHA-256 of the parts, which have fixed lengths or say them."""
+    """Return SHA-256 of the concatenated parts; each has a fixed length, or begins with its length."""
     state = hashes.Hash(hashes.SHA256())
     for part in parts:
         state.update(part)
@@ -60,7 +60,7 @@ def public_half(private: bytes) -> bytes:
 
 
 def load_private(private: bytes) -> X25519PrivateKey:
-    """Return a private key that can agree with many others: loading it takes as long as agreeing once."""
+    """Return the private key as an object to use in many agreements: loading it takes as long as one agreement."""
     return X25519PrivateKey.from_private_bytes(private)
 
 

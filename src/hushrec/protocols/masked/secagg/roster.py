@@ -68,7 +68,7 @@ def share_risk(devices: int, corrupt: int, neighbours: int, threshold: int) -> f
 
 
 def _drawn_marked(counts: range, others: int, marked: int, drawn: int) -> float:
-    """Return P(as many marked ones as one of `counts` are among `drawn` of `others`): the hypergeometric law."""
+    """Return the hypergeometric probability that `drawn` of `others` contain a number of marked ones in `counts`."""
     x = np.arange(max(counts.start, drawn + marked - others, 0), min(counts.stop, marked + 1, drawn + 1))
     logs = _log_choose(marked, x) + _log_choose(others - marked, drawn - x) - _log_choose(others, drawn)
     return float(np.exp(logs).sum())
