@@ -29,7 +29,7 @@ from hushrec.scale import HIGHEST, LOWEST
 
 
 class Stage(enum.Enum):
-    """Whether a device has more to say in its last round."""
+    """Whether the last round of a device has phases left."""
 
     IDLE = "idle"
     IN_ROUND = "in a round"
@@ -92,12 +92,12 @@ class Client:
 
     @property
     def done_with(self) -> int:
-        """The last round that this device can be asked nothing more in: one of several phases may begin again."""
+        """The last round in which nothing more can be asked; a round of several phases may begin again."""
         return self.last_round if len(self._phases) == 1 else max(self.last_round - 1, 0)
 
     @property
     def takes_part(self) -> bool:
-        """Whether this device reports at all: protocols differ in what it takes."""
+        """Whether this device reports at all, which its protocol decides."""
         return self._side.takes_part(self._private)
 
     def statement(self) -> dict[str, Any]:
@@ -164,14 +164,14 @@ class Client:
         return report.message
 
     def _check_order(self, address: Address) -> None:
-        """Refuse what was answered before, and whatever does not follow from it."""
+        """Refuse a message that was answered before, or that does not follow the last one."""
         asked, place = _asked(address, self._last), self._phases.index(self._last.phase) + 1
         next_phase = self._phases[place] if asked is Ask.NEXT_PHASE and place < len(self._phases) else self._phases[0]
         if asked not in ALLOWED[self.stage] or address.phase != next_phase:
             raise RemoteProtocolError(f"rounds must rise: {address} was announced after {self._last}.")
 
     def begin_again(self, reported: int) -> None:
-        """Go on under a new key, whose predecessor last reported in that round: nothing of it is used twice.
+        """Go on under a new key; the old one last reported in round `reported`, and none of its bits are used again.
 
         Charges what another copy of this device may have released.
         """
@@ -199,7 +199,7 @@ class Client:
         return self._side.spent(self._state)
 
     def rest(self) -> None:
-        """Hear that no attempt is open: what was kept for one is given up."""
+        """Forget what was kept for an attempt: none is open."""
         self._state = self._side.rest(self._state)
         self._last = Address(self._last.round_number, self._last.attempt, self._phases[-1])
 
@@ -260,7 +260,7 @@ class Client:
 
 
 def _asked(address: Address, last: Address) -> Ask | None:
-    """What a message asks of a device that answered `last`; None where it goes back, or repeats."""
+    """Return what a message asks of a device that answered `last`; None for an earlier or repeated message."""
     if address.round_number > last.round_number:
         return Ask.LATER_ROUND
     if address.round_number < last.round_number or address.attempt < last.attempt:

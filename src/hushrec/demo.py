@@ -111,7 +111,7 @@ def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
 
 
 def attack(ratings: Ratings, shape: dict[str, Any], study: Study) -> list[Point]:
-    """Attack every setting, and put what is recovered beside where the study says that it ends."""
+    """Attack every setting, and return what is recovered beside its test error."""
     fewer = {**shape, "rounds": min(shape["rounds"], ATTACKED_ROUNDS)}
     points = []
     for settings, trained in zip(SETTINGS.values(), study.settings, strict=True):

@@ -92,7 +92,7 @@ class Recommender:
         )
 
     def _now(self, result: Result, *, pandas: bool = False) -> Self:
-        """Take over what was learned."""
+        """Replace what was learned before by this result."""
         self._result, self._pandas = result, pandas
         for kept in ("_newcomer", "_training"):
             self.__dict__.pop(kept, None)
@@ -168,7 +168,7 @@ class Recommender:
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
     def explain_for(self, profile: Mapping[Any, float] | Collection[Any], item: str | int, n: int = 3) -> Frame:
-        """Return the reasons of an item for somebody with these ratings, as `explain` does."""
+        """Return the reasons for an item, as `explain` does, for somebody with these ratings."""
         return self._out(_reasons(self._fitted.explain_to(_by_id(profile), item, n)))
 
     def measure(self, ratings: Source, y: npt.ArrayLike | None = None) -> dict[str, float]:

@@ -74,7 +74,7 @@ def main() -> None:
 
 
 def _check_threads(given: str | None) -> None:
-    """The one variable of others that decides whether engine `cpu` can start."""
+    """Check NUMBA_NUM_THREADS, which decides whether engine `cpu` can start."""
     if given is not None and not (given.strip().isdecimal() and int(given) > 0):
         raise ParameterError(
             f"NUMBA_NUM_THREADS must be a whole number from 1 up, got {given!r}. Set it so, or unset it."
@@ -89,7 +89,7 @@ def print_json(value: Any) -> None:
 
 
 def say(text: str) -> None:
-    """A remark for people: stderr, so that stdout holds results alone."""
+    """Print a remark for people to stderr, so that stdout holds results alone."""
     print(text, file=sys.stderr)
 
 

@@ -167,7 +167,7 @@ def side_by_side(
     steps: int,
     progress: Callable[[str, str, int, int], None],
 ) -> list[Any]:
-    """Every column in a process of its own, as many at a time as there are cores; the last, the slowest, is first.
+    """Run every column in its own process, as many at a time as there are cores, the slowest first.
 
     `progress` hears of whole columns alone.
     """

@@ -113,7 +113,7 @@ def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
 
 
 def _fakes_in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """Return what the fakes do not hide; nothing for a model without them."""
+    """Return lines about what fake errors do not hide; none for a model without them."""
     if chosen.epsilon_g is None:
         return []
     return _wrapped(

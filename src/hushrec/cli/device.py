@@ -203,7 +203,7 @@ def _follow(device: "Device") -> str:
 
 
 def _welcome(device: "Device") -> str:
-    """Return what joining has brought."""
+    """Return the lines to print after joining."""
     status = device.status()
     unknown = status.n_ratings - status.n_known
     rest = f"; {counted(unknown, 'rating is', 'ratings are')} of items that it does not have" if unknown else ""

@@ -34,7 +34,7 @@ def experiment(
     dashboard: Dashboard = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Runs a grid of settings and splits; keeps a record of every run. Everything is checked before the first one."""
+    """Run a grid of settings and splits, and keep a record of every run. Everything is checked before the first one."""
     from hushrec.experiment_records import read_records
     from hushrec.experiments.grid import GridResult
     from hushrec.experiments.running import collect as collect_grid

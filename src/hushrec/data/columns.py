@@ -174,7 +174,7 @@ def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
 
 
 def without_missing(columns: Columns, missing: str | float | None) -> Columns:
-    """Return the rows whose rating is not what stands for none: the same number, or else the same text."""
+    """Return the rows without those whose rating equals `missing`, as a number or else as text."""
     if missing is None:
         return columns
     if columns.ratings is None:

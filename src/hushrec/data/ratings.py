@@ -59,16 +59,16 @@ class Scale:
         )
 
     def holds(self, values: npt.ArrayLike) -> BoolArray:
-        """For each value, whether it lies on the scale (NaN does not)."""
+        """Return for each value whether it lies on the scale; NaN does not."""
         array = np.asarray(values, dtype=np.float64)
         return np.asarray((array >= self.low) & (array <= self.high))
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """low..high to 1..5."""
+        """Map ratings from the scale low..high to 1..5."""
         return to_unit(values, self.low, self.high)
 
     def from_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """1..5 back to low..high."""
+        """Map ratings from 1..5 back to the scale low..high."""
         return from_unit(values, self.low, self.high)
 
 

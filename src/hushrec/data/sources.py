@@ -169,7 +169,7 @@ def _pairs(users: IntArray, items: IntArray) -> pl.Series:
 
 
 def _settle_duplicates(table: Table, pairs: pl.Series, mode: str) -> IntArray | None:
-    """Refuse pairs that come twice, or return the one row to keep of each, in the file's order; None: keep all."""
+    """Refuse (user, item) pairs that come twice, or return the row to keep of each; None where no pair does."""
     if pairs.n_unique() == len(pairs):
         return None
     if mode == "refuse":

@@ -130,7 +130,7 @@ def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: M
 
 @contextlib.contextmanager
 def consent(limit: float) -> Iterator[None]:
-    """Say how a person allows what their ledger refuses."""
+    """Return the sentence that tells a person how to allow what their ledger refuses."""
     try:
         yield
     except BudgetExceeded as error:

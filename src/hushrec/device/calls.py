@@ -28,7 +28,7 @@ class Reply:
 
     @property
     def problem(self) -> dict[str, Any]:
-        """A refusal's body; empty when it is none."""
+        """Return the body of a refusal; empty where it is not one."""
         if self.status < 400:
             return {}
         try:
@@ -62,7 +62,7 @@ Job = Generator[Call, Reply, Any]
 
 
 def check_size(offer: Offer) -> None:
-    """A server must not be able to fill a device up."""
+    """Refuse a reply that is longer than what was asked for, so that no server can fill a device's memory."""
     n_items = offer.terms.n_items
     n_factors = max(int(offer.options.get("factors", 1)), getattr(offer.terms, "n_factors", 1))
     numbers = n_items * n_factors  # of a table with one vector per item

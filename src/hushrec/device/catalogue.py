@@ -14,7 +14,7 @@ def folded(text: str) -> str:
 
 @dataclass(frozen=True)
 class Found:
-    """A part of what a search found."""
+    """One page of the results of a search."""
 
     count: int  # of all
     items: list[tuple[str, str]]  # (id, title)

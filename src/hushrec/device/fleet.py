@@ -72,7 +72,7 @@ class Outcome:
 
 
 def run_fleet(members: list[Member], orders: Orders, *, processes: int = 1) -> Outcome:
-    """All members take part at once, spread over processes; the outcome is over all of them."""
+    """Let all members take part at once, spread over processes, and return the joint outcome."""
     parts = [(members[n::processes], _part_of(orders, n, processes)) for n in range(processes)]
     if processes == 1:
         return _run_part(*parts[0])
@@ -136,7 +136,7 @@ def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
-    """Sweeps over the devices, each reporting once per sweep, until the run is over; returns how many reports."""
+    """Let every device report once per sweep until the run is over; return the number of reports."""
     reports, sweeps, active = 0, 0, drivers
     while active and (orders.rounds is None or sweeps < orders.rounds):
         outcomes = list(pool.map(lambda driver: driver.run(driver.session.step(WAIT_SECONDS)), active))
@@ -164,7 +164,7 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
 
 
 def _trained(client: Client, public: Arrays) -> FloatArray:
-    """Predictions as an engine makes them: of the vectors that the rounds trained, where a protocol trains some."""
+    """Return predictions by the trained vectors, as an engine makes them, where a protocol trains some."""
     vectors = public.get("item_vectors")
     return client.predict(public) if vectors is None else np.asarray(vectors @ client.private_state()["user_vector"])
 

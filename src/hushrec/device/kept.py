@@ -91,7 +91,7 @@ class Kept:
             return arrays
 
     def put_public(self, arrays: Arrays) -> None:
-        """Keep it as it was sent, in float32."""
+        """Keep a public state as it was sent, in float32."""
         self.store.put("public", pack_arrays({name: array.astype("<f4") for name, array in arrays.items()}))
 
     def uploads(self) -> list[Upload]:

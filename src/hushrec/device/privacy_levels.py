@@ -36,7 +36,7 @@ def levels_for(epsilon_i: float) -> list[Level]:
 
 
 def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
-    """What a level would mean for this person, with this server: plain numbers for plain words."""
+    """Return what a level means for this person and this server, in numbers for the page."""
     in_use = level.epsilon_i == budgets.epsilon_i
     meaning = explain_budget(
         SelectionBudget(

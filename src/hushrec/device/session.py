@@ -144,20 +144,20 @@ class Session:
         return self.store.get("over") is not None
 
     def forget_client(self) -> None:
-        """The next use reads the store again: after a change of ratings, or a write that failed."""
+        """Read the store again at the next use, after a change of ratings or a failed write."""
         self._client = None
 
     # Signing ---------------------------------------------------------------------------------------------------
 
     def sign(self, request: Request) -> Credentials:
-        """Signs a request with a nonce above all earlier ones. Time gives it, so that nothing has to be stored."""
+        """Sign a request with a nonce above all earlier ones; it is the time, so that nothing has to be stored."""
         if self.key is None or self.name is None or self.offer is None:
             raise LocalProtocolError("this device has not joined a server.")
         self._nonce = max(self._nonce + 1, time.time_ns())
         return self.key.sign(request, run_id=self.offer.run_id, device=self.name, nonce=self._nonce)
 
     def raise_nonce(self, last_nonce: int) -> None:
-        """The server has seen a higher one: this device's clock went back."""
+        """Raise the nonce above the one that the server has seen: this device's clock went back."""
         self._nonce = max(self._nonce, last_nonce)
 
     # Rounds ----------------------------------------------------------------------------------------------------

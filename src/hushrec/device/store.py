@@ -138,7 +138,7 @@ class Store:
 
     @contextlib.contextmanager
     def change(self, *, durable: bool = True) -> Iterator[None]:
-        """All that is written inside happens, or nothing. `durable=False`: a crash may undo it, whole."""
+        """Make one transaction of all writes inside. With `durable=False` a crash may undo the whole of it."""
         try:
             self._rows(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._rows("BEGIN IMMEDIATE")

@@ -51,7 +51,7 @@ class Place(_Body):
 
 
 class Joining(Place):
-    """A server to join, at a level."""
+    """A server to join, and the privacy level to join at."""
 
     invitation: Annotated[str | None, Field(max_length=100)] = None
     level: float | None = None
@@ -64,7 +64,7 @@ class Choice(_Body):
 
 
 class NewLevel(_Body):
-    """One of the levels that are offered."""
+    """The privacy level that the person chose."""
 
     level: float
 
@@ -161,7 +161,7 @@ class Page:
         self._changes += 1
 
     def allow_draw(self) -> None:
-        """Another draw of permanent bits, on top of what was allowed."""
+        """Allow one more draw of permanent bits."""
         self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
 
     def look_next(self) -> dict[str, Any]:
@@ -249,7 +249,7 @@ def _guard(app: FastAPI, token: str, hosts: set[str]) -> None:
 
 
 def _refusal(request: Request, token: str, hosts: set[str]) -> str | None:
-    """Why a request is not from this page; None if it is."""
+    """Return why a request is refused as not from this page; None if it is from it."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if host not in hosts:
         return "this page answers on its own address only."

@@ -47,7 +47,7 @@ def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
 
 
 def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
-    """Return the very items and numbers of the last report, beside what a server can read off it and those before."""
+    """Return the items and numbers of the last report, and what attacks recover from it and earlier ones."""
     budgets, catalogue, report = device.budgets, device.catalogue, sent.uploads[-1].report
     in_unit = {position: float(budgets.to_unit(value)) for position, value in sent.rated.items()}
     best = [catalogue.position_of(suggestion.item) for suggestion in device.recommend(SHOWN)]

@@ -191,7 +191,7 @@ def _plan(number: int, chosen: dict[str, Any], seed: int) -> Plan:
 
 
 def _check_special(place: str, chosen: dict[str, Any]) -> None:
-    """What only an experiment may change."""
+    """Refuse impossible values of the keys that only experiments have."""
     if chosen.get("measure_every", 1) < 1:
         raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
     if not 0 < chosen.get("data_weight", 1) < math.inf:

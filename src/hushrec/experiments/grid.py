@@ -87,7 +87,7 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class GridResult:
-    """What a grid of runs brought, row by row in the order of `Grid.runs`; errors are on the scale 1 to 5."""
+    """The results of a grid, one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5."""
 
     curve: FloatArray  # (n_runs, rounds): RMSE or AUC; NaN where it was not measured
     metrics: FloatArray  # (n_runs, n_metrics), of the last round; named in `about["metrics"]`
@@ -291,7 +291,7 @@ def _pieces(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def _versions() -> dict[str, str]:
-    """Of what computes, where it is installed."""
+    """Return the versions of the numerical packages that are installed."""
     found = {"python": platform.python_version()}
     for name in ("torch", "triton", "numpy", "scipy"):
         try:

@@ -189,7 +189,7 @@ def _work_on(ratings: Ratings, plan: Plan) -> Record:
 
 
 def _plan_key(prepared: Prepared, plan: Plan) -> str:
-    """Changes with anything that would change the result."""
+    """Return a hash of everything that would change the result of a plan."""
     content = repr([_plain_plan(plan), plan.settings.seed, plan.settings.split_seed, prepared.ratings.checksum])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -285,7 +285,7 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
 
 
 def _astray(plan: Plan, curve: FloatArray) -> Record:
-    """Return what takes the place of a run's numbers if it was played and its last error is no number: it diverged."""
+    """Return the entry `diverged` of a run whose last error is not finite; nothing for others."""
     if np.isfinite(curve[-1]):
         return {}
     last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
@@ -309,7 +309,7 @@ def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
 
 
 def _grid_key(run: RunSettings) -> tuple[Any, ...]:
-    """What tells a run of a grid from others: every option that is declared; one that is off is absent."""
+    """Return what tells a run of a grid from others: the value of every declared option; False counts as absent."""
     values = (run.get(name) for name in ("model", "protocol", "split_seed", "seed", *declared_options()))
     return tuple(None if value is False else value for value in values)
 
@@ -325,7 +325,7 @@ def store(
     machine: str | None = None,
     versions: dict[str, str] | None = None,
 ) -> None:
-    """Joins rows with what they share and writes the records; engine, machine and versions are ours unless given."""
+    """Write the records of all rows; engine, machine and versions are those of this process unless given."""
     plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
     settings = [
         _setting_record(prepared.plans[number], rows[number], engine) for number in range(_n_settings(prepared))

@@ -48,7 +48,7 @@ def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
 
 
 def _differences(shape: Record, group: Sequence[Record]) -> str:
-    """Return what a setting has that others of its label have not."""
+    """Return the settings in which this run differs from others of the same label."""
     names = [name for name in {**WORDS, **shape} if len({repr(other.get(name)) for other in group}) > 1]
     return "".join(f", {_in_words(name, shape[name])}" for name in names if name in shape)
 

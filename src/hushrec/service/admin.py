@@ -32,7 +32,7 @@ TAKES_ITEMS = {
 
 
 def add_admin(app: FastAPI, service: Service) -> None:
-    """Adds them."""
+    """Add the routes of the admin."""
     rounds = service.rounds
     common: dict[str, Any] = {"tags": ["admin"], "openapi_extra": ADMIN}
 

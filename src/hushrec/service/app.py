@@ -206,14 +206,14 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
 
 
 def _for_reader(request: Request, packed: bytes) -> Response:
-    """MessagePack for devices; JSON, with buffers in base64, for people who ask for it."""
+    """Return a reply as MessagePack, or as JSON with buffers in base64 where the request asks for it."""
     if "application/json" in request.headers.get("accept", ""):
         return Response(msgspec.json.encode(msgspec.msgpack.decode(packed)), media_type="application/json")
     return Response(packed, media_type=wire.MEDIA_TYPE)
 
 
 def _refuse(app: FastAPI, monitor: Monitor) -> None:
-    """Our errors, and those of the framework, as problem+json."""
+    """Turn errors of hushrec and of the framework into problem+json."""
 
     def respond(request: Request, error: RemoteProtocolError) -> Response:
         refusal = error if isinstance(error, Refusal) else None

@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         return self._inner.eof_received()
 
     def begin_reply(self) -> None:
-        """A whole head has arrived."""
+        """Note that a whole head has arrived."""
         self._is_replying = True
         _cancel(self._awaited_head)
         self._awaited_head = None
@@ -91,7 +91,7 @@ class Connection(asyncio.Protocol):
         self._is_replying = False
 
     def pause_writing(self) -> None:
-        """The other side does not read: it would hold a place that others wait for."""
+        """Start the time limit for a client that does not read its reply."""
         self._inner.pause_writing()
         self._unread = self._after(self._transport.abort)
 

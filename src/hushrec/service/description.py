@@ -26,7 +26,7 @@ ADMIN: dict[str, Any] = {"security": [{"admin": []}]}
 
 
 def describe(app: FastAPI) -> None:
-    """Adds both to the description that the framework makes."""
+    """Add refusals and binary bodies to the description that the framework makes."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -27,7 +27,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series bega
 
 
 class JsonLines(logging.Formatter):
-    """Every line of the log as one JSON object with its time; what others log, the web server above all, too."""
+    """Format every log record, also those of the web server, as one JSON object with its time."""
 
     def format(self, record: logging.LogRecord) -> str:
         words = record.getMessage()
@@ -83,11 +83,14 @@ class Monitor:
 
     @property
     def refusals(self) -> int:
-        """Requests refused, other than those of a healthy run."""
+        """Count refused requests, without the codes that a healthy run has too."""
         return self._unusual
 
     def latency(self) -> Latency:
-        """Of the reports acknowledged since the last round closed; the one that closes a round counts for the next."""
+        """Return the latency of reports acknowledged since the last round closed.
+
+        The last report counts for the next.
+        """
         return Latency.of(list(self._since_close))
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:

@@ -20,6 +20,6 @@ class Refusal(RemoteProtocolError):
 
 
 def problem(error: RemoteProtocolError) -> Problem:
-    """Return the refusal that says so."""
+    """Return the problem document of a refusal."""
     extra = error.extra if isinstance(error, Refusal) else {}
     return Problem(error.code, error.status_hint, str(error), extra)

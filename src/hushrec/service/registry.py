@@ -30,7 +30,7 @@ _ENDED = {LEFT: "has left", REVOKED: "was revoked"}
 
 
 def digest_of(secret: str) -> bytes:
-    """How secrets are kept. They are random and long, so a plain hash is enough."""
+    """Return the hash under which a secret is kept; secrets are random and long, so that SHA-256 is enough."""
     return hashlib.sha256(b"hushrec secret 1" + secret.encode()).digest()
 
 
@@ -182,7 +182,7 @@ class Registry:
         return found
 
     def authenticate(self, credentials: Credentials, request: Request) -> Device:
-        """The device that signed exactly this request, never seen before, and not too often, as far as is known here.
+        """Return the device that signed this request; refuse replays and too many requests, as far as is known here.
 
         Where other workers may know more, `admit` asks the database as well.
         """
@@ -212,7 +212,7 @@ class Registry:
         return admit(connection, visits, self._limits)
 
     def check_admin(self, token: str | None) -> None:
-        """Compares in constant time."""
+        """Check the admin's token, in constant time."""
         if token is None or not hmac.compare_digest(digest_of(token), self.admin_digest):
             raise Refusal("not-admin", "this needs 'Authorization: Bearer TOKEN' with the admin's token.")
 
@@ -272,7 +272,7 @@ class Registry:
         await self._update(device, ACTIVE, public_key=public_key)
 
     async def leave(self, device: Device) -> None:
-        """A device goes. What it sent in the open round stays in the sum."""
+        """Let a device leave. What it sent in the open round stays in the sum."""
         await self._update(device, ACTIVE, state=LEFT)
 
     async def revoke(self, name: str) -> None:

@@ -251,7 +251,7 @@ _Result = tuple["asyncio.Future[Any]", Any]
 
 
 def _resolve_all(results: list[_Result]) -> None:
-    """Wakes the loop once for all of them."""
+    """Resolve all futures with one wake-up of the event loop."""
     with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
         results[0][0].get_loop().call_soon_threadsafe(_resolve, results)
 

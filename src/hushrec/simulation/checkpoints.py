@@ -104,6 +104,6 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def remove_checkpoints(folder: str | Path) -> None:
-    """A finished run needs none."""
+    """Remove the checkpoints of a finished run."""
     for path in checkpoint_files(folder):
         path.unlink()

@@ -131,7 +131,7 @@ class Result:
 
     @property
     def _needs_values(self) -> bool:
-        """Whether ratings say more to this model than the items that were rated."""
+        """Return whether the model uses the values of ratings."""
         return find_model(self.record["model"]).predicts == "rating" or self.record.get("at_least") is not None
 
     @property
@@ -162,7 +162,7 @@ class Result:
         ]
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
-        """Why this item: of what the user rated, not below their own mean, the items most like it, the likest first.
+        """Return the items most like this one among those that the user rated at or above their own mean.
 
         It needs the user's ratings and the public item vectors, nothing else: a device answers this itself, and sends
         nothing. It is a reason that a person can check, not a derivation of the prediction.
@@ -170,7 +170,7 @@ class Result:
         return self._reasons(item, *self._profile(self._row_of(user, n)), n, valued=True)
 
     def explain_to(self, profile: Profile, item: str | int, n: int = 3) -> list[Reason]:
-        """Why this item for somebody with these ratings, as `explain` says it."""
+        """Return the same reasons for somebody with these ratings."""
         return self._reasons(item, *self._read_profile(profile, n), n, valued=isinstance(profile, Mapping))
 
     def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:
@@ -401,5 +401,5 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by name as they were before `to_json`: "inf" is infinity again."""
+    """Return settings as they were before `to_json`: "inf" is infinity again."""
     return {name: float(value) if value in ("inf", "-inf") else value for name, value in settings.items()}

@@ -56,7 +56,7 @@ class Keep:
 
     @contextmanager
     def folder_for(self, run: "Run") -> Iterator[None]:
-        """Reserves the folder: a free one, or, to resume, one that a run of the same data and settings left."""
+        """Reserve the folder: a free one, or, to resume, that of a run with the same data and settings."""
         if self.folder is None:
             yield
             return
@@ -75,7 +75,7 @@ class Keep:
             yield
 
     def restore(self, run: "Run") -> None:
-        """Put a run where its checkpoint was, if there is one and it is wanted."""
+        """Restore a run from its checkpoint, if there is one and `resume` is set."""
         if self.folder is None or not self.resume:
             return
         path = checkpoint_path(self.folder, run.settings.protocol)
@@ -87,9 +87,11 @@ class Keep:
             run.engine.restore(checkpoint.state)
             best = _best_of(run, checkpoint)
         except (KeyError, ValueError, TypeError, HushrecError):
-            raise RunError(f"checkpoint {path} is damaged: it fits no such run. Remove it and start anew.") from None
+            raise RunError(
+                f"checkpoint {path} is damaged: it does not fit this run. Remove it and start again."
+            ) from None
         if not 0 < run.engine.round_number == len(checkpoint.curve) <= run.rounds:
-            raise RunError(f"checkpoint {path} is damaged: its rounds do not add up. Remove it and start anew.")
+            raise RunError(f"checkpoint {path} is damaged: its curve and its rounds differ. Remove it and start again.")
         run.curve, run.seconds, run.best = checkpoint.curve, checkpoint.seconds, best
 
     def save(self, run: "Run", *, now: bool) -> None:
@@ -124,12 +126,12 @@ class Best:
     predictor: Predictor = field(repr=False)
 
     def about(self) -> dict[str, Any]:
-        """Return all but the predictor."""
+        """Return all fields but the predictor."""
         return {"round_number": self.round_number, "cost": self.cost, "metrics": self.metrics}
 
 
 def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
-    """Return the best model that a checkpoint holds; refused where it fits no such run."""
+    """Return the best model that a checkpoint holds; refuse one of another run."""
     if run.validation is None:
         return None
     best = Best(**checkpoint.patience, predictor=run.engine.predictor_from(checkpoint.best))
@@ -162,7 +164,7 @@ class Run:
         self._begin()
 
     def _begin(self) -> None:
-        """Put the run before its first round."""
+        """Reset the run to before its first round."""
         problem = task_problem(self.task if self.validation is None else self.validation, self.settings)
         self.engine = make_engine(self.settings.chosen_engine, problem, remark=self.remark)
         self.curve: list[dict[str, float]] = []
@@ -170,7 +172,7 @@ class Run:
         self.seconds = 0.0
 
     def begin_again(self, tried: list[dict[str, float]]) -> None:
-        """Put the run before its first round at the next smaller step than those that were tried."""
+        """Reset the run, with the next smaller step than those that were tried."""
         if tried:
             self.tried = tried
             self.settings = self.settings.replace(step=tried[-1]["step"] / SMALLER)
@@ -229,7 +231,7 @@ class Run:
             raise
 
     def _play(self) -> float:
-        """Return one round, measured; what a checkpoint holds of it is complete when the curve has it."""
+        """Run one round, measure it, and return the headline metric."""
         started = time.perf_counter()
         run_round(self.engine)
         self.seconds += time.perf_counter() - started
@@ -352,7 +354,7 @@ class Run:
 
 
 def measure(task: Task, engine: Engine) -> dict[str, float]:
-    """Accuracy on a task's test part as the engine stands; refused where that is no number any more.
+    """Return the accuracy on a task's test part now; raise `Diverged` where it is not finite.
 
     Empty where nothing is held out; predictions of training ratings must be numbers then.
     """

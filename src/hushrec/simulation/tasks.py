@@ -154,7 +154,7 @@ class RankingTask:
         return self.ratings.users[rows], self.ratings.items[rows], np.ones(len(rows))
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return nothing beyond `metrics`, which are of lists."""
+        """Return nothing: the `metrics` of a ranking are those of its lists."""
         return {}
 
     def metrics(self, predictor: Predictor) -> Metrics:

@@ -48,7 +48,7 @@ class RankOne:
 
 @dataclass(frozen=True)
 class PooledRankOne:
-    """Fit one direction to the later half of the rounds, in which the vector moves little, starting from the public one."""
+    """Fit one direction to all uploads of the later half of the rounds, in which the vector moves little."""
 
     name: str = "rank one, later half pooled"
     target: str = "model"

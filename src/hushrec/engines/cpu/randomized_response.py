@@ -63,7 +63,7 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
 
 @njit(inline="always")
 def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
-    """Return the bit of this weight of each item's probability, 64 items to a word."""
+    """Return one binary digit of each item's probability, packed 64 items to a word."""
     place = np.uint64(weight)
     return (ones & (_ZERO - ((if_one >> place) & _ONE))) | (~ones & (_ZERO - ((if_zero >> place) & _ONE)))
 
