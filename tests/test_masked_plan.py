@@ -1,9 +1,11 @@
 """A plan of the masked protocol: shapes, clips and shares of the budget."""
 
+import math
+
 import pytest
 
 from hushrec.errors import ParameterError
-from hushrec.protocols.masked.plan import Block, Plan, Round, choose_plan, make_plan
+from hushrec.protocols.masked.plan import FACTORS, Block, Plan, Round, choose_plan, make_plan
 
 COUNTS = Block("counts", (3,), 8.0, 0.25)
 BIAS = Block("bias", (3, 1), 5.0, 0.75)
@@ -60,3 +62,10 @@ def test_the_length_of_the_catalogue_chooses_no_plan() -> None:
         assert [[block.name for block in one.blocks] for one in short.rounds] == [
             [block.name for block in one.blocks] for one in long.rounds
         ]
+
+
+def test_few_devices_learn_no_columns_even_without_noise() -> None:
+    """At ε = ∞ the number of devices decides alone."""
+    few, many = (choose_plan(devices, 1_682, 20, math.inf) for devices in (299, 300))
+    assert FACTORS not in {block.name for block in few.blocks}
+    assert FACTORS in {block.name for block in many.blocks}

@@ -259,13 +259,14 @@ def test_other_scales_are_mapped_and_mapped_back() -> None:
     assert second.recommend("7", 1)[0].deviation == pytest.approx(25 * first.recommend("7", 1)[0].deviation)
 
 
-def test_items_without_attributes_or_learned_columns_are_alike_by_title_alone() -> None:
-    """Neither by quality nor by popularity; with attributes they are. Titles count in predictions all the same."""
+@pytest.mark.parametrize(
+    ("titles", "amplitude"), [(None, 0.0), (["Same (1990)", "Same II (1995)"] + ["Other"] * 13, 0.12)]
+)
+def test_items_of_which_only_ids_are_known_are_not_alike(titles: list[str] | None, amplitude: float) -> None:
+    """Neither by quality nor by popularity; titles make them so."""
     data = hushrec.data.load("synthetic:users=20,items=15,ratings=150,seed=3")
-    bare = replace(data, attributes=None, catalogue=None, titles=["Same (1990)", "Same II (1995)"] + ["Other"] * 13)
-    found = {name: train(part, final=True).predictor for name, part in (("bare", bare), ("whole", data))}
-    assert found["bare"].table.kernel[0] == 0 < found["whole"].table.kernel[0]  # type: ignore[attr-defined]
-    assert found["bare"].table.title_starts[-1] > 0  # type: ignore[attr-defined]
-    users, items = np.zeros(15, np.int64), np.arange(15)
-    predicted = found["bare"].predict(users, items)
-    assert np.allclose(predicted, found["bare"].of_profile(*found["bare"]._profile(0)).predicted)  # type: ignore[attr-defined]
+    bare = replace(data, attributes=None, catalogue=None, titles=titles)
+    predictor = train(bare, final=True).predictor
+    assert predictor.table.kernel[0] == amplitude  # type: ignore[attr-defined]
+    predicted = predictor.predict(np.zeros(15, np.int64), np.arange(15))
+    assert np.allclose(predicted, predictor.of_profile(*predictor._profile(0)).predicted)  # type: ignore[attr-defined]

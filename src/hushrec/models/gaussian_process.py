@@ -200,19 +200,18 @@ def _in_threads(work: Any, count: int) -> None:
 def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: ignore[no-untyped-def]
     """Fill `alphas` at the ratings of people[first:stop].
 
-    Without titles and the nonlinear part of the kernel α = (y − x_jᵀd)/v_j, d of the posterior: regression is quicker.
+    Without the nonlinear part of the kernel α = (y − x_jᵀd)/v_j with d of the posterior: regression is quicker.
     """
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
-    is_linear = kernel[0] == 0.0 and table.title_starts[-1] == 0
     words = np.zeros(n_words)
     for place in range(first, stop):
         begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
-        if not is_linear:
+        if kernel[0] != 0.0:
             end = min(end, begin + gp.MOST_RATINGS)
         items = ratings.items[begin:end]
         residuals = ratings.values[begin:end] - table.offsets[items]
-        if is_linear:
+        if kernel[0] == 0.0:
             mean, _ = gp.taste_posterior(table.rows[items], residuals, 1 / table.variances[items])
             left = residuals - gp.predict_taste(mean, items, table.rows)
             alphas[begin:end] = left / table.variances[items]
@@ -229,13 +228,12 @@ def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas,
     n_words = 0
     for column in table.title_columns:
         n_words = max(n_words, column + 1)
-    is_linear = kernel[0] == 0.0 and table.title_starts[-1] == 0
     words = np.zeros(n_words)
     for place in range(first, stop):
         begin, end = ratings.starts[people[place]], ratings.starts[people[place] + 1]
         items, alpha = ratings.items[begin:end], alphas[begin:end]
         mine = wanted[starts[place] : starts[place + 1]]
-        if is_linear:
+        if kernel[0] == 0.0:
             own = gp.predict_taste(gp.taste_of(items, alpha, table.rows), mine, table.rows)
         else:
             own = gp.predict_mean(items, alpha, mine, table.rows, kernel, titles, words)

@@ -61,12 +61,13 @@ class GpLearning(Learning):
 def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
     """Return what predictions need of a public table.
 
-    Before the last round the process has its linear part alone: quick, and good enough to watch training. Items without
-    attributes and learned columns have no other similarity than titles: quality and popularity make no items alike.
+    Before the last round the process has its linear part alone: quick, and good enough to watch training. So it does
+    where items have neither titles, attributes nor learned columns: quality and popularity make no items alike.
     """
     titles = columns.titles
     starts = titles.starts if final else np.zeros_like(titles.starts)
-    amplitude = CONSTANTS.kernel_amplitude if final and table.rows.shape[1] > PLAIN_COLUMNS else 0.0
+    can_be_alike = len(titles.columns) > 0 or table.rows.shape[1] > PLAIN_COLUMNS
+    amplitude = CONSTANTS.kernel_amplitude if final and can_be_alike else 0.0
     return ItemTable(
         offsets=table.offsets,
         rows=table.rows,

@@ -102,7 +102,9 @@ EVALUATION = "evaluation"  # errors on ratings that are kept out of all other bl
 CURVATURE_CLIP = 20.0  # times the clip C of its item block and √K: a person with h ratings adds about C √(hK)
 LARGE_FLEET = 3_000.0  # devices · μ²: from here on audience and factor columns gain more than they cost
 VAST_FLEET = 60_000.0  # from here on more factors do
+FEWEST_FOR_COLUMNS = 300  # devices: with fewer, learned columns fit their few ratings even where there is no noise
 AUDIENCE_COLUMNS = 7
+FACTOR_ROUNDS = 2  # with half of the budget together
 FACTOR_COLUMNS, VAST_FACTOR_COLUMNS = 5, 8
 
 
@@ -133,12 +135,12 @@ def knows_attributes(plan: Plan) -> bool:
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """Return the plan for this many devices, items and taste columns at the budget μ: public numbers only.
 
-    Few devices learn counts, biases and the prior of taste. Where devices · μ² reaches `LARGE_FLEET`, two
-    rounds of factor columns and one of audience columns come with them.
+    Few devices learn counts, biases and the prior of taste. Where devices · μ² reaches `LARGE_FLEET`, and devices
+    `FEWEST_FOR_COLUMNS`, two rounds of factor columns and one of audience columns come with them.
     """
     strength = fleet_strength(devices, mu)
     length = n_taste + 3  # quality, attributes, popularity, level
-    if strength < LARGE_FLEET:
+    if strength < LARGE_FLEET or devices < FEWEST_FOR_COLUMNS:
         return _small_plan(n_items, length)
     factors = VAST_FACTOR_COLUMNS if strength >= VAST_FLEET else FACTOR_COLUMNS
     return _large_plan(n_items, n_taste, length, factors)
@@ -159,9 +161,10 @@ def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
         _item_blocks(BIAS, n_items, 1, 5.0, 0.25),
     ]
     length += audience
-    for _ in range(2):
+    for _ in range(FACTOR_ROUNDS):
         directions = min(factors, length - 1)  # of taste; everybody's level is no direction
-        rounds += [[_prior_block(length, 0.01)], _item_blocks(FACTORS, n_items, directions + 1, 5.0, 0.25)]
+        columns = _item_blocks(FACTORS, n_items, directions + 1, 5.0, 0.5 / FACTOR_ROUNDS)
+        rounds += [[_prior_block(length, 0.01)], columns]
         length += directions
     return make_plan([*rounds, [_prior_block(length, 0.02)]])
 
