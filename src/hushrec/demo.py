@@ -3,7 +3,9 @@
 import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from hushrec.data.synthetic import synthetic, synthetic_truth
 from hushrec.errors import RunError
 from hushrec.extras import is_installed
 from hushrec.report import Section, Study, read_studies, write_report
-from hushrec.report.leakage import PANELS, Point, leakage_plot, recovered
+from hushrec.report.leakage import PANELS, Point, Record, leakage_plot, recovered
 from hushrec.simulation.results import Reason, Recommendation, Result
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
@@ -70,23 +72,31 @@ class Demo:
     seconds: float
 
 
-def run_demo(out: str | Path = "hushrec-demo", *, rounds: int | None = None, progress: Progress | None = None) -> Demo:
+def run_demo(
+    out: str | Path = "hushrec-demo",
+    *,
+    rounds: int | None = None,
+    progress: Progress | None = None,
+    beside: Executor | None = None,
+) -> Demo:
     """Train every setting, recommend to one person, and write runs, plots and `report.html` under `out`.
 
-    Without the extra `report` there are no plots and no page.
+    Without the extra `report` there are no plots and no page. The attacks run in `beside` while this process trains,
+    or else after it.
     """
     options = SHAPE if rounds is None else {**SHAPE, "rounds": rounds}
     started = time.perf_counter()
     folder = prepare(out)
     ratings = synthetic()
     _write_files(ratings, folder)
+    attacks = attack(ratings, options, beside)
     results = {
         name: _train(ratings, folder, name, shaped(settings, options), progress) for name, settings in SETTINGS.items()
     }
     advice = advise(results[RECOMMENDS_FROM], ratings)
     runs = [folder / "runs" / name for name in SETTINGS]
     study = read_studies(runs)[0]
-    points = attack(ratings, options, study)
+    points = place(attacks(), study)
     page = None
     if is_installed("report"):
         bias = results[RECOMMENDS_FROM].record["baselines"]["bias"]["rmse"]
@@ -110,15 +120,25 @@ def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
     return {**settings, **{option: value for option, value in shape.items() if option in used}}
 
 
-def attack(ratings: Ratings, shape: dict[str, Any], study: Study) -> list[Point]:
-    """Attack every setting, and return what is recovered beside its test error."""
+def attack(ratings: Ratings, shape: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
+    """Start the attacks on every setting; return what waits for their records, in the order of the report.
+
+    Another process begins with the last setting: it compiles what this one, which begins with the first, does not.
+    """
     fewer = {**shape, "rounds": min(shape["rounds"], ATTACKED_ROUNDS)}
-    points = []
-    for settings, trained in zip(SETTINGS.values(), study.settings, strict=True):
-        found = quick_audit(ratings, Settings(**shaped(settings, fewer)))
-        caught = recovered(found, found["protocol"])
-        points.append(Point(trained.label, trained.protocol, trained.mean("rmse"), caught))
-    return points
+    tasks = [partial(quick_audit, ratings, Settings(**shaped(settings, fewer))) for settings in SETTINGS.values()]
+    if beside is None:
+        return lambda: [task() for task in tasks]
+    running = [beside.submit(task) for task in reversed(tasks)]
+    return lambda: [done.result() for done in reversed(running)]
+
+
+def place(attacks: list[Record], study: Study) -> list[Point]:
+    """Put what is recovered beside where the study says that each setting ends."""
+    return [
+        Point(trained.label, trained.protocol, trained.mean("rmse"), recovered(found, found["protocol"]))
+        for found, trained in zip(attacks, study.settings, strict=True)
+    ]
 
 
 def _write_picture(picture: Any, folder: Path) -> None:

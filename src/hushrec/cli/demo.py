@@ -22,11 +22,14 @@ def demo(
     ),
     as_json: JsonFlag = False,
 ) -> None:
-    """Train all protocols on made-up ratings, attack them, recommend to one person; no network, about a minute."""
+    """Train all protocols on made-up ratings, attack them, recommend to one person; no network, within a minute."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
     from hushrec.demo import run_demo
 
-    with _bar() as progress:
-        done = run_demo(out, progress=progress)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as second, _bar() as progress:
+        done = run_demo(out, progress=progress, beside=second)
     if as_json:
         print_json(
             {

@@ -213,11 +213,12 @@ def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: 
         residuals = ratings.values[begin:end] - table.offsets[items]
         if kernel[0] == 0.0:
             mean, _ = gp.taste_posterior(table.rows[items], residuals, 1 / table.variances[items])
-            left = residuals - gp.predict_taste(mean, items, table.rows)
-            alphas[begin:end] = left / table.variances[items]
+            expected = gp.predict_taste(mean, items, table.rows)
+            alpha = (residuals - expected) / table.variances[items]
         else:
             _, alpha = gp.fit_process(items, residuals, table.variances, table.rows, kernel, titles, words)
-            alphas[begin:end] = alpha
+        for k in range(len(items)):  # a slice assignment takes seconds to compile
+            alphas[begin + k] = alpha[k]
 
 
 @njit(cache=True, nogil=True)
@@ -251,10 +252,10 @@ def _predict_profile(items, values, table, n_words):  # type: ignore[no-untyped-
     residuals = values[: gp.MOST_RATINGS] - table.offsets[kept]
     factor, alpha = gp.fit_process(kept, residuals, table.variances, table.rows, kernel, titles, words)
     wanted = np.arange(len(table.offsets))
+    means = gp.predict_mean(kept, alpha, wanted, table.rows, kernel, titles, words)
+    deviations = gp.predict_deviation(kept, factor, wanted, table.rows, kernel, titles, words)
     found = np.empty((len(wanted), 2))
-    found[:, 0] = gp.predict_mean(kept, alpha, wanted, table.rows, kernel, titles, words)
-    found[:, 1] = gp.predict_deviation(kept, factor, wanted, table.rows, kernel, titles, words)
     for k in range(len(wanted)):
-        found[k, 0] = min(max(found[k, 0] + table.offsets[k], LOWEST), HIGHEST)
-        found[k, 1] = np.sqrt(found[k, 1] ** 2 + table.effect_variances[k])
+        found[k, 0] = min(max(means[k] + table.offsets[k], LOWEST), HIGHEST)
+        found[k, 1] = np.sqrt(deviations[k] ** 2 + table.effect_variances[k])
     return found

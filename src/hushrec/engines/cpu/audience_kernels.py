@@ -6,7 +6,15 @@ import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray
-from hushrec.engines.cpu.masked_kernels import AUDIENCE, AUDIENCE_CURVATURE, COUNTS, MOMENTS, add_block
+from hushrec.engines.cpu.masked_kernels import (
+    AUDIENCE,
+    AUDIENCE_CURVATURE,
+    COUNTS,
+    IN_ORDER,
+    MOMENTS,
+    ONE_PER_ITEM,
+    add_block,
+)
 from hushrec.models.audience import Description, describe_without_each
 from hushrec.protocols.masked import blocks
 from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LOG_PROFILE
@@ -31,15 +39,16 @@ def add_people(first, stop, people, codes, table, stream, given, sums):  # type:
         items = people.items[begin:end]
         state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
         if codes.wanted[COUNTS]:
-            add_block(COUNTS, table.count_weights[items], items, 1, person, codes, stream, given, state, sums)
+            weights = table.count_weights[items]
+            add_block(COUNTS, weights, items, ONE_PER_ITEM, person, codes, stream, given, state, sums)
         if codes.wanted[MOMENTS]:
             description = blocks.describe(items, table.columns, 1.0, PROFILE_OFFSET, USUAL_LOG_PROFILE)
             entries = blocks.moment_entries(description)
-            add_block(MOMENTS, entries, items, 0, person, codes, stream, given, state, sums)
+            add_block(MOMENTS, entries, items, IN_ORDER, person, codes, stream, given, state, sums)
         if codes.wanted[AUDIENCE]:
             rows = describe_without_each(items, table.asked)
             entries = blocks.row_entries(items, table.weights, rows)
             norm = blocks.norm_of(entries)
             add_block(AUDIENCE, entries, items, rows.shape[1], person, codes, stream, given, state, sums)
             curvature = blocks.curvature_entries(norm, codes.clips[AUDIENCE], len(items), np.ones(1))
-            add_block(AUDIENCE_CURVATURE, curvature, items, 0, person, codes, stream, given, state, sums)
+            add_block(AUDIENCE_CURVATURE, curvature, items, IN_ORDER, person, codes, stream, given, state, sums)

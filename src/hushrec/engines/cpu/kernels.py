@@ -15,7 +15,7 @@ import numpy.typing as npt
 from numba import njit
 
 from hushrec.engines.cpu.normal import fill_fakes, fill_normal
-from hushrec.engines.cpu.philox import Stream, fill_words
+from hushrec.engines.cpu.philox import FIRST_BLOCK, Stream, fill_words
 from hushrec.engines.cpu.randomized_response import SPARSE, TOGETHER, list_items, respond, scratch_words, select_sparse
 
 REORDER = {"reassoc", "contract", "nsz"}  # what a sum may do to become a vector sum; NaN stays NaN
@@ -200,7 +200,7 @@ def choose(user, rated, errors, choices, given, streams, scratch):  # type: igno
         copy_into(given.fake_errors[start:stop], selected_errors)
     else:
         count = draw_selection(user, choices, streams, scratch)
-        fill_words(streams.fake_errors, user, 0, scratch.words[: (count + 1) // 2 * 2])
+        fill_words(streams.fake_errors, user, FIRST_BLOCK, scratch.words[: (count + 1) // 2 * 2])
         mean, deviation = mean_and_deviation(errors)
         fill_fakes(mean, deviation, choices.epsilon_g[user], scratch.words, selected_errors[:count])
     _put_real_errors(rated, errors, selected[:count], selected_errors, scratch.error_of_item)

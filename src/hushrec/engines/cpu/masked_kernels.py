@@ -23,6 +23,7 @@ COUNTS, MOMENTS, AUDIENCE, AUDIENCE_CURVATURE, BIAS, BIAS_CURVATURE, FACTORS, FA
     np.arange(10)
 )
 KINDS = 10
+IN_ORDER, ONE_PER_ITEM = np.int64(0), np.int64(1)  # widths of blocks
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
@@ -83,7 +84,7 @@ def add_people(first, stop, people, codes, table, stream, given, sums):  # type:
         items = people.items[begin:end]
         state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
         if codes.wanted[COUNTS]:
-            add_block(COUNTS, np.ones(len(items)), items, 1, person, codes, stream, given, state, sums)
+            add_block(COUNTS, np.ones(len(items)), items, ONE_PER_ITEM, person, codes, stream, given, state, sums)
         if codes.wanted[MOMENTS] or codes.wanted[AUDIENCE]:
             _add_description(items, person, codes, table, stream, given, state, sums)
         if codes.wanted[BIAS] or codes.wanted[FACTORS] or codes.wanted[PRIOR] or codes.wanted[EVALUATION]:
@@ -98,7 +99,8 @@ def _add_description(items, person, codes, table, stream, given, state, sums):  
     shape = table.shape
     description = blocks.describe(items, table.taste_columns, shape[0], shape[1], shape[2])
     if codes.wanted[MOMENTS]:
-        add_block(MOMENTS, blocks.moment_entries(description), items, 0, person, codes, stream, given, state, sums)
+        entries = blocks.moment_entries(description)
+        add_block(MOMENTS, entries, items, IN_ORDER, person, codes, stream, given, state, sums)
     if codes.wanted[AUDIENCE]:
         scores = blocks.audience_scores(description, table.description_centre, table.description_map, shape[3])
         ones = np.ones(len(items))
@@ -124,7 +126,8 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
             scores = blocks.factor_scores(mean, table.directions, table.shape[4])
             _add_items(FACTORS, items, left, table.factor_weights, scores, person, codes, stream, given, state, sums)
     if codes.wanted[PRIOR]:
-        add_block(PRIOR, blocks.prior_entries(mean, covariance), items, 0, person, codes, stream, given, state, sums)
+        entries = blocks.prior_entries(mean, covariance)
+        add_block(PRIOR, entries, items, IN_ORDER, person, codes, stream, given, state, sums)
     if codes.wanted[EVALUATION]:
         held_items, held_values = unseen
         entries = blocks.evaluation_entries(
@@ -135,7 +138,7 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
             LARGEST_SQUARED_ERROR,
             COUNT_UNIT,
         )
-        add_block(EVALUATION, entries, items, 0, person, codes, stream, given, state, sums)
+        add_block(EVALUATION, entries, items, IN_ORDER, person, codes, stream, given, state, sums)
 
 
 @njit(cache=True, nogil=True)
@@ -145,12 +148,12 @@ def _add_items(kind, items, values, weights, scores, person, codes, stream, give
     norm = blocks.norm_of(entries)
     add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)
     curvature = blocks.curvature_entries(norm, codes.clips[kind], len(items), scores)
-    add_block(kind + 1, curvature, items, 0, person, codes, stream, given, state, sums)
+    add_block(kind + 1, curvature, items, IN_ORDER, person, codes, stream, given, state, sums)
 
 
 @njit(cache=True, nogil=True)
 def add_block(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Round the entries of one block and add them: at the rows of `items` if `width` is not 0, else all in order."""
+    """Round the entries of one block and add them: at the rows of `items`, or in order if `width` is 0."""
     count = len(entries)
     uniforms = np.empty(count)
     if len(given.starts):

@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray
-from hushrec.engines.cpu.philox import draw_block, fill_words
+from hushrec.engines.cpu.philox import FIRST_BLOCK, draw_block, fill_words
 
 FUSED = {"contract"}  # a product may be added without rounding it first
 
@@ -135,7 +135,7 @@ def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
     The ziggurat of Marsaglia and Tsang (2000): a word chooses one of 256 layers of equal area under the density, a
     sign and a place in the layer; where that is surely under the density, in 99 of 100 draws, it is done.
     """
-    fill_words(stream, user, 0, words[: (len(out) + 1) // 2 * 2])
+    fill_words(stream, user, FIRST_BLOCK, words[: (len(out) + 1) // 2 * 2])
     _place_in_layers(words, out)
     for k in range(len(out)):
         word = words[k]

@@ -22,7 +22,7 @@ from hushrec.engines.cpu.kernels import (
     update_user,
 )
 from hushrec.engines.cpu.normal import open_uniform
-from hushrec.engines.cpu.philox import Stream, fill_words
+from hushrec.engines.cpu.philox import FIRST_BLOCK, Stream, fill_words
 
 PARTNER = np.uint8(2)  # an unrated item that this round's own pairs hold already
 
@@ -67,7 +67,7 @@ def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
 @njit(cache=True)
 def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no-untyped-def]
     """Fill with uniform draws from the candidates, one word each."""
-    fill_words(stream, user, 0, words[: (len(partners) + 1) // 2 * 2])
+    fill_words(stream, user, FIRST_BLOCK, words[: (len(partners) + 1) // 2 * 2])
     for place in range(len(partners)):
         partners[place] = candidates[int(open_uniform(words[place]) * len(candidates))]
 
@@ -126,7 +126,7 @@ def choose_selected(  # type: ignore[no-untyped-def]
         copy_into(given.items[start : start + count], selected)
     else:
         count = draw_selection(user, choices, streams, scratch)
-        fill_words(pairing.selected_pairs, user, 0, words[: (count + 1) // 2 * 2])
+        fill_words(pairing.selected_pairs, user, FIRST_BLOCK, words[: (count + 1) // 2 * 2])
     for place in range(count):
         item = selected[place]
         candidates = unrated if is_rated[item] else rated

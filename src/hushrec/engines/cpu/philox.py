@@ -20,6 +20,7 @@ _WEYL_0 = tuple(np.uint64(0x9E3779B9 * number) for number in range(10))  # added
 _WEYL_1 = tuple(np.uint64(0xBB67AE85 * number) for number in range(10))
 _LOW = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
+FIRST_BLOCK = np.int64(0)  # typed: `fill_words` is compiled once for all blocks
 
 
 class Stream(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit
 
 from hushrec.engines.cpu.normal import open_uniform
-from hushrec.engines.cpu.philox import draw_block, fill_words
+from hushrec.engines.cpu.philox import FIRST_BLOCK, draw_block, fill_words
 
 BITS = 53  # of a uniform number, as in NumPy
 SPARSE = 0.02  # probabilities below it are drawn by gaps
@@ -25,7 +25,7 @@ _PAIRS, _FOURS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
 _BYTES, _EVERY_BYTE = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 _CHUNK = 64  # random words drawn at a time; even
 _JOINT = 10  # highest bits that are compared for all items together; even
-_REST_BLOCK, _SUBSET_BLOCK = 2**30, 2**31  # far behind the blocks that come first
+_REST_BLOCK, _SUBSET_BLOCK = np.int64(2**30), np.int64(2**31)  # far behind the blocks that come first
 
 
 def threshold(probability: float) -> np.uint64:
@@ -41,7 +41,7 @@ def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no
     """
     n_words = len(bits)
     undecided, random = words[:n_words], words[n_words : (_JOINT + 1) * n_words]
-    fill_words(stream, user, 0, random)
+    fill_words(stream, user, FIRST_BLOCK, random)
     _compare_first_bits(bits, if_zero, if_one, random, undecided, out)
     _compare_rest(stream, user, bits, if_zero, if_one, undecided, out)
 
@@ -138,7 +138,7 @@ def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items
         return 0
     per_log = 1.0 / math.log1p(-rate)
     keep_zero, keep_one = prob_zero / rate, prob_one / rate
-    count, used, block = 0, _CHUNK, 0
+    count, used, block = 0, _CHUNK, FIRST_BLOCK
     item = -1.0
     while True:
         if used == _CHUNK:

@@ -31,7 +31,8 @@ def moment_entries(description):  # type: ignore[no-untyped-def]
     """Return the description and the upper triangle of its outer product."""
     width = len(description)
     found = np.empty(width + width * (width + 1) // 2)
-    found[:width] = description
+    for k in range(width):  # a slice assignment takes seconds to compile
+        found[k] = description[k]
     fill_products(description, found[width:])
     return found
 

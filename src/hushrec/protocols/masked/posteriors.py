@@ -117,7 +117,8 @@ def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore
                 evidence += moments[k, place] * solution[k]
             if evidence > best[place]:
                 best[place] = evidence
-                found[:, place] = solution
+                for k in range(width):
+                    found[k, place] = solution[k]
     return found
 
 
