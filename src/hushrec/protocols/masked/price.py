@@ -22,6 +22,7 @@ NOT_COVERED = (
     "poisoning: a hostile device can move a sum as far as all honest ones together could, and spoil an attempt",
     "settings tuned on real data",
 )
+LEDGER_NOT_COVERED = (NOT_COVERED[0], "a person with two devices: each has a ledger of its own", *NOT_COVERED[2:])
 LEDGER_UNIT = "this person's whole profile against a device that sends zeros, over all masked runs so far"
 LEDGER_REPLACED_UNIT = (
     "one rating added, removed or changed, or the whole profile replaced, over all masked runs so far"

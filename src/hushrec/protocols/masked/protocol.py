@@ -19,9 +19,9 @@ from hushrec.protocols.masked.evaluation import NETWORK_SHARE, is_readable, with
 from hushrec.protocols.masked.learning import find_learning, learning_of
 from hushrec.protocols.masked.price import (
     LEDGER_DELTA,
+    LEDGER_NOT_COVERED,
     LEDGER_REPLACED_UNIT,
     LEDGER_UNIT,
-    NOT_COVERED,
     SEEDED,
     price_plan,
 )
@@ -196,7 +196,7 @@ class Masked(ConfiguredProtocol):
             "item_level": spent.replaced_epsilon(delta),
             "item_level_unit": LEDGER_REPLACED_UNIT,
             "also": [f"{LEDGER_REPLACED_UNIT}: epsilon {spent.replaced_epsilon(delta):.3g}"],
-            "not_covered": list(NOT_COVERED),
+            "not_covered": list(LEDGER_NOT_COVERED),
         }
 
     def fraction(self, terms: MaskedTerms) -> float:
