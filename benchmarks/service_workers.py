@@ -13,78 +13,50 @@ import argparse
 import asyncio
 import json
 import os
-import platform
 import statistics
-import subprocess
 import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
-import numpy as np
-from service_load import (
-    CONFIG,
-    N_ITEMS,
-    N_SELECTED,
-    WIDTH,
-    Load,
-    Sender,
-    cpu_seconds,
-    flush_milliseconds,
-    wait_until_served,
-)
-
-from hushrec import wire
-from hushrec.messages import Enrolment, Offer
-from hushrec.signing import DeviceKey
+from served import cpu_seconds, load_machine, served
+from service_load import CONFIG, N_ITEMS, Load, enrolled, flush_milliseconds, gradient_senders, read_offer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # a PostgreSQL server of its own
 
-from postgresql_kit import Cluster, running_cluster
+from postgresql_kit import running_cluster
 
 SERVERS = {"sqlite, 1 worker": 1, "postgresql, 1 worker": 1, "postgresql, 2 workers": 2, "postgresql, 4 workers": 4}
 
 
-class Served:
-    """A server under load: its processes, its devices, and what was measured."""
+class Loaded:
+    """A server under load, and what was measured."""
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], port: int, devices: int, cluster: Cluster) -> None:
-        self.name, self.process, self.cluster = name, process, cluster
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
-            run_id = wire.decode(http.get("/v1/run").content, Offer).run_id
-        rng = np.random.default_rng(0)
-        self.senders = [
-            Sender(
-                DeviceKey.generate(),
-                np.sort(rng.choice(N_ITEMS, N_SELECTED, replace=False)),
-                rng.normal(size=(N_SELECTED, WIDTH)) * 1e-4,
-            )
-            for _ in range(devices)
-        ]
-        self.load = Load(port, None, self.senders, run_id)
-        self.number, self.rates, self.milliseconds = 0, list[float](), list[float]()
+    def __init__(self, pid: int, port: int, devices: int) -> None:
+        self.pid, self.number = pid, 0
+        httpx.get(f"http://127.0.0.1:{port}/healthz", timeout=120).raise_for_status()  # workers take a while to start
+        self.load = Load(port, None, gradient_senders(devices), read_offer(port).run_id)
+        self.rates, self.milliseconds = list[float](), list[float]()
 
     async def prepare(self, connections: int) -> None:
+        """Let all devices join, and report once."""
         await self.load.connect(connections)
-        for sender in self.senders:
-            body = wire.encode(Enrolment(sender.key.public_key))
-            assert await self.load.send(sender.request("POST", "/v1/devices", body, self.load.run_id)) == 201
-        _, self.number = await self.load.closed_loop(1, 0)  # warm
+        await enrolled(self.load)
+        _, self.number = await self.load.closed_loop(1, 0)
         self.load.latencies.clear()
 
     async def turn(self, rounds: int) -> None:
-        before = self._cpu_seconds()
+        """Report in so many rounds."""
+        before, reports = self._cpu_seconds(), rounds * len(self.load.senders)
         seconds, self.number = await self.load.closed_loop(rounds, self.number)
-        reports = rounds * len(self.senders)
         self.rates.append(round(reports / seconds, 1))
         self.milliseconds.append(round(1000 * (self._cpu_seconds() - before) / reports, 3))
 
     def _cpu_seconds(self) -> float:
         """Processor time of the server and its workers; PostgreSQL's is not in it."""
-        pid = self.process.pid
-        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-        return sum(map(cpu_seconds, [pid, *map(int, children)]))
+        children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
+        return sum(map(cpu_seconds, [self.pid, *map(int, children)]))
 
     def result(self) -> dict[str, object]:
         return {
@@ -95,27 +67,15 @@ class Served:
         }
 
 
-async def measure(servers: list[Served], connections: int, rounds: int, turns: int) -> None:
+async def measure(servers: list[Loaded], connections: int, rounds: int, turns: int) -> None:
     """Load one server after the other, `turns` times."""
     for server in servers:
         await server.prepare(connections)
     for _ in range(turns):
         for server in servers:
             await server.turn(rounds)
-
-
-def start(name: str, folder: Path, port: int, cluster: Cluster) -> subprocess.Popen[bytes]:
-    """Start one of `SERVERS`."""
-    place = folder / str(port)
-    place.mkdir()
-    database = "sqlite:///server.sqlite" if name.startswith("sqlite") else cluster.new_database()
-    command = [sys.executable, "-m", "hushrec", "serve", "--items", "../items.csv", "--config", "../config.toml"]
-    command += ["--open", "--port", str(port), "--database", database, "--workers", str(SERVERS[name])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(str(Path(p).resolve()) for p in sys.path if p)}
-    with (place / "log").open("w") as log:
-        server = subprocess.Popen(command, cwd=place, stderr=log, env=environment)
-    wait_until_served(port, server)
-    return server
+    for server in servers:
+        server.load.close()
 
 
 def main() -> None:
@@ -133,27 +93,31 @@ def main() -> None:
         cluster = stack.enter_context(running_cluster())
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         flush = flush_milliseconds(folder / "flushed")
-        (folder / "items.csv").write_text("id,title\n" + "".join(f"{n},Item {n}\n" for n in range(N_ITEMS)))
-        (folder / "config.toml").write_text(CONFIG.format(devices=options.devices))
+        items = folder / "items.csv"
+        items.write_text("id,title\n" + "".join(f"{n},Item {n}\n" for n in range(N_ITEMS)))
         servers = []
-        for place, name in enumerate(SERVERS):
-            process = start(name, folder, options.port + place, cluster)
-            stack.callback(process.wait, timeout=60)
-            stack.callback(process.terminate)
-            servers.append(Served(name, process, options.port + place, options.devices, cluster))
+        for port, (name, workers) in enumerate(SERVERS.items(), options.port):
+            (folder / str(port)).mkdir()
+            database = "sqlite:///server.sqlite" if name.startswith("sqlite") else cluster.new_database()
+            extra = ("--database", database, "--workers", str(workers))
+            config = CONFIG.format(devices=options.devices)
+            process = stack.enter_context(served(folder / str(port), config, items, port, *extra))
+            servers.append(Loaded(process.pid, port, options.devices))
         asyncio.run(measure(servers, options.connections, options.rounds, options.turns))
-        found = {server.name: server.result() for server in servers}
-    first = next(iter(found.values()))["reports_per_second"]
+        found = {name: server.result() for name, server in zip(SERVERS, servers, strict=True)}
+    first = statistics.median(servers[0].rates)
     record = {
         "command": "python " + " ".join(sys.argv),
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}; "
-        "the load generator and PostgreSQL run on the same cores",
+        "machine": f"{load_machine()}; the load generator and PostgreSQL run on the same cores",
         "load_average_before": load_before,
         "load_average_after": round(os.getloadavg()[0], 2),
         "flush_to_disk_ms": flush,
         "devices": options.devices,
         "servers": found,
-        "against_sqlite": {name: round(values["reports_per_second"] / first, 3) for name, values in found.items()},  # type: ignore[operator]
+        "against_sqlite": {
+            name: round(statistics.median(server.rates) / first, 3)
+            for name, server in zip(SERVERS, servers, strict=True)
+        },
     }
     text = json.dumps(record, indent=1)
     print(text)

@@ -54,7 +54,7 @@ Answered = tuple[int, int, int]  # round, attempt, and the place of the phase, f
 NOTHING: Answered = (0, 0, 0)
 RETRY_SECONDS = 1.0
 SHARED_SECONDS = 1.0  # after which a worker looks for what others did, if nothing told it before
-LULL_SECONDS = 0.02  # between two looks
+LULL_SECONDS = 0.05  # between two looks
 
 
 def answered_in(text: str) -> Answered:
