@@ -124,7 +124,7 @@ class Offer:
 
     @property
     def can_be_extended(self) -> bool:
-        """Whether the number of rounds is a term of its own: a plan has as many as it was priced for."""
+        """Whether rounds can be added: those of a plan cannot, since it is priced as a whole."""
         return any(entry.name == "max_rounds" for entry in fields(self.terms))
 
     def with_rounds(self, max_rounds: int) -> "Offer":
@@ -166,7 +166,7 @@ class Catalogue:
 
 
 def check_items(ids: list[str], titles: list[str]) -> None:
-    """Refuse what a screen should not be made to show: control characters, and texts without end."""
+    """Refuse ids and titles with control characters, or too long to show on a screen."""
     for name, texts, most in (("ids", ids, LONGEST_ID), ("titles", titles, LONGEST_TITLE)):
         if any(len(text) > most or _CONTROL.search(text) for text in texts):
             sentence = f"{name} of items must have at most {most} characters, none of them for control."

@@ -78,7 +78,7 @@ def check_offer(offer: Offer) -> None:
 
 @contextlib.contextmanager
 def offered() -> Iterator[None]:
-    """Inside, what is wrong with an offer is the fault of the server that made it."""
+    """Turn parameter errors inside into errors of the server that made the offer."""
     try:
         yield
     except ParameterError as error:

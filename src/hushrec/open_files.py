@@ -4,6 +4,6 @@ import resource
 
 
 def allow_open_files() -> None:
-    """As many as the system lets this process have: every device has a connection, and strangers try."""
+    """Raise the limit of open files as far as the system allows: every device has a connection."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

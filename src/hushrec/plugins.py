@@ -23,10 +23,10 @@ Entry = TypeVar("Entry")
 
 
 class Registry(dict[str, Entry]):
-    """What comes with hushrec by name, and what plug-ins offer of that kind, from the first look on.
+    """A mapping of names to what comes with hushrec and, from the first access on, to what plug-ins offer.
 
-    Not before: a plug-in's module imports ours, and ours must be whole by then. `adapt` is applied to every entry once
-    all are there.
+    Plug-ins are not loaded earlier, because their modules import this package, which must be complete by then. `adapt`
+    is applied to every entry once all are there.
     """
 
     def __init__(self, kind: str, own: Iterable[tuple[str, Entry]], adapt: Callable[[Entry], Entry] | None = None):

@@ -26,14 +26,14 @@ MOST_ATTEMPTS = 10  # of one simulated round: one that needs more will not end
 
 
 class Stage(enum.Enum):
-    """Whether devices are asked something."""
+    """Whether a phase is open."""
 
     IDLE = "idle"
     OPEN = "open"
 
 
 class Event(enum.Enum):
-    """What can happen to a server."""
+    """What moves a server from one stage to another."""
 
     START_ROUND = "start a round"
     RECEIVE = "receive a message"
@@ -83,7 +83,7 @@ class Server:
 
     @property
     def address(self) -> Address:
-        """What the open phase's messages are addressed with."""
+        """Round, attempt and phase that messages of the open phase carry."""
         if self._stage is not Stage.OPEN:
             raise LocalProtocolError("no round is open.")
         return Address(self._round_number, self._attempt, self.side.phases[self._phase])
@@ -131,7 +131,7 @@ class Server:
         self._move(Event.START_ROUND)
 
     def check_place(self, sender: Name, address: Address) -> None:
-        """Refuse a message of a device that is not asked for it, whatever is in it."""
+        """Refuse a message of a device that the open phase does not ask, whatever the message holds."""
         if Event.RECEIVE not in NEXT_STAGE[self._stage]:
             raise RemoteProtocolError(
                 f"no round is open; the last was round {self._round_number}. Wait for the next one.",
@@ -261,7 +261,7 @@ class Server:
 
 
 def _checked_order(reports: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:
-    """The reports as they are; refused when two do not rise by name."""
+    """Yield the reports unchanged; refuse them where names do not rise."""
     last: Name | None = None
     for name, report in reports:
         if last is not None and _order(last) >= _order(name):

@@ -99,7 +99,7 @@ class DeviceKey:
 
 
 def load_public_key(public_key: bytes) -> Ed25519PublicKey:
-    """Return a public key that can verify; refuse bytes that are not a key."""
+    """Return the public key of these bytes; refuse bytes that are not a key."""
     try:
         return Ed25519PublicKey.from_public_bytes(public_key)
     except ValueError:

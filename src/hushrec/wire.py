@@ -52,7 +52,7 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """How one class of messages travels: a msgspec struct, and the fields that are not the same in both."""
+    """How one class of messages is encoded: its msgspec struct, and the fields that must be converted."""
 
     message: type
     struct: type[msgspec.Struct]
@@ -154,7 +154,7 @@ def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
 
 @functools.cache
 def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
-    """Derive the form of a class from its fields; tagged unless its place tells its type."""
+    """Derive the form of a message class from its fields; a part whose type its place tells has no tag."""
     hints = typing.get_type_hints(message, include_extras=True)
     parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}
     fields: list[Any] = [("version", int, 0)] if top else []

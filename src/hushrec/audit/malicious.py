@@ -102,9 +102,9 @@ def attack_devices(
 def attack_by_marks(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """A server that marks random items, against fresh devices: which were rated, and how.
+    """Attack fresh devices by a server that marks random items: which are rated, and how.
 
-    Empty where there is no room for a mark, or none tells rated from unrated items.
+    Return no finding where no direction is free for a mark, or where marks cannot tell rated from unrated items.
     """
     if not can_mark(problem.terms):
         return []

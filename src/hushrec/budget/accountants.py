@@ -36,7 +36,7 @@ class Accountant(ABC):
 
     @abstractmethod
     def charged(self) -> float:
-        """Return what the limit holds against."""
+        """Return the total that the limit applies to."""
 
     def spent(self) -> float:
         """Return what was really released so far; it can be less than what is charged."""
@@ -217,7 +217,7 @@ class TableAccountant(Accountant):
         return self.mu_squared
 
     def epsilon(self, delta: float) -> float:
-        """Return the profile against zeros: what the tables sent so far cost at `delta`."""
+        """Return ε at `delta` of all tables sent so far: one profile against a device that sends zeros."""
         return self._epsilon(math.sqrt(self.mu_squared), delta)
 
     def replaced_epsilon(self, delta: float) -> float:
@@ -225,7 +225,7 @@ class TableAccountant(Accountant):
         return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
 
     def zcdp_epsilon(self, delta: float) -> float:
-        """Return the profile against zeros by zero-concentrated privacy alone: larger, from published theorems only."""
+        """Return the same ε by zero-concentrated privacy: larger, and proven by published theorems alone."""
         return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
 
     def _epsilon(self, mu: float, delta: float) -> float:

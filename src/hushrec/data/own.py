@@ -23,7 +23,7 @@ def read_own_ratings(path: Path) -> dict[str, float]:
 
 
 def read_own_profile(path: Path, items: Collection[str], scale: Scale) -> dict[str, float] | list[str]:
-    """Return item → rating, or the items of a table that has no other column, checked against a run.
+    """Return the ratings by item, or the items of a table with one column, checked against a run.
 
     The first line of such a table is a header if it is a usual name of items, such as `item`.
     """

@@ -92,7 +92,7 @@ class Truth:
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """Everything but the people: small beside the ratings, and drawn first."""
+    """The films and their vectors: drawn first, before any person."""
 
     shape: Shape
     activity: IntArray  # ratings per user

@@ -58,7 +58,7 @@ class Joining:
             yield from session.look_at_public()
 
     def _allowed(self, offer: Offer) -> Ledger:
-        """Return the ledger as joining this run makes it; the one that there is, if it was joined before."""
+        """Return the ledger with this run allowed; unchanged if the run was joined before."""
         session = self._session
         ledger = session.ledger()
         if session.store.get("private_state") is None:
@@ -140,7 +140,7 @@ class Joining:
         self.forget_run()
 
     def _retire(self, *also: str) -> Job:
-        """Let the server forget this device's key; these codes, too, say that it counts no more."""
+        """Ask the server to forget this device's key; codes that say it already did count as success."""
         reply = yield Call(Request("DELETE", "/v1/devices/me"))
         if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
             expect(reply, 204)
@@ -231,7 +231,7 @@ class Joining:
         allow_run(self._session.make_protocol(offer), offer.terms, self._session.ledger(), {})
 
     def _is_next(self, offer: Offer, accepted: Offer) -> bool:
-        """Whether an offer is of a next run of the same server; a device is led back into no earlier one."""
+        """Return whether an offer is of a later run of the same server."""
         return offer.follows(accepted) and offer.run_id not in self._past_runs
 
     @property

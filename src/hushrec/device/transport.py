@@ -174,7 +174,7 @@ def _read(response: httpx.Response, largest: int) -> bytes:
 
 
 def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx.Client:
-    """Connections to a server. What goes unencrypted goes there directly, whatever proxy the environment names."""
+    """Return connections to a server; unencrypted ones ignore the proxies that the environment names."""
     kept = httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS)
     encrypted = address.startswith("https:")
     limits = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))

@@ -123,7 +123,7 @@ MODELS: Registry[ModelDeclaration] = Registry("models", ((model.name, model) for
 
 
 def find_model(name: str) -> ModelDeclaration:
-    """The declaration of that name."""
+    """Return the declaration of the model of that name."""
     if name not in MODELS:
         raise ParameterError(f"model must be one of {', '.join(MODELS)}, got {name}.")
     return MODELS[name]

@@ -64,7 +64,7 @@ def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str,
 
 
 def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
-    """Return every other entry of the points against the entry `across`, on a logarithmic axis."""
+    """Plot each entry of the points, one line each, against the entry `across` on a logarithmic axis."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         for number, name in enumerate(name for name in points[0] if name != across):
             colour = SERIES[number % len(SERIES)]

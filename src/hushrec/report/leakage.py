@@ -29,7 +29,7 @@ class Recovered:
 
     @property
     def gained(self) -> float:
-        """From 0, what is known anyway, to 1, everything."""
+        """How far the attack gets: 0 is what is known without it, 1 is everything."""
         return min(max((self.value - self.known_anyway) / max(1 - self.known_anyway, 1e-9), 0.0), 1.0)
 
 

@@ -82,7 +82,7 @@ def _write(file: Path, content: bytes) -> Path:
 
 
 def _names(sources: Sequence[Path]) -> str:
-    """Return the folders as words of a command, without the way to them: a page may be passed on."""
+    """Return the names of the folders for a command, without their paths: a page may be passed on."""
     return shlex.join(source.name or "." for source in sources)
 
 
@@ -178,7 +178,7 @@ def _row(row: Row) -> tuple[str, list[str]]:
 
 
 def _budgets(studies: Sequence[Study]) -> list[tuple[str, tuple[str, ...], list[str]]]:
-    """Return each unit once, with what it leaves open and the settings that it is for."""
+    """Return each unit once, with what it does not cover and the settings that have it."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for setting in (setting for study in studies for setting in (*study.settings, *study.diverged)):
         labels = groups.setdefault((setting.unit, setting.not_covered), [])

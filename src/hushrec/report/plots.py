@@ -136,7 +136,7 @@ def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> list[float]
 
 
 def _window(study: Study) -> tuple[float, float]:
-    """The stretch to show: all baselines, and every setting not far worse than the worst of them, if there is any."""
+    """Return the range to show: all baselines, and every setting not far worse than the worst of them."""
     lines = [study.baseline(name) for name in study.baselines]
     ends = [setting.mean(study.measure) for setting in study.settings]
     worst, best = (min(lines), max(lines + ends)) if study.larger_is_better else (max(lines), min(lines + ends))
@@ -158,7 +158,7 @@ def _legend(axes: "Axes") -> None:
 
 @contextmanager
 def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> Iterator[tuple["Figure", Any]]:
-    """A figure of our looks, without a global state: no pyplot."""
+    """Return new axes in the style of all plots, without pyplot and its global state."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -246,7 +246,7 @@ def _budget_group(entry: dict[str, Any]) -> BudgetGroup:
 
 
 def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
-    """Every setting that was run, then what runs were set beside and has no run here; no two have the same label."""
+    """Return every setting that was run, then those that runs were only compared with; labels are distinct."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in [*records, *_compared(records, {_setting_key(record) for record in records})]:
         groups.setdefault(_setting_key(record), []).append(record)
@@ -257,7 +257,7 @@ def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
-    """Return what single runs were set beside, as records without a curve, where it has no run of its own here."""
+    """Return what single runs were compared with, as records without a curve, where it was not run itself."""
     found = []
     for record in records:
         for protocol, entry in record.get("comparisons", {}).items():

@@ -50,7 +50,7 @@ def terminal_measures(study: Study) -> list[str]:
 
 
 def study_rows(study: Study, shown: list[str] | None = None) -> list[Row]:
-    """Settings and baselines together, best first: where the bias model lies is for everyone to see.
+    """Return the rows of settings and baselines together, best first.
 
     Settings with a run that diverged come last. `shown` are the measures, all of the study's unless given.
     """
@@ -119,7 +119,7 @@ def baseline_name(name: str) -> str:
 
 
 def signed(gap: float) -> str:
-    """Return a difference with its sign, and none where it rounds to nothing."""
+    """Return a difference with its sign, without one where it rounds to 0."""
     text = f"{gap:+.3f}"
     return text if float(text) else "0.000"
 
@@ -155,7 +155,7 @@ def _gain(study: Study, setting: Setting) -> float:
 
 
 def _against(study: Study, setting: Setting) -> str:
-    """Half a sentence: beats it by 0.008 with 0.920."""
+    """Return half a sentence, such as "beats it by 0.008 with 0.920"."""
     gain = _gain(study, setting)
     how = "wins" if gain > 0 else "loses"
     return f"{how} by {abs(gain):.3f} ({setting.mean(study.measure):.3f})"

@@ -129,7 +129,7 @@ class Rounds(Standing):
         return self._ahead.get(name, NOTHING) >= place
 
     def _encoded(self, message: Any) -> bytes:
-        """One encoding for all who get the same message, and a new one for whoever gets their own."""
+        """Return an encoded message; devices that get the same message share one encoding."""
         address = self.server.address
         if self._sealed[0] != (address, id(message)):
             self._sealed = (address, id(message)), encode(Envelope.to(self.offer.run_id, address, message))
@@ -215,7 +215,7 @@ class Rounds(Standing):
                 continue
 
     async def _advance(self) -> float | None:
-        """Does what is due now; returns the seconds until something may be due again."""
+        """Do what is due now; return the seconds until something may be due again."""
         elapsed = self.elapsed
         if self.is_open:
             left = self._seconds_left() if self._is_enough else self._settings.deadline_seconds - elapsed
@@ -250,7 +250,7 @@ class Rounds(Standing):
         )
 
     def _seconds_left(self) -> float:
-        """Until the open phase closes, as things stand: none once all present devices reported.
+        """Return the seconds until the open phase closes; 0 once all present devices have reported.
 
         The report of a device that left stays in the sum, and counts for nobody else.
         """

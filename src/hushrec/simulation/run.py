@@ -269,7 +269,10 @@ class Run:
         return comparisons
 
     def _beside(self, other: "Run", progress: Progress | None) -> dict[str, Any]:
-        """What another run reaches; where it diverges this one stands, and the sentence takes the metrics' place."""
+        """Return the metrics and the budget of another run.
+
+        Where it diverges, empty metrics and the error's sentence.
+        """
         try:
             other.train(progress)
             return {**other.metrics(), "step": other.settings.options.get("step"), "budget": other.budget()}
@@ -278,7 +281,7 @@ class Run:
 
     @property
     def data_checksum(self) -> str:
-        """Of the ratings and, where the model learns from them, the items' attributes."""
+        """Hash of the ratings and, where the model learns from them, of the items' attributes."""
         attributes = getattr(self.engine.problem.model, "attributes", None)
         if attributes is None:
             return self.ratings.checksum
@@ -294,7 +297,7 @@ class Run:
         return found | (self.task.list_metrics(self.predictor()) if found else {})
 
     def _baselines(self) -> dict[str, dict[str, float]]:
-        """The non-personal models on the same split, and what the run's own release makes possible without taste."""
+        """Return the non-personal models on the same split, and lists by the popularity that the run released."""
         predictor = self.engine.predictor() if self.best is None else self.best.predictor
         return self.task.baselines() | self.task.released_baselines(predictor.released_support())
 

@@ -64,13 +64,13 @@ class ModelSettings(TypedDict, total=False):
 
 
 def flat(settings: ModelSettings) -> dict[str, Any]:
-    """Return the settings by name with the options of plug-ins among them, and without what is None."""
+    """Return one mapping of all settings that are not None, the options of plug-ins among them."""
     named = {name: value for name, value in settings.items() if name != "options" and value is not None}
     return named | dict(settings.get("options") or {})
 
 
 def nested(settings: Mapping[str, Any]) -> ModelSettings:
-    """Return what `flat` made as it was before: what is not in `ModelSettings` is an option of a plug-in."""
+    """Return the settings that `flat` flattened; names outside `ModelSettings` are options of plug-ins."""
     known = ModelSettings.__annotations__.keys()
     named = {name: value for name, value in settings.items() if name in known}
     others = {name: value for name, value in settings.items() if name not in known and value is not None}

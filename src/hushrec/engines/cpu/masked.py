@@ -188,7 +188,7 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
 
 
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
-    """The codes of a round by kind of block, for people who use `fraction` of the norm, and the vector's length."""
+    """Return the codes of a round by kind of block, at `fraction` of the norm, and the length of its vector."""
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),
         clips=np.ones(kernels.KINDS),

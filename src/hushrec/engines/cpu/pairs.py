@@ -28,7 +28,7 @@ PARTNER = np.uint8(2)  # an unrated item that this round's own pairs hold alread
 
 
 class Pairing(NamedTuple):
-    """Where partners come from: streams, or the draws that were given, side by side (empty where drawn)."""
+    """The source of partners: random streams, or given draws; the latter are empty where partners are drawn."""
 
     user_pairs: Stream
     selected_pairs: Stream

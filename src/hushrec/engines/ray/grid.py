@@ -1,4 +1,4 @@
-"""Many runs on a Ray cluster, one core each: the same results as anywhere, in the order in which they are done."""
+"""Many runs on a Ray cluster, one core each; results come as they are done, with the same numbers as anywhere."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any

@@ -116,7 +116,7 @@ class GradientDevice(DeviceSide):
         self._check_vectors(vectors, len(vectors) - self._terms.n_side_rows)
 
     def popularity(self, public: Arrays) -> FloatArray:
-        """v v̄ᵀ: along the mean of the item vectors v."""
+        """Return v v̄ᵀ of each item vector v, with v̄ their mean: how much people like the item."""
         vectors = np.asarray(public["item_vectors"][: self._terms.n_items], dtype=np.float64)
         return np.asarray(vectors @ vectors.mean(axis=0))
 

@@ -66,7 +66,7 @@ class GradientProtocol(ConfiguredProtocol):
     # A run -----------------------------------------------------------------------------------------------------
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: MatrixFactorization) -> BoolArray:
-        """Devices with ratings and, where pairs are learned from or there must be some to hide among, unrated items."""
+        """Return which devices have ratings and, where the model or the selection needs them, unrated items."""
         needs_unrated = model.learns_from_pairs or self.needs_unrated
         return np.asarray((rated_counts > 0) & (rated_counts < n_items + (not needs_unrated)))
 

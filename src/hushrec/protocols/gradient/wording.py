@@ -76,7 +76,7 @@ def plain_label(budget: Budget) -> str:
 
 
 def isgld_label(budget: Budget) -> str:
-    """Return the same of `isgld`."""
+    """Return the label of `isgld` with its budget."""
     return f"isgld ε={float(budget['epsilon']):g}" + (", clamped" if budget.get("clamp") else "")
 
 
@@ -94,12 +94,12 @@ def plain_protects(budget: Budget) -> str:
 
 
 def isgld_protects(budget: Budget) -> str:
-    """Return the same of `isgld`."""
+    """Return what `isgld` protects and how much."""
     return f"one rating's value: ε {float(budget['epsilon']):g}"
 
 
 def sdcf_protects(budget: Budget) -> str:
-    """Return the same of `sdcf`."""
+    """Return what `sdcf` protects and how much."""
     return f"list of items: ε {float(budget['epsilon']):g} profile-level, all rounds"
 
 
