@@ -242,6 +242,17 @@ def test_a_text_column_of_many_categories_is_no_attribute(read, tmp_path):
 
     assert ratings.attributes is None
     assert ratings.titles == [str(row) for row in rows]
+    assert [notice.partition(" of ")[0] for notice in ratings.catalogue.notices] == ["column address"]
+
+
+def test_an_items_file_may_hold_ids_alone(read, tmp_path):
+    """A catalogue without titles and attributes: no separator is needed."""
+    items = tmp_path / "items.csv"
+    items.write_text("id\nz\ny\nx\n")
+    whole = read("a,x,5\na,y,3\n", items=items).with_catalogue()
+
+    assert (whole.item_ids, whole.attributes) == (["z", "y", "x"], None)
+    assert whole.n_unlisted == 0
 
 
 def test_the_publishers_items_files_are_known_by_name(read, tmp_path):

@@ -75,6 +75,8 @@ def announce(ratings: "Ratings") -> None:
     sizes = {"user": ratings.n_users, "item": ratings.n_items, "rating": ratings.n_ratings}
     counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
     say(f"{ratings.name}: {counts}, {_scale_in_words(ratings)}")
+    for notice in () if ratings.catalogue is None else ratings.catalogue.notices:
+        say(notice)
 
 
 def _scale_in_words(ratings: "Ratings") -> str:

@@ -92,7 +92,10 @@ def _read_items(path: Path, settings: "Settings") -> "Items":
     facts = find_model(settings.terms.model_name).item_facts
     if facts is None:
         return Items(ids, titles)
-    known = KnownItems(len(ids), titles, read_items(path, ids)[1])
+    _, attributes, catalogue = read_items(path, ids)
+    for notice in catalogue.notices:
+        say(notice)
+    known = KnownItems(len(ids), titles, attributes)
     return Items.of(ids, titles, imported(facts)(known, settings.terms.options))
 
 

@@ -15,11 +15,10 @@ import polars as pl
 from hushrec.arrays import PublicRatings
 from hushrec.data.columns import clean_ids, is_item_name
 from hushrec.data.frames import RatingTable, read_frame
-from hushrec.data.ratings import Catalogue, year_of
+from hushrec.data.ratings import MOST_CATEGORIES, Catalogue, year_of
 from hushrec.data.tables import Table, read_bytes, read_table
 from hushrec.errors import DataError
 
-MOST_CATEGORIES = 100
 _GENRES = (
     "unknown|Action|Adventure|Animation|Children's|Comedy|Crime|Documentary|Drama|Fantasy|Film-Noir|Horror|Musical|"
     "Mystery|Romance|Sci-Fi|Thriller|War|Western"
@@ -72,7 +71,8 @@ def read_items(
     ids = [*row_of, *unlisted]
     place_of = {item: place for place, item in enumerate(ids)}
     places = np.array([place_of[item] for item in item_ids], dtype=np.int64)
-    whole = Catalogue(ids, *_gather(path, listing, row_of, ids), places, len(unlisted))
+    left_out = tuple(column.name for column in listing.attributes if _has_many_categories(column))
+    whole = Catalogue(ids, *_gather(path, listing, row_of, ids), places, len(unlisted), left_out)
     return *_gather(path, listing, row_of, item_ids), whole
 
 
@@ -87,7 +87,7 @@ def _gather(
 def _read_listing(path: Path, encoding: str | None = None) -> Listing:
     name = path.name.removesuffix(".gz")
     own = name not in PUBLISHED
-    listing = _list_own(path, read_table(path, encoding=encoding)) if own else PUBLISHED[name](path)
+    listing = _list_own(path, read_table(path, encoding=encoding, one_column=True)) if own else PUBLISHED[name](path)
     return _unrepeated(path, listing)
 
 
@@ -103,7 +103,8 @@ def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
     """Text columns to one flag per category; numbers stay. A text column of many categories is left out."""
     encoded: list[pl.Series] = []
     for column in columns:
-        encoded.extend([column] if column.dtype == pl.Float64 else _flags(column))
+        if not _has_many_categories(column):
+            encoded.extend([column] if column.dtype == pl.Float64 else _flags(column))
     names = [column.name for column in encoded]
     if len(set(names)) != len(names):
         raise DataError(f"{path}, line 1: a column name equals another's NAME=CATEGORY. Rename one of them.")
@@ -111,11 +112,20 @@ def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
 
 
 def _flags(column: pl.Series) -> list[pl.Series]:
-    lists = column.fill_null("").str.split("|").list.eval(pl.element().str.strip_chars())
+    lists = _category_lists(column)
     categories = sorted(set(lists.explode().drop_nulls().to_list()) - {""})
-    if len(categories) > MOST_CATEGORIES:
-        return []
     return [lists.list.contains(category).alias(f"{column.name}={category}") for category in categories]
+
+
+def _category_lists(column: pl.Series) -> pl.Series:
+    return column.fill_null("").str.split("|").list.eval(pl.element().str.strip_chars())
+
+
+def _has_many_categories(column: pl.Series) -> bool:
+    """Tell whether a text column has too many different texts to be an attribute."""
+    if column.dtype == pl.Float64:
+        return False
+    return len(set(_category_lists(column).explode().drop_nulls().to_list()) - {""}) > MOST_CATEGORIES
 
 
 def _list_own(path: Path, table: Table) -> Listing:

@@ -16,6 +16,8 @@ from hushrec.arrays import PublicRatings
 from hushrec.errors import DataError
 from hushrec.scale import from_unit, to_unit
 
+MOST_CATEGORIES = 100  # of a text column of an items file, for an attribute
+
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -96,6 +98,15 @@ class Catalogue:
     attributes: pl.DataFrame | None
     places: IntArray  # of the items that the data set rates, in the order of their ids
     n_unlisted: int  # of these, how many no items file lists: they are here because somebody rated them
+    left_out: tuple[str, ...] = ()  # text columns of the items file that have too many categories for attributes
+
+    @property
+    def notices(self) -> list[str]:
+        """What people should know of how the items file was read, a sentence each."""
+        return [
+            f"column {name} of the items file has more than {MOST_CATEGORIES} different texts and is left out"
+            for name in self.left_out
+        ]
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,10 +59,11 @@ class Table:
         return Table(self.path, self.frame.filter(kept), self.names, lines[kept.to_numpy()], self.first_line)
 
 
-def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0) -> Table:
+def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0, one_column: bool = False) -> Table:
     """Read CSV, TSV, `::`, `;` or `|` separated text, or Parquet; plain or gzipped.
 
-    `encoding` is that of text, UTF-8 unless given; `skip_rows` lines of text above the first row are left out.
+    `encoding` is that of text, UTF-8 unless given; `skip_rows` lines of text above the first row are left out. Text of
+    `one_column` needs no separator.
     """
     if skip_rows < 0:
         raise DataError(f"skip_rows must be 0 or more, got {skip_rows}.")
@@ -72,7 +73,7 @@ def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0) -
             raise DataError(f"{path} is a Parquet file; skip_rows is for text. Leave it out.")
         return _read_parquet(path, data)
     data = _skip(path, _clean_text(path, _as_utf8(path, data, encoding)), skip_rows)
-    separator = _find_separator(path, data, skip_rows + 1)
+    separator = _find_separator(path, data, skip_rows + 1, one_column=one_column)
     if b'"' in data and separator in QUOTED_SEPARATORS:
         return _read_quoted(path, data, separator, skip_rows + 1)
     return _read_plain(path, data, separator, skip_rows + 1)
@@ -149,11 +150,13 @@ def _check_utf8(path: Path, data: bytes) -> None:
         ) from None
 
 
-def _find_separator(path: Path, data: bytes, line: int) -> str:
+def _find_separator(path: Path, data: bytes, line: int, *, one_column: bool) -> str:
     first_line = data.split(b"\n", 1)[0].decode("utf-8")
     for separator in SEPARATORS:
         if separator in first_line:
             return separator
+    if one_column:
+        return SEPARATORS[0]
     raise DataError(
         f"{path}, line {line}: expected fields separated by a comma, tab, semicolon, `|` or `::`; found none."
         " If there are lines above the ratings, pass --skip-rows."
