@@ -23,6 +23,7 @@ from unittest import mock
 
 import typer
 
+from hushrec.audit.masked.suite import SUITE
 from hushrec.cli import app
 from hushrec.cli.options import declared_by, help_text
 from hushrec.experiment_records import read_records
@@ -199,7 +200,34 @@ def audit_tables() -> dict[str, str]:
                     tables[f"{name}-{kind}"] = sweep_table(curves[kind], across)
     tables["rare"] = rare_table(next(iter(records["ml-100k-masked"]["runs"].values())))
     tables["table-1"] = systems_table()
+    tables["claims"] = claims_table(records["ml-100k-masked"])
+    tables["suite"] = suite_table()
     return tables
+
+
+def claims_table(record: dict[str, Any]) -> str:
+    """Every lower bound on ε of an audit of masked beside the ε that is claimed, by unit."""
+    columns, rows = list(record["runs"]), []
+    for unit, suffix, claimed in (("whole profile", "", "epsilon"), ("one rating", "_one_rating", "item_level")):
+        found: dict[tuple[str, str], dict[str, str]] = {}
+        for one in record["attacks"]:
+            how = {f"epsilon_ruled_out{suffix}": "", f"epsilon_counted{suffix}": ", counted"}.get(one["metric"])
+            if how is not None:
+                found.setdefault((one["name"], how), {})[one["protocol"]] = f"{one['value']:.2f}"
+        for (name, how), cells in found.items():
+            rows.append([unit, name + how, *(cells.get(label, "") for label in columns)])
+        budgets = (record["runs"][label]["budget"][claimed] for label in columns)
+        rows.append([f"**{unit}**", "**claimed**", *(f"**{float(one):.3g}**" for one in budgets)])
+    return table(["unit", "ε of at least, at 95 %", *map("`{}`".format, columns)], rows)
+
+
+def suite_table() -> str:
+    """Which attacks of the suite apply to masked."""
+    rows = [
+        [", ".join(one.attacks), "applies" if one.findings else "does not apply", "; ".join(one.findings), one.why]
+        for one in SUITE
+    ]
+    return table(["attacks on gradients", "to `masked`", "attacks there", "why"], rows)
 
 
 def systems_table() -> str:

@@ -132,9 +132,24 @@ def accuracy() -> dict[str, dict[str, float]]:
     return found
 
 
+@functools.cache
+def masked_audit() -> dict[str, Any]:
+    """Return what attacks on `masked` reach on ML-100K: budget, attack, measure; `rate` is that at 1 % false alarms."""
+    path = ROOT / "experiments" / "records" / "audit" / "ml-100k-masked.json"
+    record = json.loads(path.read_text("utf-8"))
+    found: dict[str, Any] = {label.removeprefix("masked "): dict(run) for label, run in record["runs"].items()}
+    for one in record["attacks"]:
+        values = found[one["protocol"].removeprefix("masked ")].setdefault(one["name"], {})
+        values[one["metric"]] = one["value"]
+        if one["tpr_at_1pct_fpr"] is not None:
+            values["rate"] = one["tpr_at_1pct_fpr"]
+    return found
+
+
 COMPUTED: dict[str, Callable[[], Any]] = {
     "accuracy": accuracy,
     "claims": claims,
+    "masked audit": masked_audit,
     "budget groups": budget_groups,
     "step of fm": step_of_fm,
     "fleet size": lambda: {"pays from": pays_from(), "measured": [asdict(size) for size in MEASURED]},

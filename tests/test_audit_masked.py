@@ -2,19 +2,35 @@
 
 import json
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 from command import run as run_command
 
-from hushrec.audit.masked import bench, cohorts, pairs, people, readings, sums, trials
+from hushrec.audit.findings import TARGETS, Finding
+from hushrec.audit.masked import (
+    attributes,
+    bench,
+    cohorts,
+    collusion,
+    pairs,
+    people,
+    poisoning,
+    readings,
+    suite,
+    sums,
+    trials,
+)
 from hushrec.audit.masked.crafted import aim_at, lengthen
 from hushrec.audit.masked.watched import Watched, without_profiles
 from hushrec.audit.rating_levels import WHOLE_STARS
 from hushrec.budget.gaussian import epsilon_of_mu
 from hushrec.data.synthetic import synthetic
-from hushrec.protocols.masked.encoding import BlockCode
+from hushrec.protocols.masked.encoding import BlockCode, Table
+from hushrec.protocols.masked.plan import Round
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
@@ -173,12 +189,15 @@ def test_colluding_devices_and_differences_change_the_noise_as_they_should() -> 
 
 @pytest.mark.parametrize("epsilon", [math.inf, 8.0, 0.5])
 def test_coins_of_one_run_are_told_where_nothing_hides_them(epsilon: float) -> None:
-    """30 canaries, 10 guesses. ε = ∞: all right, which rules out 0.4; else at most the claim."""
-    (one,) = pairs.attack_one_run(watched("gp", epsilon))
-    assert one.value <= epsilon
+    """30 canaries, 10 guesses, of profiles and of ratings. ε = ∞: all right; else at most the claim."""
+    run = watched("gp", epsilon)
+    profiles, ratings = pairs.attack_one_run(run)
+    assert profiles.value <= epsilon
+    assert ratings.value <= run.budget["item_level"]
     if epsilon == math.inf:
-        assert one.claim.endswith("(10 of 10 coins right)")
-        assert one.value > 0.4
+        assert profiles.claim.endswith("(10 of 10 coins right)")
+        assert ratings.claim.endswith("(10 of 10 coins right)")
+        assert min(profiles.value, ratings.value) > 0.2
 
 
 def test_coins_thrown_afterwards_are_told_by_nobody() -> None:
@@ -204,22 +223,150 @@ def test_who_sends_zeros_is_still_there() -> None:
 # Masked tables ----------------------------------------------------------------------------------------------------
 
 
-def test_a_masked_table_says_nothing_and_the_sum_everything(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def twelve() -> Iterator[None]:
+    """Cohorts of twelve real devices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cohorts, "COHORT", 12)
+        yield
+
+
+@cache
+def scene(epsilon: float) -> tuple[list[cohorts.SeenCohort], collusion.Scene]:
+    """Two attempts of a round among twelve devices."""
+    return collusion.set_scene(watched("gp", epsilon))
+
+
+@pytest.mark.usefixtures("twelve")
+def test_a_masked_table_says_nothing_and_the_sum_everything() -> None:
     """12 real devices without noise: single tables are at chance and uniform; without masks they would tell all."""
-    monkeypatch.setattr(cohorts, "COHORT", 12)
-    one, keys = cohorts.attack_tables(watched("gp", math.inf))
+    attempts, seen = scene(math.inf)
+    one, keys, *_ = collusion.attack_round(watched("gp", math.inf), attempts, seen)
     assert keys.value == 0
     assert 0.05 < one.value < 0.95
-    assert float(one.claim.split("p = ")[1].rstrip(")")) > 1e-3
-    watch = cohorts.watch_cohort
-    monkeypatch.setattr(
-        cohorts,
-        "watch_cohort",
-        lambda terms, own, **more: [one._replace(tables=own) for one in watch(terms, own, **more)],
-    )
-    bare, _ = cohorts.attack_tables(watched("gp", math.inf))
-    assert bare.value == 1.0
-    assert float(bare.claim.split("p = ")[1].rstrip(")")) < 1e-6
+    assert p_value(one) > 1e-3
+    bare = replace(seen, cohort=seen.cohort._replace(tables=seen.uploads))
+    told, *_ = collusion.attack_round(watched("gp", math.inf), attempts, bare)
+    assert told.value == 1.0
+    assert p_value(told) < 1e-6
+
+
+def p_value(finding: Finding) -> float:
+    """The p-value that a claim states."""
+    return float(finding.claim.split("p = ")[1].rstrip(")"))
+
+
+@pytest.mark.usefixtures("twelve")
+def test_all_devices_but_one_strip_its_table_and_fewer_do_not() -> None:
+    """Eleven helpers with their real secrets leave the upload itself, bit by bit; ten leave one honest pair's mask."""
+    _, seen = scene(8.0)
+    for victim in range(12):
+        others = set(range(12)) - {victim}
+        assert np.array_equal(collusion.strip_table(seen.cohort, victim, others), seen.uploads[victim])
+        left = collusion.strip_table(seen.cohort, victim, others - {min(others)})
+        assert cohorts.uniformity([left - seen.uploads[victim]]) > 1e-6
+
+
+@pytest.mark.usefixtures("twelve")
+def test_helpers_within_the_bound_leave_the_noise_that_is_claimed() -> None:
+    """c_max = 2 of 12: single tables stay uniform, and the sum keeps the noise of ten devices (one alarm in 10⁵)."""
+    _, _, table, noise, alone = collusion.attack_round(watched("gp", 8.0), *scene(8.0))
+    assert "c_max = 2 of 12" in table.name
+    assert p_value(table) > 1e-5
+    assert 0.4 < noise.value < 2
+    assert alone.claim.startswith("not covered: 12 of 12")
+
+
+@pytest.mark.usefixtures("twelve")
+def test_honest_devices_without_noise_show_in_what_helpers_leave() -> None:
+    """Three of ten honest devices without noise: less is left than the budget counts on."""
+    attempts, seen = scene(8.0)
+    silent = [integers.astype(np.uint32) for integers in seen.integers[2:5]]
+    noise = sum((own - bare for own, bare in zip(seen.uploads[2:5], silent, strict=True)), np.uint32(0))
+    quiet = replace(seen, cohort=seen.cohort._replace(total=seen.cohort.total - noise))
+    ratio = collusion.attack_round(watched("gp", 8.0), attempts, quiet)[3]
+    assert ratio.value < 0.85
+
+
+# People, time and lies --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("epsilon", "least", "most"), [(math.inf, 0.85, 1.0), (0.5, 0.25, 0.75)])
+def test_attributes_are_read_off_exact_sums_and_not_off_noisy_ones(epsilon: float, least: float, most: float) -> None:
+    """An attribute that follows from one popular item: 60 people, so that 4 deviations of the AUC are 0.25."""
+    run = watched("gp", epsilon)
+    item = int(np.argsort(run.popularity)[-8])
+    labels = np.array([item in run.profile(user)[0] for user in range(run.problem.n_users)]).astype(np.int64)
+    area, _ = attributes.attack_attributes(replace(run, people={"gender": labels}))
+    assert area.name == f"gender from {people.SUMS}"
+    assert least <= area.value <= most
+
+
+def test_a_clock_that_counts_ratings_tells_how_many_they_are() -> None:
+    """A device that takes a second per rating, and one that always takes a second."""
+    run = watched("gp", 8.0)
+    for per_rating, expected in ((1.0, 1.0), (0.0, 0.5)):
+        ticks = Ticks(run, per_rating)
+        area, _ = attributes.attack_timing(replace(run, clock=ticks.now, seen=ticks.seen))
+        assert area.value == expected
+
+
+class Ticks:
+    """A clock that moves when entries are computed, and a run whose devices move it."""
+
+    def __init__(self, run: Watched, per_rating: float) -> None:
+        self.time, self.per_rating, self.learning = 0.0, per_rating, run.seen.learning
+        self.seen = sums.SeenRun(run.seen.rounds, self)
+
+    def now(self) -> float:
+        """The time."""
+        return self.time
+
+    def entries(self, blocks: object, table: object, items: np.ndarray, values: np.ndarray) -> object:
+        """What the device computes, and how long it takes."""
+        self.time += 1.0 + self.per_rating * len(items)
+        return self.learning.entries(blocks, table, items, values)
+
+
+def test_promoters_push_an_item_no_further_than_their_clips() -> None:
+    """Everything for one item: the sum of its residuals grows by exactly a clip per promoter; others stay."""
+    run = watched("gp", math.inf)
+    group = poisoning.Promotion(run, np.arange(3), np.arange(20, 40), 7)
+    engine = poisoning.PoisonedEngine(run.problem, group.clip)
+    for one in run.problem.terms.priced.plan.rounds:
+        for block, code, own in zip(one.blocks, engine.codes, group.clip(engine, one), strict=True):
+            assert np.abs(own).sum() in (0, 3 * code.clip_units)
+            assert code.clip_units**2 <= code.norm_squared
+            assert (own.reshape(block.shape[0], -1)[np.arange(block.shape[0]) != 7] == 0).all()
+        engine.run_round()
+
+
+def test_one_device_beyond_its_clip_goes_as_far_as_the_checks_let_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is added in each round passes both checks of a server, a hundredth more does not; it is more than a clip."""
+    run = watched("gp", 8.0)
+    alone = poisoning.Promotion(run, np.arange(1), np.arange(20, 40), 7)
+    monkeypatch.setattr(poisoning, "BISECTIONS", 20)
+    longer = []
+
+    def write(engine: poisoning.PoisonedEngine, one: Round, table: object, totals: list[Table]) -> list[np.ndarray]:
+        more = alone.exceed(engine, one, table, totals)
+        if any(own.any() for own in more):
+            assert engine.passes(one, poisoning.added(totals, more))
+            assert not engine.passes(one, poisoning.added(totals, [own + own // 100 for own in more]))
+        longer.append(
+            max(float(np.abs(own).max() / code.clip_units) for own, code in zip(more, engine.codes, strict=True))
+        )
+        return more
+
+    alone.train(write)
+    assert max(longer) > 1
+
+
+def test_every_attack_of_the_suite_applies_or_says_why_not() -> None:
+    """Each is named once."""
+    named = [name for one in suite.SUITE for name in one.attacks]
+    assert sorted(named) == sorted(suite.names_of_suite())
+    assert all(one.why for one in suite.SUITE)
 
 
 # The command ------------------------------------------------------------------------------------------------------
@@ -239,7 +386,10 @@ def test_the_command_prints_what_was_attacked_and_found(monkeypatch: pytest.Monk
     assert run["contradictions"] == []
     assert {"budget", "metrics", "baselines", "people_with_a_rare_item"} <= run.keys()
     assert all(attack["claim"] for attack in record["attacks"])
-    assert {attack["target"] for attack in record["attacks"]} == {"existence", "value", "model", "metadata", "epsilon"}
+    names = {attack["name"] for attack in record["attacks"]}
+    stands = {begin for one in suite.SUITE for begin in one.findings if one.attacks != ("a few uploads",)}
+    assert [begin for begin in stands if not any(name.startswith(begin) for name in names)] == []
+    assert {attack["target"] for attack in record["attacks"]} == {*TARGETS} - {"person"}
 
 
 def test_without_a_budget_three_are_audited() -> None:

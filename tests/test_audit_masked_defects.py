@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_audit_masked import DATA, VICTIMS, watched
 
-from hushrec.audit.masked import cohorts, pairs, sums, trials
+from hushrec.audit.masked import cohorts, collusion, pairs, sums, trials
 from hushrec.audit.masked.crafted import lengthen
 from hushrec.audit.masked.watched import Watched
 from hushrec.budget.accountants import TableAccountant
@@ -37,7 +37,7 @@ def audited() -> list[str]:
     settings = Settings(protocol="masked", model="gp", epsilon=EPSILON)
     problem = task_problem(settings.make_task(DATA), settings)
     run = Watched(settings, problem, sums.watch(problem)[0], np.arange(VICTIMS))
-    attacks = (pairs.measure_noise, pairs.attack_profiles, pairs.attack_ratings, cohorts.attack_tables)
+    attacks = (pairs.measure_noise, pairs.attack_profiles, pairs.attack_ratings, collusion.attack_tables)
     return pairs.contradictions([finding for attack in attacks for finding in attack(run)], run.budget)
 
 

@@ -14,7 +14,7 @@ from hushrec.simulation.settings import Settings
 LEAST = {  # of items, ratings and taste that are found; None: not asked
     "exact sums": (1.0, 0.95, 0.999),
     "Slope One": (1.0, 0.6, None),
-    "perturbed": (0.2, 0.3, None),
+    "perturbed": (0.3, None, None),
     "noise in": (1.0, None, 0.0),
     "public group": (0.0, None, None),
 }
@@ -52,6 +52,18 @@ def test_a_rating_is_put_on_the_grid_by_hand() -> None:
     errors = np.array([1.0, 3.0, 5.0]) - 2 * scores
     found = rivals._ratings_on_grid(errors * 2, scores, np.ones(3, dtype=bool))
     assert found.tolist() == [1.0, 3.0, 5.0]
+
+
+def test_noise_in_categories_is_all_that_changes_a_perturbed_profile(
+    scene: rivals.Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without noise the profile is sent as it is."""
+    monkeypatch.setattr(rivals, "PERTURBED_EPSILON", 1e9)
+    sent = rivals.perturbed_profiles(scene).items > rivals.SURE / 2
+    own = np.zeros_like(sent)
+    for row, user in enumerate(scene.victims):
+        own[row, scene.profile(user)[0]] = True
+    assert np.array_equal(sent, own)
 
 
 def test_slope_one_predicts_by_hand(scene: rivals.Scene) -> None:

@@ -67,6 +67,17 @@ def test_every_script_that_a_page_names_exists():
     assert not [script for script in scripts if not (ROOT / script).is_file()]
 
 
+def test_every_test_that_a_page_names_exists():
+    """And every step of the argument for `masked` names one."""
+    named = {name for page in PAGES for name in re.findall(r"`(test_\w+)`", page.read_text())}
+    written = "".join(path.read_text() for path in sorted((ROOT / "tests").glob("test_*.py")))
+    assert len(named) > 30
+    assert sorted(name for name in named if f"def {name}(" not in written) == []
+    steps = (ROOT / "docs" / "proofs.md").read_text().partition("# The masked protocol")[2].split("\n## ")[1:]
+    assert len(steps) > 8
+    assert [step.partition("\n")[0] for step in steps if "*Held by*" not in step] == []
+
+
 @pytest.fixture(scope="module")
 def measured() -> ModuleType:
     """docs/measured.py as a module."""

@@ -8,12 +8,12 @@ from scipy.optimize import linear_sum_assignment
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.linkage import LinkEnrolments, LinkRounds
-from hushrec.audit.attacks.person import PersonFromUploads
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.observed_run import Truth
 from hushrec.audit.statistics import (
     BoolArray,
+    KernelRidge,
     auc,
     auc_interval,
     correlation_interval,
@@ -210,7 +210,7 @@ def judge_linkage(attack: LinkRounds | LinkEnrolments, protocol: str, scores: Fl
 
 
 def judge_people(
-    attack: PersonFromUploads,
+    attack: Described,
     protocol: str,
     kernel: FloatArray,
     attributes: dict[str, IntArray],
@@ -224,7 +224,7 @@ def judge_people(
     right = dict.fromkeys(attributes, 0)
     for asked in folds(n_people, 10, rng=rng):
         known = np.setdiff1d(np.arange(n_people), asked)
-        learned = attack.learn(kernel, known)
+        learned = KernelRidge(kernel, known)
         for name, target in targets.items():
             found = learned.scores(target[known], asked)
             right[name] += int((np.argmax(found, axis=1) == np.argmax(target[asked], axis=1)).sum())

@@ -20,7 +20,7 @@ from hushrec.audit.observation import Observation, Upload
 from hushrec.audit.observed_run import Truth, record
 from hushrec.audit.rank_one import first_direction, without_prior
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.audit.run import Audit, check_people, item_popularity
+from hushrec.audit.run import Audit, check_people, describe, item_popularity
 from hushrec.audit.statistics import mean_interval
 from hushrec.data.ratings import Ratings
 from hushrec.models.fm import FactorizationMachine
@@ -145,18 +145,9 @@ def audit_machines(ratings: Ratings, settings: list[Settings], *, n_victims: int
         popularity = item_popularity(problem, people[count:])
         observation, truth, _ = record(problem, victims, victims[:1], popularity)
         findings += attack_machine(problem.model, observation, truth, rng)
-    first = settings[0]
-    about = {
-        "dataset": ratings.name,
-        "model": first.model,
-        "rounds": first.options["rounds"],
-        "factors": first.options["factors"],
-        "users": count,
-        "seed": first.seed,
-        "ratings": observation.levels.in_words(),
-        "protocols": {chosen.protocol: chosen.make_protocol().chosen_options() for chosen in settings},
-    }
-    return Audit(findings, {}, about)
+    columns = {chosen.protocol: chosen for chosen in settings}
+    shape = {name: settings[0].options[name] for name in ("rounds", "factors")}
+    return Audit(findings, {}, {**describe(ratings, columns, count), **shape})
 
 
 def attack_machine(

@@ -15,7 +15,7 @@ from hushrec.audit.masked.watched import Watched
 from hushrec.audit.observed_run import record
 from hushrec.audit.run import item_popularity
 from hushrec.data.ratings import Ratings
-from hushrec.protocols.masked import MASKED
+from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
@@ -29,7 +29,7 @@ def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -
     rng = np.random.default_rng([settings.seed, 6])
     chosen = rng.permutation(problem.active_users)
     victims = np.sort(chosen[:n_victims])
-    if settings.protocol == MASKED.name:
+    if isinstance(problem.terms, MaskedTerms):
         findings = read_people(Watched(settings, problem, watch(problem)[0], victims))
     else:
         popularity = item_popularity(problem, chosen[n_victims:])

@@ -25,7 +25,8 @@ from hushrec.simulation.training_problem import AnyProblem, make_problem
 STARS = np.arange(1.0, 6.0)
 FACTORS, RIDGE = 10, 5.0
 LENGTHS = np.geomspace(1, 40, 4000)  # of a person's vector, that an attacker tries
-PERTURBED_EPSILON = 4.0  # of Shen and Jin's categories
+PERTURBED_EPSILON = 1.0  # of the number of items in each category
+SURE = 20.0  # log-odds of an item that is in the profile as sent
 PUBLIC_SHARE = 0.2  # of people, in Xin and Jaakkola's public group
 
 
@@ -154,22 +155,29 @@ def _item_means(scene: Scene) -> FloatArray:
 
 
 def perturbed_profiles(scene: Scene) -> Guess:
-    """Every rating, 0 where there is none, sent once with Laplace noise of 5/ε; the likeliest value of each."""
-    scale = 5 / PERTURBED_EPSILON
-    values = np.concatenate([[0.0], STARS])
+    """Sent once: a profile whose number of items in every category has Laplace noise of 1/ε.
+
+    Items are added or removed within their category, by chance, until the numbers fit; the others are the person's own.
+    """
+    categories = _categories(scene)
     odds = logit(np.clip(scene.popularity, 1e-4, 1 - 1e-4))
-    items, ratings = [], []
+    items = []
     for user in scene.victims:
-        own, stars = scene.profile(user)
-        sent = np.zeros(scene.problem.n_items)
-        sent[own] = stars
-        sent = sent + scene.rng.laplace(0, scale, len(sent))
-        likelihood = -np.abs(sent[:, None] - values) / scale
-        rated = np.log(np.exp(likelihood[:, 1:]).mean(axis=1)) - likelihood[:, 0]
-        items.append(rated + odds)
-        shares = np.log([0.06, 0.11, 0.27, 0.34, 0.22])
-        ratings.append(STARS[np.argmax(likelihood[:, 1:] + shares, axis=1)])
-    return Guess(np.array(items), np.array(ratings))
+        there = np.zeros(scene.problem.n_items, dtype=bool)
+        there[scene.profile(user)[0]] = True
+        sent = there.copy()
+        for category in np.unique(categories):
+            inside = scene.rng.permutation(np.flatnonzero(categories == category))
+            more = round(scene.rng.laplace(0, 1 / PERTURBED_EPSILON))
+            changed = inside[~there[inside]][:more] if more > 0 else inside[there[inside]][: max(-more, 0)]
+            sent[changed] = more > 0
+        items.append(np.where(sent, SURE, 0.0) + odds)
+    return Guess(np.array(items))
+
+
+def _categories(scene: Scene) -> IntArray:
+    """Return the category of every item, the attribute that sets it apart most: public, `(n_items,)`."""
+    return np.asarray(scene.problem.model.columns.taste.argmax(axis=1))
 
 
 def constant_noise(scene: Scene) -> Guess:
@@ -219,34 +227,36 @@ def public_group_error(scene: Scene) -> float:
 
 RIVALS = (
     Rival(
-        "exact sums (Canny 2002, Nikolaenko 2013)",
-        "sums of gradients over all people, one round, random item vectors; everybody else known",
-        "the cryptography; learning over many rounds",
+        "exact sums (Canny 2002; Nikolaenko 2013 after one iteration)",
+        "sums of gradients over all people, one iteration, random item vectors; everybody else known",
+        "the cryptography; further iterations, of which Canny's parties see every sum, and those of Nikolaenko et al."
+        " the item vectors of the last one alone",
         exact_sums,
     ),
     Rival(
         "Slope One sums (Basu 2013)",
-        "exact sums of differences and counts of all pairs of items; everybody else known",
-        "the cryptography",
+        "exact sums of differences and counts of all pairs of items, which the cloud holds; everybody else known",
+        "how pairs get there without a name (an anonymising network); the encrypted question for a prediction",
         slope_one,
         slope_one_error,
     ),
     Rival(
-        f"perturbed profiles (after Shen and Jin 2014), ε = {PERTURBED_EPSILON:g} per rating",
-        "every rating, or 0, sent once with Laplace noise",
-        "their mechanism, which spreads noise within categories so that its totals stay; their recommender",
+        f"perturbed profiles (after Shen and Jin 2014), ε = {PERTURBED_EPSILON:g} per category",
+        "a profile sent once, with noise in its number of items per category, items added and removed by chance",
+        "their choice of the items that change, which keeps recommendations useful; ratings; their recommender; the"
+        " categories that a person may choose to share (2016)",
         perturbed_profiles,
     ),
     Rival(
         "noise in the objective (after Hua 2015)",
-        "gradients of all items with a noise vector that stays the same, two rounds",
-        "how the noise of a user is sized; learning over many rounds",
+        "gradients of all items with a noise vector that stays the same, two iterations",
+        "how the noise of a user is sized, and whatever hides single gradients from the server besides; learning",
         constant_noise,
     ),
     Rival(
         f"public group of {PUBLIC_SHARE:.0%} (after Xin and Jaakkola 2014)",
         "items are learned from volunteers whose ratings everybody sees; nobody else sends anything",
-        "the noisy moments that private people add once in their paper",
+        "what private people may add in their paper: relations between items, with deniability of single ones",
         public_group,
         public_group_error,
     ),

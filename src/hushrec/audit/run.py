@@ -119,22 +119,25 @@ def audit(
         results = run_all(tasks)
     findings = [finding for found, _ in results for finding in found]
     curves = {chosen.protocol: drawn for chosen, (_, drawn) in zip(settings, results, strict=True)}
-    first = settings[0]
-    about = {
+    columns = {chosen.protocol: chosen for chosen in settings}
+    shape = {name: settings[0].options[name] for name in ("rounds", "factors")}
+    return Audit(findings, curves, {**describe(ratings, columns, n_victims), **shape})
+
+
+def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:
+    """Return what every record of an audit says of itself: data, model, people, levels of ratings, budgets."""
+    first = next(iter(columns.values()))
+    values = ratings.values
+    if values is not None and ratings.scale is not None:
+        values = ratings.scale.to_unit(values)
+    return {
         "dataset": ratings.name,
         "model": first.model,
-        "rounds": first.options["rounds"],
-        "factors": first.options["factors"],
         "users": n_victims,
         "seed": first.seed,
-        "ratings": None if ratings.values is None else _levels_of(ratings, ratings.values).in_words(),
-        "protocols": {chosen.protocol: _public(chosen) for chosen in settings},
+        "ratings": None if values is None else RatingLevels.of(values).in_words(),
+        "protocols": {label: chosen.make_protocol().chosen_options() for label, chosen in columns.items()},
     }
-    return Audit(findings, curves, about)
-
-
-def _levels_of(ratings: Ratings, values: FloatArray) -> RatingLevels:
-    return RatingLevels.of(values if ratings.scale is None else ratings.scale.to_unit(values))
 
 
 def check_people(n_people: int, n_victims: int) -> int:
@@ -177,11 +180,6 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
         )
         for chosen in names
     ]
-
-
-def _public(settings: Settings) -> dict[str, Any]:
-    """The budgets of a protocol, as its devices announce them."""
-    return settings.make_protocol().chosen_options()
 
 
 class Bench:

@@ -61,11 +61,8 @@ def audit(
     """Attack the protocols as a server could, and print what succeeds beside what is claimed."""
     import time
 
-    from hushrec.audit.machines import audit_machines
-    from hushrec.audit.run import AUDITED
-    from hushrec.audit.sweeps import check_sweeps, swept
-    from hushrec.data.people import load_people
-    from hushrec.report.audits import check_writable, write_audit
+    from hushrec.audit.sweeps import check_sweeps
+    from hushrec.report.audits import check_writable
 
     started = time.perf_counter()
     options = {
@@ -84,23 +81,46 @@ def audit(
     check_sweeps(settings, sweep or [])
     if plots is not None:
         check_writable(plots)
+    found = _attack(data, reading, settings, users, sweep or [], masked=masked)
+    _deliver({**found.record(), **_spent(started)}, plots, as_json=as_json)
+
+
+def _attack(
+    data: str, reading: Reading, settings: list[Any], users: int | None, sweep: list[str], *, masked: bool
+) -> Any:
+    """Read the ratings, and run the audit that fits protocol and model."""
+    from hushrec.audit.machines import audit_machines
+    from hushrec.audit.run import AUDITED
+    from hushrec.audit.sweeps import swept
+    from hushrec.data.people import load_people
+
     ratings = reading.load(data)
+    people = load_people(data, ratings.user_ids, reading.data_dir)
     with saying_what_was_kept(lambda: "Nothing was kept: an audit is whole or nothing."), _audit_bar() as progress:
         if masked:
-            found = _run_masked(ratings, settings, users, progress)
+            found = _run_masked(ratings, settings, users, people, progress)
         elif settings[0].model not in AUDITED:
             found = audit_machines(ratings, settings, n_victims=users)
         else:
-            people = load_people(data, ratings.user_ids, reading.data_dir)
             found = _run_gradient(ratings, settings, users, people, progress)
-        found = swept(found, ratings, settings, sweep or [])
-    times = os.times()  # of this process, and of those that it waited for
-    spent = times.user + times.system + times.children_user + times.children_system
-    seconds = {"seconds": round(time.perf_counter() - started, 1), "processor_seconds": round(spent, 1)}
-    record = {**found.record(), **seconds}
-    if plots is not None:
-        from hushrec.simulation.results import to_json
+        return swept(found, ratings, settings, sweep)
 
+
+def _spent(started: float) -> dict[str, float]:
+    """Return the seconds since `started`, and those of processors: of this process, and of those that it waited for."""
+    import time
+
+    times = os.times()
+    spent = times.user + times.system + times.children_user + times.children_system
+    return {"seconds": round(time.perf_counter() - started, 1), "processor_seconds": round(spent, 1)}
+
+
+def _deliver(record: dict[str, Any], plots: Path | None, *, as_json: bool) -> None:
+    """Write the page and its plots where they are asked for, and print the record."""
+    from hushrec.report.audits import write_audit
+    from hushrec.simulation.results import to_json
+
+    if plots is not None:
         say(f"page, plots and record: {write_audit(to_json(record), plots)}")
     if as_json:
         print_json(record)
@@ -149,14 +169,24 @@ def _run_gradient(ratings: Any, settings: list[Any], users: int | None, people: 
     )
 
 
-def _run_masked(ratings: Any, settings: list[Any], users: int | None, progress: Any) -> Any:
+def _run_masked(ratings: Any, settings: list[Any], users: int | None, people: Any, progress: Any) -> Any:
+    import time
+
     from hushrec.audit.masked.bench import STEPS, audit_masked, run_masked
     from hushrec.audit.masked.watched import label_of
 
     names = [label_of(one) for one in settings]
     at_once = partial(side_by_side, work=run_masked, names=names, steps=len(STEPS) + 1, progress=progress)
     run_all = at_once if len(settings) > 1 else None
-    return audit_masked(ratings, settings, n_victims=users, progress=progress, run_all=run_all)
+    return audit_masked(
+        ratings,
+        settings,
+        n_victims=users,
+        people=people,
+        clock=time.perf_counter,
+        progress=progress,
+        run_all=run_all,
+    )
 
 
 def side_by_side(

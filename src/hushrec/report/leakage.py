@@ -6,9 +6,11 @@ share that is exact beside the best blind guess, for taste the cosine beside a s
 its protocol in all of them; against `masked` it knows everybody else's ratings as well.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from hushrec.report.plots import INK, MUTED, SERIES, Drawing, new_axes, to_svg
 
@@ -17,6 +19,7 @@ PANELS = {"items": "rated items", "ratings": "ratings", "taste": "taste"}
 MARKS = {"masked": ("o", 0), "sdcf": ("s", 1), "isgld": ("^", 2), "plain": ("D", 3)}
 OTHER = ("v", 4)  # somebody else's protocol
 CHEATING = "malicious"
+LINE, POINTS = 0.038, 9  # of a panel's height, and of its print: one line of text
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing
         panels = [every] if len(shown) == 1 else list(every)
         low, high = _window(points, lines)
         for axes, kind in zip(panels, shown, strict=True):
-            _draw_panel(axes, kind, [point for point in points if kind in point.recovered], (low, high))
+            _draw_panel(axes, kind, [point for point in points if kind in point.recovered], (low, high), lines.values())
             for value in lines.values():
                 axes.axhline(value, color=MUTED, linewidth=0.9, linestyle=(0, (4, 2)), zorder=1)
             axes.set_ylim(high, low)  # better is higher
@@ -98,9 +101,11 @@ def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing
         return to_svg(figure)
 
 
-def _draw_panel(axes: Any, kind: str, points: Sequence[Point], window: tuple[float, float]) -> None:
+def _draw_panel(
+    axes: Any, kind: str, points: Sequence[Point], window: tuple[float, float], lines: Collection[float]
+) -> None:
     named: set[str] = set()
-    texts: list[tuple[bool, float]] = []  # side and place of those written so far: close ones are moved apart
+    texts: list[tuple[bool, float]] = []  # side and place of those written so far
     for point in sorted(points, key=lambda point: point.rmse):
         shape, colour = MARKS.get(point.protocol, OTHER)
         gained, at = point.recovered[kind].gained, min(max(point.rmse, window[0]), window[1])
@@ -110,15 +115,26 @@ def _draw_panel(axes: Any, kind: str, points: Sequence[Point], window: tuple[flo
         beyond = "" if at == point.rmse else f" ({point.rmse:.2f})"
         text = point.label.removeprefix(point.protocol).strip(" ,") or point.protocol
         side = gained > 0.6
-        close = sum(one == side and abs(place - at) < 0.02 * (window[1] - window[0]) for one, place in texts)
-        texts.append((side, at))
+        step = LINE * (window[1] - window[0])
+        taken = [place for one, place in texts if one == side]
+        up = free_step(at, step, lines, taken)
+        texts.append((side, at - up * step))
         axes.annotate(
-            text + beyond, (gained, at), xytext=(-8 if side else 8, -9 * close), textcoords="offset points",
+            text + beyond, (gained, at), xytext=(-8 if side else 8, POINTS * up), textcoords="offset points",
             fontsize=7.5, ha="right" if side else "left", va="center", color=INK,
         )  # fmt: skip
     axes.set_xlim(-0.04, 1.04)
     axes.set_xticks([0, 0.5, 1], ["0", "½", "1"])
     axes.set_title(PANELS[kind], fontsize=9.5)
+
+
+def free_step(at: float, step: float, ruled: Collection[float], taken: Collection[float]) -> int:
+    """Return how many lines of text a name is moved up from its mark: the least that is clear of rules and of names."""
+    steps = [0, 1, -1, 2, -2]
+    places = [at - up * step for up in steps]
+    far = [[2 * abs(place - rule) for rule in ruled] + [abs(place - other) for other in taken] for place in places]
+    room = [min([*distances, step]) for distances in far]
+    return steps[int(np.argmax(room))]
 
 
 def _window(points: Sequence[Point], lines: Mapping[str, float]) -> tuple[float, float]:

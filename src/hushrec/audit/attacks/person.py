@@ -4,10 +4,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import FloatArray
 from hushrec.audit.crowd import Table
 from hushrec.audit.observation import Observation
-from hushrec.audit.statistics import KernelRidge
 
 WEIGHT_OF_PULLS = 0.3  # what people rated says more of them than how
 
@@ -24,14 +23,10 @@ class PersonFromUploads:
         """How alike people of the crowd are, `(n_crowd, n_crowd)`: in the items that seem rated, and in their pulls."""
         seen = observation.glance
         length = np.sqrt(seen.rated.sum(axis=1, keepdims=True)) + np.float32(1e-9)
-        return np.asarray(_alike(seen.rated / length) + WEIGHT_OF_PULLS * _alike(seen.pulls))
-
-    def learn(self, kernel: FloatArray, known: IntArray) -> KernelRidge:
-        """Return a regression that guesses attributes of the others from those of the people `known`."""
-        return KernelRidge(kernel, known)
+        return np.asarray(alike(seen.rated / length) + WEIGHT_OF_PULLS * alike(seen.pulls))
 
 
-def _alike(table: Table) -> FloatArray:
+def alike(table: Table) -> FloatArray:
     """Return the products of centered rows, scaled so that a row times itself is 1 on average."""
     centered = (table - table.mean(axis=0)).astype(np.float64)
     products = centered @ centered.T

@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.audit.devices import Clock
 from hushrec.audit.findings import Finding
-from hushrec.audit.masked.cohorts import attack_tables
+from hushrec.audit.masked.attributes import attack_attributes, attack_timing
+from hushrec.audit.masked.collusion import attack_tables
 from hushrec.audit.masked.pairs import (
     attack_cohorts,
     attack_one_run,
@@ -17,10 +19,10 @@ from hushrec.audit.masked.pairs import (
     measure_noise,
 )
 from hushrec.audit.masked.people import attack_people
+from hushrec.audit.masked.poisoning import attack_integrity
 from hushrec.audit.masked.sums import watch
-from hushrec.audit.masked.watched import Watched, label_of, owners
-from hushrec.audit.rating_levels import RatingLevels
-from hushrec.audit.run import USUAL, Audit, check_people
+from hushrec.audit.masked.watched import People, Watched, label_of, owners
+from hushrec.audit.run import USUAL, Audit, check_people, describe
 from hushrec.data.ratings import Ratings
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
@@ -28,29 +30,34 @@ from hushrec.simulation.settings import Settings
 EPSILONS = (8.0, 1.0, math.inf)
 FEWEST_RATINGS = 2  # of a person who is attacked: one is taken away
 Say = Callable[[str, int], None]
-Task = tuple[Ratings, Settings, int]
+Task = tuple[Ratings, Settings, int, People | None, Clock | None]
 Outcome = tuple[list[Finding], dict[str, Any]]
 
 STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
     ("items, ratings, taste", attack_people),
+    ("people", attack_attributes),
+    ("timing", attack_timing),
     ("noise", measure_noise),
     ("one person in or out", attack_profiles),
     ("one rating", attack_ratings),
     ("cohorts", attack_cohorts),
     ("masked tables", attack_tables),
+    ("poisoning", attack_integrity),
     ("one run", attack_one_run),
 )
 
 
-def attack_masked(ratings: Ratings, settings: Settings, n_victims: int, say: Say) -> Outcome:
+def attack_masked(
+    ratings: Ratings, settings: Settings, n_victims: int, people: People | None, clock: Clock | None, say: Say
+) -> Outcome:
     """Train once, attack that run; return the findings, and what else a record says of this budget."""
     say("training", 0)
     task = settings.make_task(ratings)
     problem = task_problem(task, settings)
     seen, engine = watch(problem)
-    people = np.flatnonzero(problem.rated_counts >= FEWEST_RATINGS)
-    chosen = np.random.default_rng([settings.seed, 9]).permutation(people)[:n_victims]
-    run = Watched(settings, problem, seen, np.sort(chosen))
+    rated = np.flatnonzero(problem.rated_counts >= FEWEST_RATINGS)
+    chosen = np.random.default_rng([settings.seed, 9]).permutation(rated)[:n_victims]
+    run = Watched(settings, problem, seen, np.sort(chosen), people, clock)
     findings: list[Finding] = []
     for number, (what, attack) in enumerate(STEPS, start=1):
         say(what, number)
@@ -88,6 +95,8 @@ def audit_masked(
     settings: list[Settings],
     *,
     n_victims: int | None = None,
+    people: People | None = None,
+    clock: Clock | None = None,
     progress: Callable[[str, str, int, int], None] | None = None,
     run_all: Callable[[list[Task]], list[Outcome]] | None = None,
 ) -> Audit:
@@ -99,7 +108,7 @@ def audit_masked(
     counts = task_problem(first.make_task(ratings), first).rated_counts
     n_people = int((counts >= FEWEST_RATINGS).sum())
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
-    tasks: list[Task] = [(ratings, chosen, n_victims) for chosen in settings]
+    tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
     labels = [label_of(chosen) for chosen in settings]
     if run_all is not None:
         outcomes = run_all(tasks)
@@ -110,20 +119,8 @@ def audit_masked(
             for task, label in zip(tasks, labels, strict=True)
         ]
     about = {
-        "dataset": ratings.name,
-        "model": first.model,
+        **describe(ratings, dict(zip(labels, settings, strict=True)), n_victims),
         "rounds": max(run["budget"]["rounds"] for _, run in outcomes),
-        "users": n_victims,
-        "seed": first.seed,
-        "ratings": None if ratings.values is None else _levels(ratings),
-        "protocols": {label: one.make_protocol().chosen_options() for label, one in zip(labels, settings, strict=True)},
         "runs": {label: run for label, (_, run) in zip(labels, outcomes, strict=True)},
     }
     return Audit([one for found, _ in outcomes for one in found], {}, about)
-
-
-def _levels(ratings: Ratings) -> str:
-    assert ratings.values is not None
-    return RatingLevels.of(
-        ratings.values if ratings.scale is None else ratings.scale.to_unit(ratings.values)
-    ).in_words()

@@ -9,23 +9,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from scipy.stats import chi2
 
 from hushrec.arrays import FloatArray
-from hushrec.audit.findings import Finding
-from hushrec.audit.masked.pairs import KEYS_TWICE
-from hushrec.audit.masked.sums import SeenRun
-from hushrec.audit.masked.watched import Watched
-from hushrec.audit.statistics import auc, auc_interval, rate_at
-from hushrec.budget.accountants import TableAccountant
-from hushrec.budget.gaussian import Cohort
-from hushrec.protocols.masked.device_round import DeviceRound
+from hushrec.protocols.masked.device_round import DeviceRound, Keyed, Sent
 from hushrec.protocols.masked.encoding import Table
 from hushrec.protocols.masked.messages import MaskedTable, announce
-from hushrec.protocols.masked.price import price_plan
+from hushrec.protocols.masked.secagg.device import Pairing, Secrets
 from hushrec.protocols.masked.secagg.primitives import digest
-from hushrec.protocols.masked.secagg.roster import DEVICE_BYTES, PublicKeys, choose_rules
+from hushrec.protocols.masked.secagg.roster import DEVICE_BYTES, Roster
 from hushrec.protocols.masked.server_round import EXPECTED, ServerRound
 from hushrec.protocols.masked.terms import MaskedTerms
-from hushrec.protocols.masked.upload import BlockValues, make_upload
-from hushrec.randomness import RandomStream, SeededRandomness
+from hushrec.randomness import RandomStream
 
 RUN_ID = "0" * 32
 COHORT = 60  # devices of the round that runs message by message
@@ -33,11 +25,16 @@ CELLS = 256  # values of the leading byte of a number
 
 
 class SeenCohort(NamedTuple):
-    """What the server got in one attempt: public keys and a masked table of each device, and the sum."""
+    """One attempt: public keys and a masked table of each device, and the sum, which the server got.
 
-    keys: list[PublicKeys]
+    `secrets` are what each device kept to itself: an attack gets those of the devices that help the server.
+    """
+
+    roster: Roster
     tables: list[Table]
     total: Table
+    pairings: list[Pairing]
+    secrets: list[Secrets]
 
 
 def watch_cohort(
@@ -70,18 +67,21 @@ def watch_cohort(
 def _attempt(
     server: ServerRound, devices: Mapping[bytes, DeviceRound], table_digest: bytes, rng: RandomStream
 ) -> SeenCohort:
-    keys, tables = list[PublicKeys](), list[Table]()
+    """Run one attempt to its end. Names rise, so that the order of devices is that of the roster."""
+    tables, secrets, sent = list[Table](), list[Secrets](), list[Sent]()
     while server.phase in EXPECTED:
         for name, device in devices.items():
             report = device.report(server.question(name), table_digest=table_digest, rng=rng)
-            if isinstance(report, PublicKeys):
-                keys.append(report)
+            if isinstance(device.state, Keyed):
+                secrets.append(device.state.secrets)
             if isinstance(report, MaskedTable):
+                assert isinstance(device.state, Sent)
                 tables.append(report.numbers)
+                sent.append(device.state)
             server.receive(name, report)
         server.close()
     assert server.sum is not None  # SUMMED
-    return SeenCohort(keys, tables, server.sum)
+    return SeenCohort(sent[0].roster, tables, server.sum, [one.pairing for one in sent], secrets)
 
 
 def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
@@ -90,7 +90,12 @@ def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
     With the mask key of a device that dropped out of one attempt, rebuilt by the server, and its seed as a survivor of
     another, a device that keeps its keys is stripped of all masks.
     """
-    every = [key for one in attempts for keys in one.keys for key in (keys.mask_key, keys.channel_key, keys.seed_hash)]
+    every = [
+        key
+        for one in attempts
+        for keys in one.roster.entries
+        for key in (keys.mask_key, keys.channel_key, keys.seed_hash)
+    ]
     return 1 - len(set(every)) / len(every)
 
 
@@ -105,46 +110,3 @@ def uniformity(tables: Sequence[Table]) -> float:
     counts = np.bincount(leading, minlength=CELLS)
     expected = len(leading) / CELLS
     return float(chi2.sf(((counts - expected) ** 2 / expected).sum(), CELLS - 1))
-
-
-def attack_tables(run: Watched) -> list[Finding]:
-    """Look at single tables of a real cohort: half of the devices sent one person's profile, half zeros."""
-    priced = run.problem.terms.priced
-    few = price_plan(priced.plan, epsilon=priced.epsilon, delta=priced.delta, cohort=Cohort(COHORT))
-    terms = MaskedTerms(few, choose_rules(COHORT, COHORT, 0))
-    first = SeenRun(run.seen.with_codes(few.codes).rounds[:1], run.seen.learning)
-    profile = run.profile(run.victims[run.longest])
-    entries = run.seen.learning.entries(first.rounds[0].one.blocks, first.rounds[0].table, *profile)
-    blocks = [BlockValues(*own) for own in entries]
-    coins = run.draws(20).permutation(np.arange(COHORT) < COHORT // 2)
-    uploads = [
-        make_upload(few, 1, blocks if coin else None, TableAccountant(), randomness=SeededRandomness(number))[0]
-        for number, coin in enumerate(coins)
-    ]
-    attempts = watch_cohort(terms, uploads, attempts=2, rng=run.draws(21))
-    tables = attempts[0].tables
-    own = run.tables(profile, first)
-    expected = np.concatenate([own.dense(place, block.code.size) for place, block in enumerate(first.blocks)])
-    scores = table_scores(tables, expected.astype(np.float64))
-    claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
-    return [
-        run.finding(
-            "one masked table alone",
-            "metadata",
-            "auc",
-            auc(scores, coins),
-            claim,
-            auc=auc(scores, coins),
-            rate=rate_at(scores, coins),
-            interval=auc_interval(scores, coins, rng=run.draws(22)),
-            chance=0.5,
-        ),
-        run.finding(
-            "keys of two attempts",
-            "metadata",
-            KEYS_TWICE,
-            keys_seen_twice(attempts),
-            "every attempt has new keys",
-            chance=0.0,
-        ),
-    ]

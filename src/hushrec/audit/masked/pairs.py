@@ -11,8 +11,8 @@ from hushrec.audit.findings import Finding
 from hushrec.audit.masked import trials
 from hushrec.audit.masked.crafted import aim_at, lengthen
 from hushrec.audit.masked.sums import PersonTables, SeenRun, watch
-from hushrec.audit.masked.watched import Watched, without_profiles
-from hushrec.audit.statistics import CONFIDENCE, auc, auc_interval, rate_at
+from hushrec.audit.masked.watched import Watched, without_profiles, without_ratings
+from hushrec.audit.statistics import BoolArray, Interval, auc, auc_interval, rate_at
 from hushrec.budget.gaussian import Cohort
 from hushrec.protocols.masked.price import price_plan
 
@@ -81,11 +81,15 @@ def measure_noise(run: Watched) -> list[Finding]:
     if run.budget["mu"] == math.inf:
         return []
     squares = [(block.noise.astype(float) ** 2).sum() / block.variance for block in run.seen.blocks]
-    total, numbers = float(sum(squares)), sum(block.code.size for block in run.seen.blocks)
-    level = (1 - CONFIDENCE) / 2
-    interval = float(total / chi2.ppf(1 - level, numbers)), float(total / chi2.ppf(level, numbers))
+    ratio, interval = variance_ratio(float(sum(squares)), sum(block.code.size for block in run.seen.blocks))
     claim = "the noise has the variance that the budget is computed from"
-    return [run.finding("noise of the sums", "epsilon", NOISE_RATIO, total / numbers, claim, interval=interval)]
+    return [run.finding("noise of the sums", "epsilon", NOISE_RATIO, ratio, claim, interval=interval)]
+
+
+def variance_ratio(squares: float, numbers: int) -> tuple[float, Interval]:
+    """Return the mean of so many squares of noise in units of its claimed variance, and its bounds from either side."""
+    most, least = chi2.ppf(1 - trials.ERROR, numbers), chi2.ppf(trials.ERROR, numbers)
+    return squares / numbers, (float(squares / most), float(squares / least))
 
 
 def attack_profiles(run: Watched) -> list[Finding]:
@@ -163,14 +167,29 @@ def attack_cohorts(run: Watched) -> list[Finding]:
 
 
 def attack_one_run(run: Watched) -> list[Finding]:
-    """Coins decide whose devices send zeros; one real run, in which tables depend on the sums before."""
+    """Coins decide whose devices send zeros, or leave out one rating; real runs, whose tables depend on the sums."""
     rng = run.draws(19)
-    rated = np.flatnonzero(run.problem.rated_counts > 0)
+    rated = np.flatnonzero(run.problem.rated_counts > 1)
     users = np.sort(rng.permutation(rated)[: min(CANARIES, len(rated) // 2)])
     coins = rng.random(len(users)) < 0.5
     seen, _ = watch(without_profiles(run.problem, users[~coins]))
     canaries = [seen.tables(run.profile(user), rng=rng) for user in users]
+    found = _one_run(run, "profiles or nothing", seen, canaries, coins, PROFILE)
+    asked = run.problem.starts[users] + rng.integers(run.problem.rated_counts[users])
+    seen, _ = watch(without_ratings(run.problem, asked[~coins]))
+    differences = []
+    for user, row in zip(users, asked, strict=True):
+        (items, values), left_out = run.profile(user), int(row - run.problem.starts[user])
+        without = seen.tables((np.delete(items, left_out), np.delete(values, left_out)), rng=run.draws(0))
+        differences.append(seen.tables((items, values), rng=run.draws(0)).minus(without))
+    return [found, _one_run(run, "one rating there or not", seen, differences, coins, RATING)]
+
+
+def _one_run(
+    run: Watched, name: str, seen: SeenRun, canaries: list[PersonTables], coins: BoolArray, unit: Unit
+) -> Finding:
+    """Guess the coins of one run; beside the claim for that unit."""
     told = trials.tell_coins(seen, canaries, coins, run.budget["delta"])
-    name = f"profiles or nothing, one run of {len(users)} canaries"
-    claim = f"{run.profile_claim} ({told.correct} of {told.guesses} coins right)"
-    return [run.finding(name, "epsilon", "epsilon_ruled_out", told.epsilon, claim, chance=0.0)]
+    claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g} ({told.correct} of {told.guesses} coins right)"
+    metric = f"epsilon_ruled_out{unit.suffix}"
+    return run.finding(f"{name}, one run of {len(coins)} canaries", "epsilon", metric, told.epsilon, claim, chance=0.0)

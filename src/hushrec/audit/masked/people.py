@@ -51,12 +51,13 @@ def _existence(run: Watched, left: list[readings.Left]) -> list[Finding]:
         finding
         for name, guess in guesses.items()
         for finding in judge_existence(
-            Named(name, "existence", run.profile_claim), run.label, guess, _truth(run), run.draws(2)
+            Named(name, "existence", run.profile_claim), run.label, guess, truth_of(run), run.draws(2)
         )
     ]
 
 
-def _truth(run: Watched) -> Truth:
+def truth_of(run: Watched) -> Truth:
+    """Return what the judge knows of the victims."""
     ratings = np.full((len(run.victims), run.problem.n_items), np.nan)
     for row, user in enumerate(run.victims):
         items, values = run.profile(user)
@@ -86,7 +87,7 @@ def _taste(run: Watched, left: list[readings.Left]) -> list[Finding]:
 def _count(run: Watched, left: list[readings.Left]) -> list[Finding]:
     counts = np.array([readings.read_count(run.seen.blocks, one, run.popularity) for one in left])
     attack = Named(f"count from {SUMS}", "metadata", run.profile_claim)
-    return judge_count(attack, run.label, counts, _truth(run), run.draws(4))
+    return judge_count(attack, run.label, counts, truth_of(run), run.draws(4))
 
 
 def _known_again(run: Watched, left: list[readings.Left]) -> Finding:

@@ -25,7 +25,7 @@ from hushrec.protocols.masked.noise import summed_noise
 
 TRIALS = 2000
 AT_ONCE = 250  # trials whose noise is held in memory together
-BOUNDS = 7  # on the ε of one run, that an audit states: all of them hold together at 95 %
+BOUNDS = 16  # that an audit states of one column, on ε and on noise: all of them hold together at 95 %
 ERROR = (1 - CONFIDENCE) / BOUNDS  # of one of them
 GUESSED = 1 / 3  # part of the coins of one run that are guessed: those that look surest
 

@@ -1,6 +1,7 @@
 """A run of `masked` that was watched, who is attacked in it, and how findings about it are written down."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
+from hushrec.audit.devices import Clock
 from hushrec.audit.findings import Finding
 from hushrec.audit.masked import trials
 from hushrec.audit.masked.sums import PersonTables, Profile, SeenRun, profile_of
@@ -15,6 +17,7 @@ from hushrec.models import find_model
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training_problem import AnyProblem
 
+People = Mapping[str, IntArray]
 NEARLY = 0.97  # of the largest distance: of those people, the one with the fewest numbers is the quickest to attack
 
 
@@ -34,6 +37,8 @@ class Watched:
     problem: AnyProblem = field(repr=False)
     seen: SeenRun = field(repr=False)
     victims: IntArray = field(repr=False)
+    people: People | None = field(default=None, repr=False)  # attributes of everybody, where they are known
+    clock: Clock | None = field(default=None, repr=False)  # None: nothing is timed
 
     @property
     def label(self) -> str:
@@ -132,8 +137,11 @@ def owners(problem: AnyProblem) -> IntArray:
 
 def without_profiles(problem: AnyProblem, users: IntArray) -> AnyProblem:
     """Return the problem with these people's devices still there, and empty."""
-    kept = ~np.isin(owners(problem), users)
-    counts = problem.rated_counts.copy()
-    counts[users] = 0
+    return without_ratings(problem, np.flatnonzero(np.isin(owners(problem), users)))
+
+
+def without_ratings(problem: AnyProblem, rows: IntArray) -> AnyProblem:
+    """Return the problem without these ratings; everybody's device is still there."""
+    counts = np.bincount(np.delete(owners(problem), rows), minlength=problem.n_users)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    return replace(problem, starts=starts, items=problem.items[kept], values=problem.values[kept])
+    return replace(problem, starts=starts, items=np.delete(problem.items, rows), values=np.delete(problem.values, rows))

@@ -1,0 +1,140 @@
+"""One round of real devices, attacked by the server alone, and by the server with devices that help it.
+
+A device that helps the server tells it everything: its table before masks, its noise and its secrets of the attempt.
+The server has rebuilt the seed of every survivor, because it needs them for the sum. So the own mask of a victim's
+table and the masks that it shares with helpers come off; those that it shares with honest devices stay on.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from hushrec.arrays import IntArray
+from hushrec.audit.findings import Finding
+from hushrec.audit.masked import cohorts
+from hushrec.audit.masked.cohorts import SeenCohort, keys_seen_twice, table_scores, uniformity, watch_cohort
+from hushrec.audit.masked.pairs import COLLUDING, KEYS_TWICE, NOISE_RATIO, variance_ratio
+from hushrec.audit.masked.watched import Watched
+from hushrec.audit.statistics import BoolArray, auc, auc_interval, rate_at
+from hushrec.budget.accountants import TableAccountant
+from hushrec.budget.gaussian import Cohort
+from hushrec.protocols.masked.encoding import BlockCode, Table, encode_block
+from hushrec.protocols.masked.price import price_plan
+from hushrec.protocols.masked.secagg.device import pair_key
+from hushrec.protocols.masked.secagg.primitives import SELF_LABEL, Keystream, derive, load_private
+from hushrec.protocols.masked.secagg.roster import choose_rules
+from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.protocols.masked.upload import BlockValues, make_upload, stream_number
+from hushrec.randomness import Purpose, RandomStream, SeededRandomness
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One round: what was seen, what devices put in, and which of them have the profile (`coins`), not zeros."""
+
+    cohort: SeenCohort = field(repr=False)
+    codes: Sequence[BlockCode] = field(repr=False)
+    uploads: Sequence[Table] = field(repr=False)  # with noise, before masks: helpers tell theirs
+    integers: Sequence[IntArray] = field(repr=False)  # before noise: known of everybody whose ratings are known
+    coins: BoolArray = field(repr=False)
+    most_corrupt: int
+
+
+def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
+    """Run two attempts of the first round: half of the devices have one person's profile, half have nothing."""
+    priced, plan = run.problem.terms.priced, run.problem.terms.priced.plan
+    cohort = Cohort(cohorts.COHORT, 1.0, COLLUDING)
+    few = price_plan(plan, epsilon=priced.epsilon, delta=priced.delta, cohort=cohort)
+    terms = MaskedTerms(few, choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt))
+    first, codes = run.seen.rounds[0], few.codes[0]
+    entries = run.seen.learning.entries(first.one.blocks, first.table, *run.profile(run.victims[run.longest]))
+    blocks = [BlockValues(*own) for own in entries]
+    coins = run.draws(20).permutation(np.arange(cohort.devices) < cohort.devices // 2)
+    uploads, integers = [], []
+    for number, coin in enumerate(coins):
+        seeded = SeededRandomness(number)
+        uploads.append(make_upload(few, 1, blocks if coin else None, TableAccountant(), randomness=seeded)[0])
+        integers.append(_integers(codes, blocks, seeded.stream(Purpose.TABLE_ROUNDING, stream_number(1, 1))) * coin)
+    attempts = watch_cohort(terms, uploads, attempts=2, rng=run.draws(21))
+    return attempts, Scene(attempts[0], codes, uploads, integers, coins, cohort.most_corrupt)
+
+
+def _integers(codes: Sequence[BlockCode], blocks: Sequence[BlockValues], rounding: RandomStream) -> IntArray:
+    """What `make_upload` rounds, before noise: the same draws of the same device."""
+    return np.concatenate(
+        [encode_block(code, *own, rounding=rounding) for code, own in zip(codes, blocks, strict=True)]
+    )
+
+
+def attack_tables(run: Watched) -> list[Finding]:
+    """Attack two attempts of a round of real devices."""
+    return attack_round(run, *set_scene(run))
+
+
+def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> list[Finding]:
+    """Look at single tables and at keys; then again with the help of c_max devices, and of all but one."""
+    tables = scene.cohort.tables
+    claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
+    twice = keys_seen_twice(attempts)
+    return [
+        _told(run, "one masked table alone", "auc", tables, scene, claim),
+        run.finding("keys of two attempts", "metadata", KEYS_TWICE, twice, "every attempt has new keys", chance=0.0),
+        *attack_with_helpers(run, scene),
+    ]
+
+
+def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Table:
+    """Return a victim's masked table less every mask that the server and the helpers know."""
+    table, context = cohort.tables[victim].copy(), cohort.pairings[victim].context
+    keystream = Keystream(len(table))
+    keystream.subtract(table, derive(cohort.secrets[victim].seed, SELF_LABEL, context, victim))
+    for other in cohort.pairings[victim].neighbours.intersection(helpers):
+        private = load_private(cohort.secrets[other].mask_private)
+        remove = keystream.subtract if victim < other else keystream.add
+        remove(table, pair_key(private, cohort.roster, context, other, victim))
+    return table
+
+
+def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
+    """Strip single tables and the sum: with c_max helpers, which is paid for, and with all devices but one."""
+    everybody, most_corrupt = range(len(scene.uploads)), scene.most_corrupt
+    helpers, honest = everybody[:most_corrupt], everybody[most_corrupt:]
+    few = [strip_table(scene.cohort, victim, helpers) for victim in honest]
+    all_but_one = [strip_table(scene.cohort, victim, set(everybody) - {victim}) for victim in everybody]
+    name = f"collusion with c_max = {most_corrupt} of {len(everybody)} real devices"
+    claim = f"masks shared with honest devices stay on (uniform by the chi-square test: p = {uniformity(few):.2f})"
+    stripped = int(sum(np.array_equal(own, one) for own, one in zip(all_but_one, scene.uploads, strict=True)))
+    alone = f"not covered: {stripped} of {len(everybody)} tables bare but for one share of noise"
+    return [
+        _told(run, f"{name}: one table", "auc", few, scene, claim),
+        *_noise_left(run, name, scene, helpers),
+        _told(run, "collusion with all real devices but one: its table", "auc_not_covered", all_but_one, scene, alone),
+    ]
+
+
+def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
+    """How well tables with the profile are told from tables with nothing; they are those of the last devices."""
+    coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
+    scores = table_scores(tables, expected)
+    measured, interval = auc(scores, coins), auc_interval(scores, coins, rng=run.draws(22))
+    told: dict[str, Any] = {"auc": measured, "rate": rate_at(scores, coins), "interval": interval, "chance": 0.5}
+    return run.finding(name, "metadata", metric, measured, claim, **told)
+
+
+def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -> list[Finding]:
+    """What the sum still holds when helpers' uploads and everybody's integers are subtracted, beside the claim."""
+    honest = [place for place in range(len(scene.uploads)) if place not in helpers]
+    known = np.zeros(len(scene.cohort.total), np.uint32)
+    for place in helpers:
+        known += scene.uploads[place]
+    for place in honest:
+        known += scene.integers[place].astype(np.uint32)
+    left = (scene.cohort.total - known).view(np.int32).astype(np.float64)
+    variances = np.repeat([len(honest) * code.share_variance for code in scene.codes], [c.size for c in scene.codes])
+    if not variances.all():
+        return []
+    ratio, interval = variance_ratio(float((left**2 / variances).sum()), len(left))
+    claim = "the noise of the honest devices is what the budget is computed from"
+    return [run.finding(f"{name}: noise left in the sum", "epsilon", NOISE_RATIO, ratio, claim, interval=interval)]
