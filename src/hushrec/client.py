@@ -184,6 +184,11 @@ class Client:
         """Return what a message of the server publishes, for predictions; None: nothing."""
         return self._side.published(message)
 
+    @property
+    def predicts_new_items(self) -> bool:
+        """Whether items that joined the catalogue after the run was made have predictions."""
+        return self._side.predicts_new_items
+
     def lacks(self, message: Any) -> bool:
         """Whether this device must take another public state before it can report on this message."""
         return self._side.lacks(self._private, message)

@@ -60,8 +60,10 @@ class Predictions:
 
     def recommend(self, count: int) -> tuple[IntArray, FloatArray]:
         """Return the unrated items that rank highest, the best first; and the predictions for all items."""
-        scores, client = self._scores(), self._session.client()
-        return client.recommend(client.rank(self.public(), scores), count), self._session.budgets.from_unit(scores)
+        scores, client, store = self._scores(), self._session.client(), self._session.store
+        ranked = np.array(client.rank(self.public(), scores))
+        ranked[list(store.rated_positions(len(ranked)))] = -np.inf  # items that joined after the run was made, too
+        return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
 
     def keep_list(self) -> None:
         """Keep the best items for the time until a next run has learned something; inside `Store.change` only."""

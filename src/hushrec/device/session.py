@@ -178,6 +178,7 @@ class Session:
             self._rest()
             if self.keep_public:
                 yield from self.refresh_public()
+                yield from self._look_for_items()
                 with self.store.change():
                     self.store.put("over", b"1")
             return RUN_OVER
@@ -345,16 +346,27 @@ class Session:
 
     def refresh_catalogue(self, n_items: int) -> Job:
         """Appends the items that are new, a page after the other; positions never change."""
-        known = self.store.count_items()
-        while known < n_items:
-            call = Call(Request("GET", f"/v1/items?first={known}"), signed=False, largest=LARGEST_PAGE)
-            page = wire.decode(expect((yield call), 200), Catalogue)
-            if page.first != known or not page.ids or known + len(page.ids) > MOST_ITEMS:
+        while self.store.count_items() < n_items:
+            if not (yield from self._append_page()):
                 raise RemoteProtocolError("the server sent another part of the catalogue than was asked for.")
+        self.forget_client()
+
+    def _append_page(self) -> Job:
+        """Append the items that follow those that are here, a page of them; return how many there were."""
+        known = self.store.count_items()
+        call = Call(Request("GET", f"/v1/items?first={known}"), signed=False, largest=LARGEST_PAGE)
+        page = wire.decode(expect((yield call), 200), Catalogue)
+        if page.first != known or known + len(page.ids) > MOST_ITEMS:
+            raise RemoteProtocolError("the server sent another part of the catalogue than was asked for.")
+        if page.ids:
             with self.store.change():
                 self.store.append_items(known, page.ids, page.titles, page.attributes)
-            known += len(page.ids)
-        self.forget_client()
+        return len(page.ids)
+
+    def _look_for_items(self) -> Job:
+        """Fetch items that joined the catalogue after the run was made, where this device can predict for them."""
+        while self.client().predicts_new_items and (yield from self._append_page()):
+            self.forget_client()
 
     # The state machine -----------------------------------------------------------------------------------------
 

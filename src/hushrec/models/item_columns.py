@@ -49,6 +49,12 @@ class ItemColumns:
         """Length of the catalogue."""
         return len(self.taste)
 
+    def first(self, n_items: int) -> "ItemColumns":
+        """Return the columns of the first so many items: those that a run was made with."""
+        titles, end = self.titles, self.titles.starts[n_items]
+        rows = TitleRows(titles.starts[: n_items + 1], titles.columns[:end], titles.weights[:end])
+        return replace(self, taste=self.taste[:n_items], details=self.details[:n_items], titles=rows)
+
 
 @dataclass(frozen=True, eq=False)
 class ModelOfColumns:

@@ -69,6 +69,10 @@ class ConfiguredProtocol(ABC):
         """Return the options of a network run, with defaults where a simulation would count ratings."""
         return dict(options)
 
+    def predicts_new_items(self, model: str) -> bool:
+        """Whether items may join the catalogue of a run that its rounds know nothing of."""
+        return False
+
     def asks(self, terms: Any) -> list[str]:
         """What a run of these terms asks of every device, in sentences for the operator's page."""
         return [f"Up to {terms.max_rounds:,} rounds."]

@@ -110,6 +110,11 @@ class DeviceSide(ABC):
         """Return the public arrays in a message that predictions need; None if it has none."""
         return None
 
+    @property
+    def predicts_new_items(self) -> bool:
+        """Whether this device predicts for items that joined the catalogue after the run was made."""
+        return False
+
     def lacks(self, private: Private, message: Any) -> bool:
         """Return whether this device must fetch another public state before it can report on this message."""
         return False

@@ -278,7 +278,7 @@ class Rounds(Standing):
             raise Refusal("run-over", "all rounds of this run are over.")
         server = copy.deepcopy(self.server)
         missing = len(self.catalogue) - server.side.terms.n_items
-        if missing:
+        if missing and server.side.can_grow:
             server.side.add_items(missing, rng=SystemRandomness().stream(Purpose.ITEM_VECTORS))
         server.replace_members(self.registry.entitled(server.round_number + 1))
         expected = self.count_present(server.round_number + 1)

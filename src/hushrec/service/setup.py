@@ -16,7 +16,7 @@ from hushrec.options import imported
 from hushrec.protocols import find_protocol
 from hushrec.protocols.configured import Fleet
 from hushrec.server import Server
-from hushrec.service.catalogue import insert_items, read_items
+from hushrec.service.catalogue import insert_items, read_attributes, read_items
 from hushrec.service.registry import ask_everybody, digest_of
 from hushrec.service.reports import delete_reports
 from hushrec.service.schema import history, rounds, run
@@ -26,6 +26,8 @@ from hushrec.service.storage import Storage, lock_setup
 from hushrec.service.stored import insert_run, lock_run, update_run
 from hushrec.signing import DeviceKey
 from hushrec.wire import as_sent, decode
+
+MOST_CHANGED = 0.25  # of an attribute of an item, in its column, when the catalogue grows
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,12 +104,36 @@ def _begin_next(connection: sa.Connection, settings: TermsSettings, items: Items
 
 def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, items: Items) -> None:
     _check_same(settings, offer)
-    known = {name for name, _ in read_items(connection, 0)}
-    if items.attributes is not None and not known.issuperset(items.ids):
-        raise ParameterError(f"items cannot join a run of model {offer.model}, which knows their attributes.")
+    known = [name for name, _ in read_items(connection, 0)]
+    attributes, has_new = items.attributes, not set(known).issuperset(items.ids)
+    if attributes is not None and has_new:
+        protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
+        if not protocol.predicts_new_items(offer.model):
+            raise ParameterError(f"items cannot join a run of model {offer.model}, which knows their attributes.")
+        attributes = _in_columns_of(known, read_attributes(connection), items)
     lock_run(connection)
-    if insert_items(connection, items.ids, items.titles, items.attributes):
+    if insert_items(connection, items.ids, items.titles, attributes):
         update_run(connection)
+
+
+def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) -> FloatArray:
+    """Return the attributes of a longer catalogue in the columns of the stored one.
+
+    More items shift and stretch every column: the map back is found from the items that both have, by least squares.
+    """
+    if stored is None or items.attributes is None:
+        raise ParameterError("items with attributes cannot join a run that was made without any.")
+    places = {name: place for place, name in enumerate(known)}
+    both = [place for place, name in enumerate(items.ids) if name in places]
+    longer = np.concatenate([np.ones((len(items.ids), 1)), items.attributes], axis=1)
+    wanted = stored[[places[items.ids[place]] for place in both]]
+    found = np.linalg.lstsq(longer[both], wanted, rcond=None)[0]
+    if not np.all(np.abs(longer[both] @ found - wanted) <= MOST_CHANGED):
+        raise ParameterError(
+            "attributes of the items that the run knows must stay as they are. Add the new items at the end of the "
+            "file, with the same attributes, or begin a next run."
+        )
+    return np.asarray(longer @ found)
 
 
 def stored_number(storage: Storage) -> int | None:

@@ -89,8 +89,10 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
     offer = decode(bytes(row.offer), Offer)
     state = unpack_arrays(bytes(row.state))
     round_number = int(state.pop("round_number"))
-    titles = [title for _, title in read_items(connection, 0)]
-    model = make_run_model(offer.model, offer.options, read_attributes(connection), titles)
+    titles = [title for _, title in read_items(connection, 0)][: offer.terms.n_items]
+    attributes = read_attributes(connection)
+    columns = None if attributes is None else attributes[: offer.terms.n_items]  # others joined after the run was made
+    model = make_run_model(offer.model, offer.options, columns, titles)
     protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
     side = protocol.make_network_server(offer.terms, model, state)
     side.sign_as(offer.run_id, bytes(row.secret))

@@ -30,9 +30,12 @@ class MaskedDevice(DeviceSide):
     """One person's device. `fraction` is k of a budget of their own: how much of the run's norm they use."""
 
     def __init__(self, terms: MaskedTerms, model: Any, fraction: float) -> None:
-        self._terms, self._learning, self._fraction = terms, learning_of(model), fraction
-        if model.columns.n_items != terms.n_items:
+        self._terms, self._fraction = terms, fraction
+        if model.columns.n_items < terms.n_items:
             raise RemoteProtocolError(f"terms must be of the catalogue's {model.columns.n_items} items.")
+        learning = type(learning_of(model))
+        self._learning = learning(model.columns.first(terms.n_items))
+        self._predicting = learning(model.columns) if learning.predicts_new_items else self._learning
 
     def new_state(self, randomness: Randomness) -> State:
         return new_state()
@@ -85,12 +88,16 @@ class MaskedDevice(DeviceSide):
         if self._learning.table_from(public).n_items != self._terms.n_items:
             raise RemoteProtocolError(f"a public table must have one row for each of {self._terms.n_items} items.")
 
+    @property
+    def predicts_new_items(self) -> bool:
+        return self._learning.predicts_new_items
+
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        items = np.arange(self._terms.n_items)
+        items = np.arange(self._predicting.columns.n_items)
         return self._predictor(private, public).predict(np.zeros_like(items), items)
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
-        return self._learning.rank(public, predictions)
+        return self._predicting.rank(self._predicting.with_new_items(public), predictions)
 
     @property
     def order(self) -> str | None:  # type: ignore[override]
@@ -100,12 +107,13 @@ class MaskedDevice(DeviceSide):
         return int(public["round_number"]) > 0
 
     def popularity(self, public: Arrays) -> FloatArray:
-        return np.asarray(public["log_counts"])
+        return np.asarray(self._predicting.with_new_items(public)["log_counts"])
 
     def _predictor(self, private: Private, public: Arrays) -> Predictor:
         own = Ratings(np.array([0, len(private.items)]), private.items, private.values)
         final = int(public["round_number"]) == self._terms.max_rounds
-        return self._learning.predictor(self._learning.table_from(public), own, final=final)
+        learning = self._predicting
+        return learning.predictor(learning.table_from(learning.with_new_items(public)), own, final=final)
 
 
 class _Upload:

@@ -13,6 +13,7 @@ from hushrec.protocols.masked.device import Entries, round_entries
 from hushrec.protocols.masked.evaluation import NO_RATINGS, Held
 from hushrec.protocols.masked.fleet_size import fleet_sentence
 from hushrec.protocols.masked.learning import Learning
+from hushrec.protocols.masked.new_items import with_new_items
 from hushrec.protocols.masked.plan import Block, Plan, choose_plan, knows_attributes
 from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.server import GpLearner
@@ -45,6 +46,12 @@ class GpLearning(Learning):
 
     def predictor(self, table: PublicTable, ratings: Ratings, *, final: bool) -> GaussianProcessPredictor:
         return GaussianProcessPredictor(item_table(table, self.columns, final=final), ratings)
+
+    predicts_new_items = True
+
+    def with_new_items(self, published: Arrays) -> Arrays:
+        has_more = self.columns.n_items > len(published["offsets"])
+        return with_new_items(published, self.columns.taste) if has_more else published
 
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
         return list_scores(predictions, published["log_counts"], published["offsets"])

@@ -54,6 +54,12 @@ class Learning(ABC):
     def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:
         """Return everybody's predictions from a public table; `final` is that of the finished run."""
 
+    predicts_new_items: ClassVar[bool] = False  # whether attributes alone say what an item is like
+
+    def with_new_items(self, published: Arrays) -> Arrays:
+        """Return a public table with a row for each item of the catalogue that joined after the run was made."""
+        return published
+
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
         """Return what a person's list is sorted by, from their predictions for all items."""
         return predictions

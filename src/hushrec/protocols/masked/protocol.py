@@ -85,6 +85,9 @@ class Masked(ConfiguredProtocol):
         cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
         return NETWORK_SHARE if is_readable(devices, cohort.honest, mu * math.sqrt(1 - (self.reserve or 0.0))) else 0.0
 
+    def predicts_new_items(self, model: str) -> bool:
+        return find_learning(model).predicts_new_items
+
     def asks(self, terms: MaskedTerms) -> list[str]:
         priced, rules = terms.priced, terms.rules
         largest = max(one.size for one in priced.plan.rounds)
