@@ -46,6 +46,7 @@ def small_problem(
     protocol = Masked(**{"epsilon": 20.0 if large else 8.0, **options})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plans, "LARGE_FLEET", 0.0 if large else plans.LARGE_FLEET)
+        patch.setattr(plans, "FEWEST_FOR_COLUMNS", 0 if large else plans.FEWEST_FOR_COLUMNS)
         return make_problem(
             users, items, values, n_users=n_users, n_items=N_ITEMS, model=model, protocols=[protocol], seed=3
         )
