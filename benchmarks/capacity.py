@@ -14,9 +14,9 @@ import secagg
 from measure import write_record
 
 COLUMNS, NEIGHBOURS, SERVER_COHORT = 8, 100, 100
-TURNS, SERVER_TURNS = 25, 4
-FIT = ((1_000, 300), (1_000, 1_500), (80_000, 300))  # items, devices; tables within the cache and beyond it
-CHECK = ((5_000, 1_000), (40_000, 600))
+TURNS, SERVER_TURNS = 12, 2
+FIT = ((1_000, 300), (1_000, 1_500), (40_000, 300))  # items, devices; tables within the cache and beyond it
+CHECK = ((5_000, 1_000), (20_000, 600))
 
 
 def measure(items: int, devices: int) -> dict[str, float]:

@@ -422,6 +422,14 @@ def write_grid() -> None:
         page.write_text(with_two_cores(page.read_text("utf-8")), "utf-8")
 
 
+def write_scale() -> None:
+    """Write the predictions of `hushrec capacity` into docs/scale.md."""
+    import scale_tables  # beside this file
+
+    page = DOCS / "scale.md"
+    page.write_text(scale_tables.with_scale(page.read_text("utf-8")), "utf-8")
+
+
 def write_wire() -> None:
     """Writes the test vectors of docs/wire.md."""
     import wire_vectors  # beside this file
@@ -434,7 +442,7 @@ if __name__ == "__main__":
         "cli": write_cli, "example": write_example, "demo": write_demo, "knowledge": write_knowledge,
         "paper": write_paper, "grid": write_grid, "newcomers": write_newcomers, "audit": write_audit,
         "leakage": write_leakage, "wire": write_wire, "keys": write_keys, "numbers": write_numbers,
-        "one-class": write_one_class, "ratings": write_ratings,
+        "one-class": write_one_class, "ratings": write_ratings, "scale": write_scale,
     }  # fmt: skip
     for name in sys.argv[1:] or made:
         made[name]()

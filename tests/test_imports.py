@@ -45,6 +45,7 @@ ALLOWED: dict[str, set[str]] = {
     "report": _BASE | {"budget", "files", "models", "protocols", "experiment_records", "simulation", "evaluate"},
     "demo": _SIMULATION | {"audit", "report"},
     "experiments": _SIMULATION | {"audit", "engines.ray", "experiment_records", "report"},
+    "capacity": _PARTS | {"protocols"},
     "offers": _PARTS | {"protocols"},
     "service": _PARTS | {"protocols", "offers", "server", "wire", "signing", "pages", "open_files"},
     "device": _PARTS | {"protocols", "offers", "client", "wire", "signing", "pages", "open_files"},
@@ -53,7 +54,7 @@ ALLOWED: dict[str, set[str]] = {
     "hushrec": _SIMULATION | {"device", "recommender", "comparison"},
     "cli": _SIMULATION
     | {"audit", "experiment_records", "report", "demo", "experiments", "service", "device", "open_files", "hushrec"}
-    | {"engines.ray", "recommender"},
+    | {"capacity", "engines.ray", "recommender"},
     "__main__": {"cli"},
 }
 

@@ -1,9 +1,12 @@
 """Engines that cut people into parts: bit for bit what engine `cpu` computes, however many parts there are."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from command import run
 
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine, make_engine
@@ -81,3 +84,23 @@ def test_predictions_and_prices_are_those_of_cpu() -> None:
     users = np.arange(problem.n_users)
     np.testing.assert_array_equal(found.predictor().scores(users), expected.predictor().scores(users))
     np.testing.assert_array_equal(found.losses()["value_rho"], expected.losses()["value_rho"])
+
+
+def test_without_ray_its_engine_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In Python and on the command line."""
+    for name in [name for name in sys.modules if name.startswith("hushrec.engines.ray.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ParameterError, match="pip install ray"):
+        make_engine("ray", problem_of("plain mf"))
+    outcome = run("train", "synthetic", "--engine", "ray")
+    assert outcome.code == 1
+    assert "hushrec[ray]" in outcome.err
+
+
+def test_options_of_a_cluster_need_its_engine(tmp_path: Path) -> None:
+    """Of a training, and of an experiment, whose runs name their engines in the file."""
+    outcome = run("train", "synthetic", "--workers", 2)
+    assert (outcome.code, "--engine ray" in outcome.err) == (1, True)
+    outcome = run("experiment", tmp_path / "any.toml", "--engine", "cpu")
+    assert (outcome.code, "engine" in outcome.err) == (1, True)

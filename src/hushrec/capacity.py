@@ -1,0 +1,208 @@
+"""What a run costs its devices and its operator, from measured constants: how far a service can grow, and what ends it.
+
+A masked round of a device in a cohort of n, with a table of d numbers over m items and k neighbours:
+
+    bytes up      4 d + u k                             shares of secrets, keys, signatures: u per neighbour
+    bytes down    4 m (L + 5) + r n                     the public table, L numbers per item; r per member of the roster
+    processor     a + b d + c n, and what a session costs besides
+
+A cohort has at most 10,000 devices; more people are more cohorts. A catalogue that is too long for one table is cut
+into *item blocks*: every device is assigned one block by its key, before anybody rates, and its table has that block's
+items alone. Uploads shrink by the number of blocks B, and each item is learned from people / B.
+
+A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up, 4 m K bytes down, every round.
+"""
+
+import math
+from dataclasses import dataclass, fields
+from typing import Any
+
+from hushrec.budget.gaussian import Cohort, default_delta, run_mu
+from hushrec.errors import ParameterError
+from hushrec.protocols.masked.plan import Plan, choose_plan
+from hushrec.protocols.masked.protocol import NETWORK_CORRUPT, NETWORK_SURVIVORS
+from hushrec.protocols.masked.secagg.roster import choose_rules
+
+LARGEST_COHORT = 10_000
+SMALLEST_FLEET = 100
+TASTE_COLUMNS = 21  # of the items: as many as MovieLens has
+TABLE_COLUMNS = 5  # of the public table, besides the rows of length L
+FIXED_COLUMNS = 3  # of a row, besides taste columns: quality, popularity, level
+SDCF_ROUNDS, SDCF_FACTORS, SDCF_REPORTS = 100, 50, 100
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Constants; a test fits them anew from the records that it names."""
+
+    device_ms: tuple[float, float, float]  # a, b, c: capacity.json
+    server_ms: tuple[float, float]  # per report, and per number of its table: capacity.json
+    device_session_ms: float  # what a device's round costs besides, over HTTPS: masked-fleet.json
+    server_session_ms: float  # what a report costs the server besides: masked-fleet.json
+    bytes_per_neighbour: float  # u: masked-fleet.json
+    bytes_per_member: float  # r: masked-fleet.json
+    sdcf_server_ms: float  # per report, over HTTPS: service-fleet.json
+
+
+MEASURED = Measured(
+    device_ms=(32.696, 0.00030795, 0.0912),
+    server_ms=(1.4303, 9.9679e-06),
+    device_session_ms=73.067,
+    server_session_ms=4.6857,
+    bytes_per_neighbour=268.66,
+    bytes_per_member=396.91,
+    sdcf_server_ms=4.06,
+)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What is too much, and what to do then."""
+
+    name: str
+    most: float
+    advice: str
+
+
+LIMITS = (
+    Limit("device_mb_up", 10.0, "cut the catalogue into item blocks"),
+    Limit("device_mb_down", 50.0, "publish fewer columns, or leave items out that nobody could be recommended"),
+    Limit("device_seconds", 10.0, "cut the catalogue into item blocks, or make cohorts smaller"),
+    Limit("server_cores", 1_000.0, "give rounds more time: cost follows the number of reports"),
+    Limit("server_gbit_up", 10.0, "give rounds more time, or cut the catalogue into item blocks"),
+)
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: of one device, and of the server with everybody in `hours` hours; the public table is cached."""
+
+    device_mb_up: float
+    device_mb_down: float
+    device_seconds: float
+    server_cores: float  # busy all the time
+    server_gbit_up: float  # per second, from devices
+    server_gb_sums: float  # of memory, for all sums that are open at once
+
+
+def masked_rounds(
+    people: int, items: int, *, epsilon: float = 8.0, hours: float = 24.0, item_blocks: int = 1
+) -> list[Round]:
+    """Return every round of a masked training of model `gp`."""
+    mu = run_mu(epsilon, default_delta(people))
+    own_items = math.ceil(items / item_blocks)
+    plan = choose_plan(people // item_blocks, own_items, TASTE_COLUMNS, mu)
+    cohort = Cohort(min(people, LARGEST_COHORT), NETWORK_SURVIVORS, NETWORK_CORRUPT)
+    neighbours = choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt).neighbours
+    return [
+        _masked_round(one.size, row, items, people, cohort.devices, neighbours, hours)
+        for one, row in zip(plan.rounds, _row_lengths(plan), strict=True)
+    ]
+
+
+def _row_lengths(plan: Plan) -> list[int]:
+    """L before each round: audience and factor columns join when they were learned."""
+    lengths, length = [], TASTE_COLUMNS + FIXED_COLUMNS
+    for one in plan.rounds:
+        lengths.append(length)
+        for block in one.blocks:
+            if block.name == "audience":
+                length += block.shape[1]
+            if block.name == "factors":
+                length += block.shape[1] - 1  # one column corrects the items' own effect
+    return lengths
+
+
+def _masked_round(
+    numbers: int, length: int, items: int, people: int, cohort: int, neighbours: int, hours: float
+) -> Round:
+    own, served = MEASURED.device_ms, MEASURED.server_ms
+    up = 4 * numbers + MEASURED.bytes_per_neighbour * neighbours
+    down = 4 * items * (length + TABLE_COLUMNS) + MEASURED.bytes_per_member * cohort
+    device_ms = own[0] + own[1] * numbers + own[2] * cohort + MEASURED.device_session_ms
+    server_ms = served[0] + served[1] * numbers + MEASURED.server_session_ms
+    sums = 4 * numbers * math.ceil(people / cohort)
+    return _round(up, down, device_ms, server_ms, sums, people, hours)
+
+
+def sdcf_rounds(people: int, items: int, *, hours: float = 24.0) -> list[Round]:
+    """Return every round of an `sdcf` training of model `mf`; what a device computes in it has not been measured."""
+    up, down = SDCF_REPORTS * (4 + 4 * SDCF_FACTORS), 4 * items * SDCF_FACTORS
+    one = _round(up, down, 0.0, MEASURED.sdcf_server_ms, 8 * items * SDCF_FACTORS, people, hours)
+    return [one] * SDCF_ROUNDS
+
+
+def _round(up: float, down: float, device_ms: float, server_ms: float, sums: float, people: int, hours: float) -> Round:
+    seconds = 3600 * hours
+    return Round(
+        device_mb_up=up / 1e6,
+        device_mb_down=down / 1e6,
+        device_seconds=device_ms / 1e3,
+        server_cores=people * server_ms / 1e3 / seconds,
+        server_gbit_up=people * up * 8 / 1e9 / seconds,
+        server_gb_sums=sums / 1e9,
+    )
+
+
+def capacity(
+    people: float,
+    items: float,
+    *,
+    protocol: str = "masked",
+    epsilon: float = 8.0,
+    hours: float = 24.0,
+    item_blocks: int | None = None,
+) -> dict[str, Any]:
+    """Return what a training costs: its largest round, all rounds together, and what is too much, the worst first.
+
+    `item_blocks` is chosen unless given: as few as keep uploads below the limit.
+    """
+    _check(people, items, protocol, hours)
+    people, items = int(people), int(items)
+    blocks = 1
+    if protocol == "sdcf":
+        rounds = sdcf_rounds(people, items, hours=hours)
+    else:
+        blocks = item_blocks or 1
+        rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
+        largest = max(one.device_mb_up for one in rounds)
+        if item_blocks is None and largest > LIMITS[0].most:
+            blocks = math.ceil(largest / LIMITS[0].most)
+            rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
+    names = [entry.name for entry in fields(Round) if protocol == "masked" or entry.name != "device_seconds"]
+    worst = {name: max(getattr(one, name) for one in rounds) for name in names}
+    training = {name: sum(getattr(one, name) for one in rounds) for name in names if name.startswith("device")}
+    training["server_core_hours"] = hours * sum(one.server_cores for one in rounds)
+    broken = [limit for limit in LIMITS if worst.get(limit.name, 0.0) > limit.most]
+    broken.sort(key=lambda limit: limit.most / worst[limit.name])
+    return {
+        "people": people,
+        "items": items,
+        "protocol": protocol,
+        "rounds": len(rounds),
+        "hours_per_round": hours,
+        "cohorts": math.ceil(people / LARGEST_COHORT) if protocol == "masked" else None,
+        "item_blocks": blocks,
+        "largest_round": worst,
+        "training": training,
+        "too_much": [
+            {"what": limit.name, "found": worst[limit.name], "most": limit.most, "advice": limit.advice}
+            for limit in broken
+        ],
+    }
+
+
+def _check(people: float, items: float, protocol: str, hours: float) -> None:
+    if not (people >= SMALLEST_FLEET and items >= 1 and math.isfinite(people * items)):
+        raise ParameterError(
+            f"people must be at least {SMALLEST_FLEET} and items at least 1, got {people:g}, {items:g}."
+        )
+    if protocol not in ("masked", "sdcf"):
+        raise ParameterError(f"protocol must be masked or sdcf, got {protocol}.")
+    if not 0 < hours < math.inf:
+        raise ParameterError(f"hours must be above 0, got {hours:g}.")
+
+
+def in_digits(number: float) -> str:
+    """Return a cost with three digits, and whole where it has more."""
+    return f"{number:,.0f}" if number >= 1_000 else f"{number:.3g}"
