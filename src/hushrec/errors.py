@@ -144,7 +144,14 @@ class ProtocolError(HushrecError):
 
 
 class AttemptFailed(ProtocolError):
-    """An attempt of a masked round ends without a sum, and reveals nothing; the next attempt starts anew."""
+    """An attempt of a masked round ends without a sum, and reveals nothing; the next attempt starts anew.
+
+    `culprits` are the positions of devices whose own shares are to blame.
+    """
+
+    def __init__(self, message: str, culprits: frozenset[int] = frozenset()) -> None:
+        super().__init__(message)
+        self.culprits = culprits
 
 
 class LocalProtocolError(ProtocolError):

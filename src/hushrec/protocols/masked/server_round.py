@@ -73,6 +73,7 @@ class ServerRound:
         self.terms, self.announcement = terms, announcement
         self.phase = Phase.KEYS
         self.sum: Table | None = None  # of the survivors' uploads, once SUMMED
+        self.culprits: frozenset[bytes] = frozenset()  # names of those who made it fail, once FAILED
         self._members = frozenset(members)
         self._roster = Roster(announcement.digest, ())
         self._positions: dict[bytes, int] = {}  # in the roster, by name
@@ -180,8 +181,8 @@ class ServerRound:
             raise LocalProtocolError(f"an attempt that is {self.phase.value} has no phase to close.")
         try:
             self._close()
-        except AttemptFailed:
-            self.phase = Phase.FAILED
+        except AttemptFailed as failure:
+            self.phase, self.culprits = Phase.FAILED, self._names(failure.culprits)
             raise
         self.phase = EXPECTED[self.phase][1]
 

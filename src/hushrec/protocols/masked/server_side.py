@@ -3,6 +3,7 @@
 A sum that honest tables cannot make is discarded, and its members are suspected. Suspects are whoever was in every
 discarded attempt and in no good one since; the next attempt leaves out up to half of them, by chance, as long as enough
 devices are left for the noise. So one hostile device spoils a few attempts and is alone among the suspects after them.
+A device whose sealed shares nobody could use is known at once, and suspected alone.
 """
 
 import math
@@ -172,8 +173,17 @@ class MaskedServer(ServerSide):
         try:
             attempt.close((device_name(sender), message) for sender, message in reports)
         except AttemptFailed as failure:
-            return NextAttempt(str(failure), list(self._names.values()))
+            return NextAttempt(str(failure), self._without_suspects() if self._blame(attempt) else self._asked())
         return self._end_round(attempt) if attempt.phase is Phase.SUMMED else self._inbox()
+
+    def _asked(self) -> list[Name]:
+        return list(self._names.values())
+
+    def _blame(self, attempt: Attempt) -> bool:
+        """Suspect whose own shares made a cohort fail; tell whether there is anybody."""
+        culprits = {str(self._names[name]) for cohort in attempt.given_up for name in cohort.culprits}
+        self._suspects |= culprits
+        return bool(culprits)
 
     def _inbox(self) -> Inbox:
         return {self._names[name]: message for name, message in self._open_attempt.questions()}
@@ -188,6 +198,7 @@ class MaskedServer(ServerSide):
         """Learn from the sums, without those of cohorts that somebody must have spoiled."""
         good = [cohort for cohort in attempt.cohorts if self._is_plausible(cohort)]
         self._suspect([cohort for cohort in attempt.cohorts if cohort not in good], good)
+        self._blame(attempt)
         if not good:
             reason = "a sum was one that honest tables do not make, and was discarded."
             return NextAttempt(reason, self._without_suspects())

@@ -36,20 +36,47 @@ def recover_sum(
     """
     if len(survivors) < rules.smallest:
         raise AttemptFailed(f"at least {rules.smallest} tables are needed, got {len(survivors)}.")
+    secrets = _rebuild_all(roster, rules, drawn, survivors, revealed)
     context = partners_digest(roster, drawn)
     result = np.array(total, dtype=np.uint32)
     keystream = Keystream(len(result))
     for owner in sorted(survivors):
-        seed = _rebuild(owner, drawn, revealed, rules, _is_seed_of(roster.entries[owner]))
-        keystream.subtract(result, derive(seed, SELF_LABEL, context, owner))
+        keystream.subtract(result, derive(secrets[owner], SELF_LABEL, context, owner))
     partners = edges(drawn)
     for owner in sorted(set(drawn).difference(survivors)):
-        private = load_private(_rebuild(owner, drawn, revealed, rules, _is_mask_key_of(roster.entries[owner])))
+        private = load_private(secrets[owner])
         for other in partners[owner].intersection(survivors):
             # The survivor added the mask if its position is the lower one.
             remove = keystream.subtract if other < owner else keystream.add
             remove(result, pair_key(private, roster, context, owner, other))
     return result
+
+
+def _rebuild_all(
+    roster: Roster,
+    rules: Rules,
+    drawn: Mapping[int, Collection[int]],
+    survivors: Collection[int],
+    revealed: Mapping[int, Mapping[int, bytes]],
+) -> dict[int, bytes]:
+    """Return one secret of each device, or blame those who sealed shares that give none.
+
+    An owner is to blame if t of its helpers answered. Where that would be most owners, their helpers lie, and nobody
+    can be blamed.
+    """
+    found = {}
+    for owner in sorted(drawn):
+        keys = roster.entries[owner]
+        is_right = _is_seed_of(keys) if owner in survivors else _is_mask_key_of(keys)
+        found[owner] = _rebuild(owner, drawn, revealed, rules, is_right)
+    secrets = {owner: secret for owner, secret in found.items() if secret is not None}
+    culprits = frozenset(found.keys() - secrets.keys())
+    if culprits:
+        raise AttemptFailed(
+            "the shares of a secret must give what its owner published, and do not.",
+            culprits if 2 * len(culprits) < len(drawn) else frozenset(),
+        )
+    return secrets
 
 
 def _is_seed_of(keys: PublicKeys) -> Callable[[bytes], bool]:
@@ -66,20 +93,18 @@ def _rebuild(
     revealed: Mapping[int, Mapping[int, bytes]],
     rules: Rules,
     is_right: Callable[[bytes], bool],
-) -> bytes:
-    """Return the secret that the revealed shares of `owner` give, checked against what it published.
+) -> bytes | None:
+    """Return the secret that the revealed shares of `owner` give, checked against what it published; None: no secret.
 
     A wrong share among more than t is passed over: every run of t shares, in the order of places, is tried.
     """
-    shares = [
-        (helper + 1, revealed[helper][owner])
-        for helper in sorted(drawn[owner])
-        if helper in revealed and len(revealed[helper].get(owner, b"")) == SHARE_BYTES
-    ]
-    if len(shares) < rules.threshold:
-        raise AttemptFailed(f"at least {rules.threshold} shares of each secret are needed, got {len(shares)}.")
-    for start in range(len(shares)):
+    helpers = [helper for helper in sorted(drawn[owner]) if helper in revealed]
+    if len(helpers) < rules.threshold:
+        raise AttemptFailed(f"at least {rules.threshold} shares of each secret are needed, got {len(helpers)}.")
+    given = [(helper + 1, revealed[helper].get(owner, b"")) for helper in helpers]
+    shares = [(place, share) for place, share in given if len(share) == SHARE_BYTES]
+    for start in range(len(shares) if len(shares) >= rules.threshold else 0):
         secret = join_shares(dict((shares + shares)[start : start + rules.threshold]))
         if secret is not None and is_right(secret):
             return secret
-    raise AttemptFailed("the shares of a secret must give what its owner published, and do not.")
+    return None

@@ -1,0 +1,132 @@
+"""A hostile device of a masked run: refused, passed over, or left out after the attempt that it spoiled."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from masked_kit import PHASES, joined, masked_settings, play_round, report, tables_of
+from service_kit import OPEN_SOCKETS, RUN_ID, RawDevice, wait_for
+from test_masked_parties import run_of, survivors_of
+
+from hushrec import wire
+from hushrec.client import Client
+from hushrec.engines.reference import ReferenceEngine
+from hushrec.messages import Address, Envelope
+from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
+from hushrec.signing import DeviceKey
+
+pytestmark = OPEN_SOCKETS
+
+HOSTILE = 4
+NEXT_ROUND = Address(2, 1, "keys")
+OTHER = Consent(bytes(64))
+
+Change = Callable[[Any], Any]
+
+
+def spoil(client: Client, change: Change) -> None:
+    """Let a device change what it sends."""
+    honest = client.report
+
+    def report(address: Address, message: Any, draws: Any = None) -> Any:
+        return change(honest(address, message, draws))
+
+    client.report = report  # type: ignore[method-assign]
+
+
+def garbage_shares(sent: Any) -> Any:
+    """Shares that nobody can open."""
+    return SealedShares(sent.recipients, (bytes(148),) * len(sent.sealed)) if isinstance(sent, SealedShares) else sent
+
+
+def swapped_shares(sent: Any) -> Any:
+    """Everybody gets what was sealed for somebody else."""
+    return SealedShares(sent.recipients, sent.sealed[::-1]) if isinstance(sent, SealedShares) else sent
+
+
+def wrong_unmasking(sent: Any) -> Any:
+    """Shares of others that are none."""
+    return Unmasking(sent.owners, (bytes(66),) * len(sent.shares)) if isinstance(sent, Unmasking) else sent
+
+
+def huge_table(sent: Any) -> Any:
+    """Integers that no honest device sends."""
+    return MaskedTable(sent.numbers + np.uint32(2**30)) if isinstance(sent, MaskedTable) else sent
+
+
+def attempts_of(engine: ReferenceEngine) -> int:
+    """How many attempts the last round had."""
+    return int(engine.server.side.attempt.announcement.attempt)
+
+
+@pytest.mark.parametrize("change", [garbage_shares, swapped_shares])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_shares_that_nobody_can_open_spoil_one_attempt_of_a_run(change: Change, leaves: bool) -> None:
+    """Whether it sends a table or leaves before: its secret cannot be rebuilt, and from then on it is not asked."""
+    engine = run_of(reserve=0.5)
+    spoil(engine.clients[HOSTILE], change)
+    if leaves:
+        engine.absent = lambda address: {HOSTILE} if address.phase in PHASES[2:] else set()
+    rounds = []
+    for _ in range(engine.problem.terms.max_rounds):
+        engine.run_round()
+        rounds.append(attempts_of(engine))
+        assert HOSTILE not in survivors_of(engine)
+    assert rounds == [2, *[1] * (len(rounds) - 1)]
+    assert engine.server.side.suspects == {str(HOSTILE)}
+
+
+def test_wrong_shares_of_others_are_passed_over() -> None:
+    """One liar among ten helpers: every secret has other shares, and nobody is suspected."""
+    engine = run_of()
+    spoil(engine.clients[HOSTILE], wrong_unmasking)
+    engine.run_round()
+    assert attempts_of(engine) == 1
+    assert engine.server.side.suspects == frozenset()
+
+
+def test_helpers_that_leave_are_not_blamed_on_the_owners() -> None:
+    """Too few shares because too many left: the next attempt asks everybody."""
+    engine = run_of()
+    engine.absent = lambda address: set(range(6)) if (address.attempt, address.phase) == (1, "unmask") else set()
+    engine.run_round()
+    assert (attempts_of(engine), engine.server.side.suspects) == (2, frozenset())
+
+
+@pytest.mark.parametrize("change", [garbage_shares, huge_table])
+def test_over_http_a_device_that_spoils_an_attempt_is_left_out_of_the_next(tmp_path: Path, change: Change) -> None:
+    """The others pay for one attempt more, and finish the round."""
+    settings = masked_settings(6, terms={"survivors": 0.8, "reserve": 0.5})
+    with joined(tmp_path, 6, settings) as (live, devices):
+        spoil(devices[0]._session.client(), change)
+        attempt = 0
+        while live.rounds.server.side.learner.round_number == 0:
+            attempt += 1
+            asked = [device for device in devices if device._session._device in live.rounds.server.asked]
+            play_round(live, asked, 1, attempt)
+            after = Address(1, attempt + 1, "keys")
+            wait_for(lambda after=after: live.rounds.is_open and live.rounds.server.address in (after, NEXT_ROUND))
+        side = live.rounds.server.side
+        assert str(devices[0]._session._device) in side.suspects
+        assert set(tables_of(devices[1:])) <= {attempt - 1, attempt}
+        assert attempt == 2 or change is huge_table  # whose shares are garbage is known at once
+
+
+def test_the_same_report_twice_counts_once_and_another_is_refused(tmp_path: Path) -> None:
+    """In every phase: the same bytes are acknowledged again, other ones are not taken."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices), RawDevice(live) as raw:
+        raw.name = str(devices[0]._session._device)
+        raw.key = DeviceKey.from_bytes(devices[0]._session.kept.required("key"))
+        sent: list[Any] = []
+        spoil(devices[0]._session.client(), lambda message: sent.append(message) or message)
+        for phase in PHASES:
+            report(live, devices[:1], phase)
+            again, other = (wire.encode(Envelope.to(RUN_ID, Address(1, 1, phase), m)) for m in (sent[-1], OTHER))
+            assert raw.report(again).status_code == 200
+            assert raw.report(other).status_code == 409
+            assert live.rounds.n_reports == 1
+            report(live, devices[1:], phase)
+        wait_for(lambda: live.rounds.server.side.learner.round_number == 1)
+        assert tables_of(devices) == [1] * 4
