@@ -132,14 +132,14 @@ SEED = 3
 def seed_devices(patch: pytest.MonkeyPatch, devices: list[Device]) -> None:
     """Let each device draw what the simulated device of its number draws."""
     numbers = {device._store.folder: number for number, device in enumerate(devices)}
-    make_client = Session._make_client
+    make_client = Session.make_client
 
     def make_seeded(session: Session) -> Client:
         client = make_client(session)
         client._randomness = SeededRandomness(SEED, numbers[session.store.folder])
         return client
 
-    patch.setattr(Session, "_make_client", make_seeded)
+    patch.setattr(Session, "make_client", make_seeded)
     for device in devices:
         device._session.forget_client()
 

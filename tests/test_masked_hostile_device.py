@@ -104,12 +104,12 @@ def test_over_http_a_device_that_spoils_an_attempt_is_left_out_of_the_next(tmp_p
         attempt = 0
         while live.rounds.server.side.learner.round_number == 0:
             attempt += 1
-            asked = [device for device in devices if device._session._device in live.rounds.server.asked]
+            asked = [device for device in devices if device._session.name in live.rounds.server.asked]
             play_round(live, asked, 1, attempt)
             after = Address(1, attempt + 1, "keys")
             wait_for(lambda after=after: live.rounds.is_open and live.rounds.server.address in (after, NEXT_ROUND))
         side = live.rounds.server.side
-        assert str(devices[0]._session._device) in side.suspects
+        assert str(devices[0]._session.name) in side.suspects
         assert set(tables_of(devices[1:])) <= {attempt - 1, attempt}
         assert attempt == 2 or change is huge_table  # whose shares are garbage is known at once
 
@@ -117,7 +117,7 @@ def test_over_http_a_device_that_spoils_an_attempt_is_left_out_of_the_next(tmp_p
 def test_the_same_report_twice_counts_once_and_another_is_refused(tmp_path: Path) -> None:
     """In every phase: the same bytes are acknowledged again, other ones are not taken."""
     with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices), RawDevice(live) as raw:
-        raw.name = str(devices[0]._session._device)
+        raw.name = str(devices[0]._session.name)
         raw.key = DeviceKey.from_bytes(devices[0]._session.kept.required("key"))
         sent: list[Any] = []
         spoil(devices[0]._session.client(), lambda message: sent.append(message) or message)

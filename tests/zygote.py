@@ -72,14 +72,14 @@ def _run(order: dict[str, object]) -> None:
 
 def _seed(seed: int, number: int) -> None:
     """Let the device draw what the simulated device of its number draws."""
-    make_client = Session._make_client
+    make_client = Session.make_client
 
     def make_seeded(session: Session) -> Client:
         client = make_client(session)
         client._randomness = SeededRandomness(seed, number)
         return client
 
-    Session._make_client = make_seeded  # type: ignore[method-assign]
+    Session.make_client = make_seeded  # type: ignore[method-assign]
 
 
 def _step(folder: str, times: int, kill_at: int) -> None:
