@@ -43,6 +43,14 @@ def test_every_step_of_the_data_flow_exists():
                 found = getattr(found, part)
 
 
+def test_the_data_flow_names_no_function_that_is_gone():
+    """Also where no file stands before it: every `name_with_underscores` is defined somewhere in the source."""
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    names = set(re.findall(r"`(?:[A-Za-z]+\.)?([a-z]+_[a-z_]+)`", (ROOT / "docs" / "data-flow.md").read_text()))
+    assert len(names) > 20
+    assert not {name for name in names if f"def {name}(" not in source and f"{name}:" not in source}
+
+
 def test_the_dictionary_names_exist_in_the_code():
     """Every name in code font in docs/notation.md's third column occurs in the source."""
     source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
