@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from typer.testing import CliRunner
@@ -270,3 +271,17 @@ def test_items_of_which_only_ids_are_known_are_not_alike(titles: list[str] | Non
     assert predictor.table.kernel[0] == amplitude  # type: ignore[attr-defined]
     predicted = predictor.predict(np.zeros(15, np.int64), np.arange(15))
     assert np.allclose(predicted, predictor.of_profile(*predictor._profile(0)).predicted)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("model", ["gp", "audience"])
+def test_a_run_is_the_same_bit_for_bit_in_any_number_of_threads(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learned, and what is predicted from it, through `train`."""
+    data = hushrec.data.load("synthetic:users=60,items=30,ratings=900,seed=4")
+    found = []
+    for threads in (1, 2, 4):
+        monkeypatch.setattr(numba, "get_num_threads", lambda threads=threads: threads)
+        result = train(data, model=model)
+        arrays = {name: array.tobytes() for name, array in result.predictor.arrays().items()}
+        users = np.arange(60)
+        found.append((arrays, result.metrics, result.predictor.scores(users).tobytes()))
+    assert found[0] == found[1] == found[2]
