@@ -33,7 +33,7 @@ from hushrec.simulation.training_problem import make_problem
 
 ITEMS, LENGTH, TASTE, AUDIENCES, DIRECTIONS = 9, 6, 2, 3, 2
 EXTREMES = np.array([0.0, -0.0, 1.0, -1.0, 1e-30, -1e-30, 1e-45, 1e6, -1e6, 999_999.0])
-TABLES = 150
+TABLES = 100
 
 
 def block(name: str, shape: tuple[int, ...], clip: float) -> list[Block]:

@@ -46,7 +46,7 @@ def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def
     return mean, covariance
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def held_out_residuals(rows, residuals, mean, covariance):  # type: ignore[no-untyped-def]
     """Return what is left of each rating when the others predict it, `(h,)`, by the mean leverage.
 
@@ -191,7 +191,7 @@ def prior_variance(item, rows, kernel, titles):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _explained(factor, row):  # type: ignore[no-untyped-def]
     """Return kᵀ(UᵀU)⁻¹k = ‖U⁻ᵀk‖²; `row` is used up."""
     total = 0.0

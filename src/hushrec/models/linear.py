@@ -3,6 +3,9 @@
 LAPACK and BLAS may split sums by the number of threads, and their threads wait for each other on a busy machine. These
 give the same bits everywhere, and for the sizes here they are as quick. Inner loops run along memory, so that the
 compiler fills vector registers without reordering sums.
+
+A matrix that is singular in floating point gives numbers that are not finite, never an exception: on a device, whether
+one is raised would depend on the profile.
 """
 
 import math
@@ -28,7 +31,7 @@ def add_gram(rows, total):  # type: ignore[no-untyped-def]
                 total[k, c] += a * rows[t, c]
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def factorize(matrix):  # type: ignore[no-untyped-def]
     """Replace the upper triangle of a positive definite A by U with A = UᵀU, four rows at a time."""
     n = matrix.shape[0]
@@ -54,7 +57,7 @@ def factorize(matrix):  # type: ignore[no-untyped-def]
                     )
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def inverse_of_factor(factor):  # type: ignore[no-untyped-def]
     """Return A⁻¹ = U⁻¹U⁻ᵀ in full, from U: W = U⁻ᵀ row by row, then WᵀW."""
     n = factor.shape[0]
@@ -75,7 +78,7 @@ def inverse_of_factor(factor):  # type: ignore[no-untyped-def]
     return full
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def solve_factor(factor, right):  # type: ignore[no-untyped-def]
     """Return A⁻¹ right, `(n,)`, from A = UᵀU: forward with Uᵀ, back with U."""
     n = factor.shape[0]
