@@ -8,8 +8,8 @@ integer, so they are left out here: integers, noise, suspicion, choice of member
 
 A table is `huge` integers, `random` ones, or d times as long as an honest table may be, block by block, in a direction
 that hurts: against the counts and the effects of the most rated items, which no device knows. `longest` is what the
-check of sums lets pass at all, if the other tables add up to what they do here: the strongest liar that can be thought
-of.
+check of norms lets pass at all, if the other tables add up to what they do here: the strongest liar that can be thought
+of without the checks that a model makes of its sums.
 """
 
 import argparse
@@ -175,7 +175,7 @@ class Run:
         """What the server does with an unmasked sum."""
         cohort = SimpleNamespace(sum=total, survivors=frozenset(names))
         announcement = SimpleNamespace(round_number=number, attempt=count, place=(number, count))
-        attempt = SimpleNamespace(announcement=announcement, cohorts=[cohort], **vars(cohort))
+        attempt = SimpleNamespace(announcement=announcement, cohorts=[cohort], given_up=[], **vars(cohort))
         self.side._names, self.side.attempt = names, attempt  # type: ignore[assignment]
         return self.side._end_round(attempt)  # type: ignore[arg-type]
 
