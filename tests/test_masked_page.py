@@ -4,6 +4,8 @@ from pathlib import Path
 
 import rating_tables
 
+from hushrec.budget.accountants import TableAccountant
+
 ROOT = Path(__file__).parents[1]
 
 
@@ -14,8 +16,12 @@ def test_the_page_has_what_the_records_say() -> None:
     assert rating_tables.with_ratings(page) == page, "run python docs/generate.py ratings"
 
 
-def test_a_budget_without_a_proof_is_called_so() -> None:
-    """No number is shown for one rating where only the whole profile has a bound."""
+def test_the_second_number_of_old_records_is_computed_anew() -> None:
+    """From their mu and delta: as `hushrec budget` prints it today."""
     assert rating_tables.budgets({"epsilon": 8.0, "item_level": 18.66}) == ("ε = 8", "ε = 18.7")
-    assert rating_tables.budgets({"epsilon": 16.0, "item_level": "inf"}) == ("ε = 16", "not proven")
+    old = {"epsilon": 16.0, "item_level": "inf", "mu": 2.4, "delta": 1e-6}
+    assert rating_tables.budgets(old) == (
+        "ε = 16",
+        f"ε = {TableAccountant(mu_squared=2.4**2).replaced_epsilon(1e-6):.3g}",
+    )
     assert rating_tables.budgets({"epsilon": "inf", "item_level": "inf"}) == ("ε = ∞ (no noise)", "ε = ∞")

@@ -50,7 +50,7 @@ def test_every_command_that_takes_data_has_the_whole_group(words: tuple[str, ...
 
 def test_an_audit_takes_the_advice_of_its_own_refusals(books: Path) -> None:
     """Columns, then duplicates, then so few people that nothing is left to read."""
-    assert "Pass --columns" in run("audit", books).err
+    assert "--columns reader,book,stars" in run("audit", books).err
     named = ("audit", books, "--columns", "reader,book,stars")
     assert "Pass --duplicates" in run(*named).err
     assert "needs at least 8 people" in run(*named, "--duplicates", "last").err
@@ -61,7 +61,7 @@ def test_an_experiment_reads_as_its_options_or_its_file_say(books: Path, tmp_pat
     file = tmp_path / "tiny.toml"
     file.write_text(FILE.format(path=books))
     given = ("--columns", "reader,book,stars", "--duplicates", "mean", "--missing", "0", "--scale", "1,10")
-    assert "Pass --columns" in run("experiment", file, "--out", tmp_path).err
+    assert "--columns reader,book,stars" in run("experiment", file, "--out", tmp_path).err
     outcome = run("experiment", file, "--out", tmp_path, *given, "--json")
     assert outcome.code == 0, outcome.err
     about = json.loads((tmp_path / "tiny" / "experiment.json").read_text())
