@@ -1,8 +1,10 @@
-"""The tables of model `gp` in `docs/masked-accuracy.md`, from the records of `masked-*`.
+"""The tables of model `gp` in `docs/masked-accuracy.md`, from the records of `masked-*` and `task1-*`.
 
-`python docs/generate.py ratings` writes them, a test compares them.
+These are accuracy at every budget beside baselines, peers and the paper's protocols; what was aimed at; and what was
+tried. `python docs/generate.py ratings` writes them, a test compares them.
 """
 
+import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from one_class import RECORDS, mean, of, one_per_split, peer_results, runs_by_ep
 from hushrec.budget.accountants import TableAccountant
 from hushrec.experiment_records import Record, read_records
 
-START, END = "<!-- gp: made by `make docs` -->", "<!-- end of gp -->"
+START, END = "<!-- {}: made by `make docs` -->", "<!-- end of {} -->"
 SETS = {"masked-ml-100k": "MovieLens-100K", "masked-ml-1m": "MovieLens-1M", "masked-netflix-10k": "netflix-10k"}
 MEASURES = {
     "rmse": "RMSE",
@@ -25,15 +27,47 @@ HEADER = ["", "a whole profile, all rounds", "one rating, or a profile replaced"
 BASELINES = {"user_mean": "each person's own mean", "bias": "bias model", "popularity": "most popular"}
 
 
+PAPER = [  # the paper's task on the same splits: `mf` without privacy, then its protocols at its budgets
+    "plain, not private",
+    "isgld ε=4",
+    "isgld ε=2",
+    "sdcf ε_I=4, ε_g=4",
+    "sdcf ε_I=1, ε_g=1",
+    "sdcf ε_I=0.25, ε_g=0.25",
+    "sdcf ε_I=0.0625, ε_g=0.0625",
+]
+TARGETS = {  # test RMSE that `gp` was to reach, by ε
+    "masked-ml-1m": {16.0: 0.843, 8.0: 0.849, 4.0: 0.861, 1.0: 0.885, np.inf: 0.840},
+    "masked-ml-100k": {16.0: 0.905, 8.0: 0.910, 4.0: 0.920, 1.0: 0.955, np.inf: 0.890},
+}
+AS_IT_IS = "as it is"
+
+
 def with_ratings(page: str, records: Path = RECORDS) -> str:
-    """Return the page with the tables of all sets between the two marks."""
-    head, _, rest = page.partition(START)
-    tables = "\n\n".join(set_table(shown, read_records(records / name)) for name, shown in SETS.items())
-    return f"{head}{START}\n{tables}\n{END}{rest.partition(END)[2]}"
+    """Return the page with every table between its two marks."""
+    for name, made in (("gp", gp_tables), ("targets", targets_table), ("tried", tried_table)):
+        start, end = START.format(name), END.format(name)
+        head, _, rest = page.partition(start)
+        page = f"{head}{start}\n{made(records)}\n{end}{rest.partition(end)[2]}"
+    return page
 
 
-def set_table(shown: str, runs: list[Record]) -> str:
-    """Return the table of one set: baselines, peers, then each budget."""
+def gp_tables(records: Path) -> str:
+    """Return accuracy at every budget, one table per set."""
+    return "\n\n".join(
+        set_table(shown, read_records(records / name), read_records(records / name.replace("masked", "task1")))
+        for name, shown in SETS.items()
+    )
+
+
+def markdown(rows: Iterable[Iterable[str]]) -> str:
+    """Return rows, the header first, as a table."""
+    head, *rest = (list(row) for row in rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in [head, ["---"] * len(head), *rest])
+
+
+def set_table(shown: str, runs: list[Record], paper: list[Record]) -> str:
+    """Return the table of one set: baselines, peers, the paper's protocols, then each budget."""
     count = len({run["split_seed"] for run in runs})
     rows = [
         row(label, ("not private", ""), [run["baselines"][name] for run in one_per_split(runs)])
@@ -43,12 +77,31 @@ def set_table(shown: str, runs: list[Record]) -> str:
         row(f"{name}, {splits(len(found))}", ("not private", ""), found)
         for name, found in sorted(peer_results(runs).items())
     ]
+    rows += paper_rows(paper, {run["split_seed"] for run in runs})
     for own in runs_by_epsilon(runs).values():
         rows.append(row("`gp`", budgets(own[0]["budget"]), [run["metrics"] for run in own]))
     deviation = max(np.std(of(own, "rmse"), ddof=1) for own in runs_by_epsilon(runs).values())
     head = f"**{shown}**, {splits(count)}; the standard deviation of RMSE between them is at most {deviation:.3f}."
-    lines = [f"| {' | '.join(cells)} |" for cells in [HEADER, ["---"] * len(HEADER), *rows]]
-    return "\n".join([head, "", *lines])
+    return f"{head}\n\n{markdown([HEADER, *rows])}"
+
+
+def paper_rows(runs: list[Record], seeds: set[int]) -> list[list[str]]:
+    """Return the paper's protocols on the splits of these seeds; their ε is of another unit, which is named."""
+    rows = []
+    for label in PAPER:
+        own = [run for run in runs if run["label"] == label and run["split_seed"] in seeds]
+        protocol, _, setting = label.removesuffix(", not private").partition(" ")
+        name = f"the paper's `{protocol}`{setting and ', '}{setting.replace('=', ' = ')}"
+        rows.append(row(name, (other_unit(own[0]["budget"]), ""), [run["metrics"] for run in own]))
+    return rows
+
+
+def other_unit(budget: Mapping[str, object]) -> str:
+    """Return a budget that is not one of a whole profile, with its unit."""
+    if float(str(budget["epsilon"])) == np.inf:
+        return "not private"
+    unit = str(budget["unit"]).removeprefix("profile-level: ")
+    return f"none; ε = {budget['epsilon']:g} is of another unit ({unit})"
 
 
 def budgets(budget: Mapping[str, object]) -> tuple[str, str]:
@@ -73,6 +126,39 @@ def row(label: str, budget: tuple[str, str], found: Iterable[Mapping[str, float]
         f"{np.mean([one[name] for one in each]):.3f}" if all(name in one for one in each) else "" for name in MEASURES
     ]
     return [label, *budget, *means]
+
+
+def targets_table(records: Path) -> str:
+    """Return what was aimed at beside what the records have."""
+    rows = [["set", "ε", "target", "reached", "gap"]]
+    for name, targets in TARGETS.items():
+        found = runs_by_epsilon(read_records(records / name))
+        for epsilon, target in targets.items():
+            reached = mean(found[epsilon], "rmse")
+            shown = "∞" if epsilon == np.inf else f"{epsilon:g}"
+            rows.append([SETS[name], shown, f"{target:.3f}", f"{reached:.4f}", signed(reached - target)])
+    return markdown(rows)
+
+
+def tried_table(records: Path) -> str:
+    """Return what each change does to validation RMSE, and the largest gain of all of them."""
+    record = json.loads((records / "masked-tried.json").read_text("utf-8"))
+    shown = {key: f"{SETS['masked-' + key.partition(',')[0]]}, ε = {key.split()[-1]}" for key in record}
+    rows = [["change", *(f"{shown[key]}, {splits(cell['splits'])}" for key, cell in record.items())]]
+    rows += [[AS_IT_IS, *(f"{cell['rmse'][AS_IT_IS]:.4f}" for cell in record.values())]]
+    gains: dict[str, float] = {}
+    for name in dict.fromkeys(name for cell in record.values() for name in cell["rmse"] if name != AS_IT_IS):
+        errors = {key: cell["rmse"] for key, cell in record.items() if name in cell["rmse"]}
+        more = {key: each[name] - each[AS_IT_IS] for key, each in errors.items()}
+        rows.append([name, *(signed(more[key]) if key in more else "" for key in record)])
+        gains |= {f"{name}; {shown[key]}": -value for key, value in more.items()}
+    best = max(gains, key=gains.__getitem__)
+    return f"{markdown(rows)}\n\nThe largest gain is {gains[best]:.4f} ({best})."
+
+
+def signed(difference: float) -> str:
+    """Return a difference with its sign."""
+    return f"{round(difference, 4) + 0.0:+.4f}".replace("-", "−")
 
 
 def accuracy(records: Path = RECORDS) -> dict[str, dict[str, float]]:
