@@ -5,6 +5,8 @@ Real processes that start in milliseconds, so that a test can kill many of them.
     {"serve": [arguments of hushrec serve]}                            → {"pid": …}
     {"step": store, "times": n, "kill_at": k, "seed": [seed, number]}  → {"status": exit status, or −signal}
     {"reap": pid}                                                      → {"status": …}
+
+A device that steps no times sends the report that its store holds, and asks for no other message.
 """
 
 import json
@@ -102,6 +104,8 @@ def _step(folder: str, times: int, kill_at: int) -> None:
     BlockingDriver._reply = count(BlockingDriver._reply)  # type: ignore[method-assign, assignment]
     Store.get = count(Store.get)  # type: ignore[method-assign, assignment]
     with hushrec.device.device.Device(folder) as device:
+        if times == 0:
+            device._driver().run(device._session._send_outbox())
         for _ in range(times):
             device.step(wait=40)
 
