@@ -15,9 +15,15 @@ import signal
 import sys
 
 import hushrec.cli
+import hushrec.data.items
 import hushrec.device.device
+import hushrec.models.gaussian_process
+import hushrec.protocols.masked.gp_learning
+import hushrec.protocols.masked.protocol
+import hushrec.protocols.masked.server
 import hushrec.service.app
 import hushrec.service.serving
+import hushrec.service.setup
 from hushrec.client import Client
 from hushrec.device.session import Session
 from hushrec.device.store import Store
