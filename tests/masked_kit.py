@@ -20,6 +20,7 @@ from hushrec.messages import Address, Public
 from hushrec.models.gaussian_process import GaussianProcess
 from hushrec.models.item_columns import ItemColumns, item_columns
 from hushrec.models.predictor import Arrays
+from hushrec.protocols.masked.cohorts import Attempt
 from hushrec.protocols.masked.protocol import Masked
 from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.protocols.masked.upload import stream_number
@@ -164,9 +165,9 @@ def problem_of_terms(terms: MaskedTerms, devices: list[Device], columns: ItemCol
     return problem
 
 
-def survivors_of(live: Live, devices: list[Device]) -> list[int]:
-    """Whose tables are in the last sum, by number."""
-    names = live.rounds.server.side.attempt.survivors
+def survivors_of(attempt: Attempt, devices: list[Device]) -> list[int]:
+    """Whose tables are in the sum of an attempt, by number."""
+    names = attempt.survivors
     return [number for number, device in enumerate(devices) if bytes.fromhex(str(device._session.name)) in names]
 
 
