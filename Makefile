@@ -6,10 +6,10 @@ CORE := $(VENV)/.installed-core
 TEST := $(VENV)/.installed-test
 COMPILE := $(BIN)/uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --no-header --no-annotate
 
-# Byte code and compiled kernels stay out of the tree; kernels are compiled anew when any engine changes, which the
-# cache itself would not notice of a function in another file.
+# Byte code and compiled kernels stay out of the tree; kernels are compiled anew when any file with one changes, which
+# the cache itself would not notice of a function in another file.
 export PYTHONDONTWRITEBYTECODE := 1
-export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba/$(shell cat src/hushrec/engines/*.py src/hushrec/engines/*/*.py | cksum | cut -d " " -f 1)
+export NUMBA_CACHE_DIR := $(CURDIR)/$(VENV)/numba/$(shell grep -rl --include=*.py njit src | sort | xargs cat | cksum | cut -d " " -f 1)
 
 .PHONY: demo test coverage lint bench reproduce soak docs pictures lock dist clean
 .DELETE_ON_ERROR:

@@ -185,7 +185,7 @@ def test_before_its_first_round_a_device_has_nothing_to_recommend(tmp_path: Path
             with pytest.raises(LocalProtocolError, match="has not joined a server"):
                 device.recommend()
             device.join(live.url)
-            with pytest.raises(LocalProtocolError, match="has no item vectors yet"):
+            with pytest.raises(LocalProtocolError, match="has no public table yet"):
                 device.recommend()
             with pytest.raises(ParameterError, match="count"):
                 device.recommend(0)

@@ -61,6 +61,7 @@ class Protocol:
     implementation: str  # place of the ConfiguredProtocol
     wording: Wording = field(repr=False)
     engines: Mapping[str, str] = field(default_factory=lambda: {"reference": REFERENCE})  # name → place of its class
+    parts_engine: str | None = None  # place of the class that runs people in parts; None: only all at once
     unit: str | None = None  # of the ledger, in which a person limits what they send; None: nothing is limited
     compared_with: tuple[str, ...] = ()  # protocols that `train` runs beside it, where they speak the same model
     whole_catalogue: bool = False  # whether it runs over every item of the catalogue, not over the rated ones alone

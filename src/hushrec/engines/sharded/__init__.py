@@ -6,9 +6,10 @@ may be added in any order, and floating-point sums are kept apart by the blocks 
 
 from hushrec.engines import Engine, Remark
 from hushrec.engines.sharded.crew import Crew
-from hushrec.engines.sharded.gradient import ShardedGradientEngine
-from hushrec.engines.sharded.masked import MakePart, ShardedMaskedEngine
-from hushrec.protocols.masked.protocol import Masked
+from hushrec.engines.sharded.masked import MakePart
+from hushrec.errors import ParameterError
+from hushrec.options import imported
+from hushrec.protocols import find_protocol
 from hushrec.simulation.training_problem import AnyProblem
 
 
@@ -16,6 +17,8 @@ def sharded_engine(
     problem: AnyProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
 ) -> Engine:
     """Return the engine of the problem's protocol whose parts this crew runs."""
-    made = ShardedMaskedEngine if isinstance(problem.protocol(0), Masked) else ShardedGradientEngine
-    engine: Engine = made(problem, crew, make_part, remark=remark)
+    protocol = find_protocol(problem.protocol(0).name)
+    if protocol.parts_engine is None:
+        raise ParameterError(f"protocol {protocol.name} has no engine for shards: train on the ratings themselves.")
+    engine: Engine = imported(protocol.parts_engine)(problem, crew, make_part, remark=remark)
     return engine

@@ -10,6 +10,7 @@ ENGINES = {
     "reference": REFERENCE,
     "ray": "hushrec.engines.ray.engine:RayGradientEngine",
 }
+PARTS_ENGINE = "hushrec.engines.sharded.gradient:ShardedGradientEngine"
 ROUNDS = Option("rounds", int, "Rounds to train.", 100)
 
 PLAIN = Protocol(
@@ -20,6 +21,7 @@ PLAIN = Protocol(
     options=(ROUNDS,),
     models=("mf", "bpr", "fm"),
     engines=ENGINES,
+    parts_engine=PARTS_ENGINE,
     implementation="hushrec.protocols.gradient.protocols:Plain",
     wording=Wording(wording.plain_label, wording.plain_protects, wording.numbers, in_label=()),
 )
@@ -36,6 +38,7 @@ ISGLD = Protocol(
     ),
     models=("mf", "fm"),
     engines=ENGINES,
+    parts_engine=PARTS_ENGINE,
     implementation="hushrec.protocols.gradient.protocols:Isgld",
     wording=Wording(wording.isgld_label, wording.isgld_protects, wording.numbers, in_label=("epsilon", "clamp")),
     compared_with=("plain",),
@@ -69,6 +72,7 @@ SDCF = Protocol(
     ),
     models=("mf", "bpr", "fm"),
     engines=ENGINES,
+    parts_engine=PARTS_ENGINE,
     implementation="hushrec.protocols.gradient.protocols:Sdcf",
     unit="selection",
     wording=Wording(

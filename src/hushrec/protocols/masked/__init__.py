@@ -59,6 +59,7 @@ MASKED = Protocol(
         "reference": REFERENCE,
         "ray": "hushrec.engines.ray.engine:RayMaskedEngine",
     },
+    parts_engine="hushrec.engines.sharded.masked:ShardedMaskedEngine",
     implementation="hushrec.protocols.masked.protocol:Masked",
     wording=Wording(wording.label, wording.protects, wording.numbers),
     unit="table",
