@@ -10,6 +10,7 @@ list, `median`, `min` and `max` are names too; `:/1000 .0f` divides first.
 
 import functools
 import json
+import math
 import re
 import statistics
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import rating_tables
+from scipy.special import ndtr
 
 from hushrec.experiment_records import Record, read_records
 from hushrec.protocols.fleet_size import smallest_that_pays
@@ -133,9 +135,13 @@ def accuracy() -> dict[str, dict[str, float]]:
 
 
 @functools.cache
-def masked_audit() -> dict[str, Any]:
-    """Return what attacks on `masked` reach on ML-100K: budget, attack, measure; `rate` is that at 1 % false alarms."""
-    path = ROOT / "experiments" / "records" / "audit" / "ml-100k-masked.json"
+def masked_audit(name: str = "ml-100k-masked") -> dict[str, Any]:
+    """Return what attacks on `masked` reach on ML-100K: budget, attack, measure; `rate` is that at 1 % false alarms.
+
+    `allowed` is the largest AUC that the budget lets an attacker reach who knows nothing else of the person: two normal
+    laws of variance 1 and distance d have Φ(d / √2), with d = μ for a profile and nothing, 2 μ for two profiles.
+    """
+    path = ROOT / "experiments" / "records" / "audit" / f"{name}.json"
     record = json.loads(path.read_text("utf-8"))
     found: dict[str, Any] = {label.removeprefix("masked "): dict(run) for label, run in record["runs"].items()}
     for one in record["attacks"]:
@@ -143,6 +149,11 @@ def masked_audit() -> dict[str, Any]:
         values[one["metric"]] = one["value"]
         if one["tpr_at_1pct_fpr"] is not None:
             values["rate"] = one["tpr_at_1pct_fpr"]
+        if one["metric"] == "auc":
+            values["interval"] = one["interval"]
+    for label in ("ε=8", "ε=1"):
+        distances = {"nothing": found[label]["budget"]["mu"], "two profiles": 2 * found[label]["budget"]["mu"]}
+        found[label]["allowed"] = {name: float(ndtr(d / math.sqrt(2))) for name, d in distances.items()}
     return found
 
 
@@ -150,6 +161,7 @@ COMPUTED: dict[str, Callable[[], Any]] = {
     "accuracy": accuracy,
     "claims": claims,
     "masked audit": masked_audit,
+    "audience audit": lambda: masked_audit("ml-100k-masked-audience"),
     "budget groups": budget_groups,
     "step of fm": step_of_fm,
     "fleet size": lambda: {"pays from": pays_from(), "measured": [asdict(size) for size in MEASURED]},

@@ -379,13 +379,17 @@ def test_the_command_prints_the_table_and_writes_the_page(tmp_path):
             "none of the protocols plain uses epsilon_g. Leave it out.",
         ),
         ({"protocols": None, "model": "gp"}, "model must be one of mf, bpr, fm, got gp."),
+        (
+            {"protocols": ["masked"], "model": "mf", "rounds": 100},
+            "protocol must be one that speaks model mf, got masked.",
+        ),
     ],
 )
 def test_what_cannot_be_audited_is_refused(options, said):
     """In one sentence."""
     with pytest.raises(ParameterError) as refused:
         settings_for(options.pop("protocols"), **options)
-    assert str(refused.value) == said
+    assert str(refused.value).startswith(said)
 
 
 @pytest.mark.data

@@ -407,6 +407,7 @@ def test_without_a_budget_three_are_audited() -> None:
         (("--protocol", "masked", "--rounds", 4), "rounds"),
         (("--model", "gp", "--sweep", "noise"), "sweep"),
         (("--model", "mf", "--protocol", "masked"), "protocol"),
+        (("--model", "gp", "--protocol", "sdcf"), "protocol"),
     ],
 )
 def test_what_masked_does_not_use_is_refused(words: tuple[str, ...], name: str) -> None:

@@ -27,6 +27,12 @@ METHODS = {
     "budget", "explain", "explain_for", "fit", "get_params", "item_ids", "load", "measure", "metrics", "predict",
     "recommend", "recommend_for", "record", "save", "scale", "score", "set_params", "similar_items", "user_ids",
 }  # fmt: skip
+OF_A_DEVICE = {
+    "add_rating", "add_ratings", "budget", "budgets", "catalogue", "choose_budget", "choose_epsilon", "close", "create",
+    "erase", "follow", "forget", "has_joined", "has_learned", "item_vectors", "join", "last_charged", "leave",
+    "list_order", "look_at", "look_next", "offer", "predict", "raise_budget", "ratings", "recommend", "remove_rating",
+    "rotate_key", "search", "sent", "server", "status", "step",
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +75,7 @@ def test_the_public_names_are_these() -> None:
     for name in hushrec.__all__:
         assert getattr(hushrec, name) is not None
     assert {name for name in dir(hushrec.Recommender) if not name.startswith("_")} == METHODS
+    assert {name for name in dir(hushrec.Device) if not name.startswith("_")} == OF_A_DEVICE
     assert not set(hushrec.__all__) & set(hushrec.data.__all__)
 
 
@@ -240,6 +247,12 @@ def test_a_model_that_ranks_is_measured_by_its_lists(frame: pl.DataFrame) -> Non
     assert ranking.score(test) == found["auc"] > 0.5
     assert np.isnan(ranking.predict([("nobody", "3")])).all()
     assert ranking.recommend("7", 1)["predicted"].to_list() == [None]
+    assert ranking.measure(pl.concat([test, train])) == found, "no list holds what training has seen"
+    assert ranking.measure(train) == {}
+    with pytest.raises(ParameterError, match="ratings"):
+        ranking.score(train)
+    with pytest.raises(ParameterError, match="ratings"):
+        hushrec.compare(ranking, ranking, train)
 
 
 def test_kept_and_read_back_it_is_the_same(fitted: hushrec.Recommender, tmp_path: Path) -> None:

@@ -133,9 +133,11 @@ def test_the_reference_has_every_public_name_and_every_route(site: Path) -> None
 
     api = (site / "api.html").read_text("utf-8")
     for name in set(hushrec.__all__) - {"__version__", "data"}:
-        assert f'id="hushrec.{name}"' in api or f"{name}" in api, name
-    for method in ("fit", "recommend_for", "similar_items", "measure"):
-        assert f"Recommender.{method}" in api
+        described = getattr(hushrec, name)
+        assert f'id="{described.__module__}.{name}"' in api or f'id="hushrec.{name}"' in api, name
+    for described in (hushrec.Recommender, hushrec.Device):
+        for method in (name for name in dir(described) if not name.startswith("_")):
+            assert f'{described.__name__}.{method}"' in api, method
     assert "/openapi.json" in (site / "http.html").read_text("utf-8")
     assert (site / "http.html").read_text("utf-8").count("<tr>") > 10
 

@@ -176,7 +176,7 @@ class Recommender:
 
         `rmse` and `mae` of a model that predicts ratings. Of every model `auc`, `precision_at_10`, `recall_at_10` and
         `ndcg_at_10` of the lists, where somebody likes a test item: a rating in the upper quarter of the scale; for
-        models that rank, any action.
+        models that rank, any action. Rows that training learned from are in no list, and count in none of these four.
         """
         test = self._test_part(ratings, y)
         users, items = self._places(test)
@@ -207,7 +207,14 @@ class Recommender:
     def score(self, ratings: Source, y: npt.ArrayLike | None = None) -> float:
         """Return one number of which larger is better: minus the RMSE, or the AUC of a model that ranks."""
         found = self.measure(ratings, y)
-        return -found["rmse"] if self._predicts_ratings else found["auc"]
+        if self._predicts_ratings:
+            return -found["rmse"]
+        if "auc" not in found:
+            raise ParameterError(
+                "ratings must hold a row of a user and an item that training knew, and that it did not learn from; got"
+                " none. Hold some out before fit."
+            )
+        return found["auc"]
 
     @property
     def metrics(self) -> dict[str, float]:

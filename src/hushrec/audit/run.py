@@ -167,6 +167,12 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
     if model not in READ:
         raise ParameterError(f"model must be one of {', '.join(READ)}, got {model}.")
     names = list(dict.fromkeys(protocols or protocols_of(model)))
+    for name in names:
+        if model not in find_protocol(name).models:
+            raise ParameterError(
+                f"protocol must be one that speaks model {model}, got {name}. The attacks read the models"
+                f" {', '.join(READ)}, and gp and audience under masked."
+            )
     used = {name: {option.name for option in find_protocol(name).options} for name in names}
     own = {option.name for protocol in PROTOCOLS.values() for option in protocol.options}
     for name, value in options.items():

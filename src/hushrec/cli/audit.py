@@ -134,6 +134,8 @@ def is_masked(model: str | None, protocols: list[str]) -> bool:
 
     if MASKED.name in protocols and len(set(protocols)) > 1:
         raise ParameterError("protocol masked must be audited by itself: the others speak other models.")
+    if model in MASKED.models and protocols and MASKED.name not in protocols:
+        raise ParameterError(f"protocol of model {model} must be masked, got {', '.join(protocols)}.")
     return MASKED.name in protocols or model in MASKED.models
 
 

@@ -132,6 +132,7 @@ class Device:
         self.close()
 
     def close(self) -> None:
+        """Close the store and the connection; a `with` block does it."""
         if self._http is not None:
             self._http.close()
         self._store.close()
@@ -276,6 +277,7 @@ class Device:
 
     @property
     def has_joined(self) -> bool:
+        """Whether this device takes part in a run."""
         with self._lock:
             return self._session.is_enrolled
 

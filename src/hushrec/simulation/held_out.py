@@ -1,6 +1,7 @@
 """Accuracy of a finished run on ratings that it has not seen: rating metrics, and ranking metrics of every model."""
 
 import numpy as np
+import numpy.typing as npt
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.data.ratings import Ratings
@@ -32,24 +33,35 @@ def held_out_metrics(
     """Return the metrics of test rows; `users` and `items` are positions, -1 where training did not know them.
 
     `predicted` has the predicted ratings of a model that predicts them, on the scale of `values`. Rows that training
-    did not know count in the error, and in no list.
+    did not know count in the error, and in no list; so do rows that it learned from, which no list contains.
     """
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
     if predicted is not None and values is not None:
         liked = result.scale.to_unit(values) >= LIKED - 1e-9
-    listed = liked & (users >= 0) & (items >= 0)
+    listed = liked & _may_be_listed(own, users, items)
     return errors | _lists_of(_scorer(result.predictor, own), own, users[listed], items[listed])
 
 
 def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
-    """Return the AUC of each row's item among all that its user did not rate in training, NaN where it is unknown."""
-    known = (users >= 0) & (items >= 0)
+    """Return the AUC of each row's item among all that its user did not rate in training.
+
+    NaN where training did not know the user or the item, or learned from the row.
+    """
+    known = _may_be_listed(own, users, items)
     found = np.full(len(users), np.nan)
     if known.any():
         ranks = held_out_ranks(_scorer(predictor, own), users[known], items[known], own.starts, own.items)
         found[known] = auc_of_ranks(*ranks)
     return found
+
+
+def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
+    """Return which rows a list may contain: those of known people and items that training did not learn from."""
+    n_items = len(own.support)
+    owners = np.repeat(np.arange(len(own.starts) - 1), np.diff(own.starts))
+    learned = np.isin(users * n_items + items, owners * n_items + own.items)
+    return np.asarray((users >= 0) & (items >= 0) & ~learned)
 
 
 def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[str, Metrics]:
