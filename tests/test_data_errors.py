@@ -11,6 +11,8 @@ import pytest
 from hushrec.data import load
 from hushrec.errors import DataError
 
+EMPTY = " If an empty field is no rating, pass --missing '' (in Python: missing=\"\")."
+
 
 def parquet(**columns: list) -> bytes:
     """A Parquet file of these columns."""
@@ -96,14 +98,18 @@ REFUSED = {
         {},
         f", line 1, column rating: expected a finite number. {IF_HEADER}",
     ),
-    "an empty rating": (b"a,x,5\nb,y,\n", {}, ", line 2, column rating: expected a finite number."),
+    "an empty rating": (
+        b"a,x,5\nb,y,\n",
+        {},
+        ", line 2, column rating: expected a finite number." + EMPTY,
+    ),
     "a rating that is not a number": (b"a,x,5\nb,y,NaN\n", {}, ", line 2, column rating: expected a finite number."),
     "an infinite rating": (b"a,x,5\nb,y,-inf\n", {}, ", line 2, column rating: expected a finite number."),
     "a rating too large for a float": (b"a,x,5\nb,y,1e999\n", {}, ", line 2, column rating: expected a finite number."),
     "a null in parquet": (
         parquet(user=[1, 2], item=[1, 2], rating=[5.0, None]),
         {},
-        ", row 2, column rating: expected a finite number.",
+        ", row 2, column rating: expected a finite number." + EMPTY,
     ),
     "truth values as ratings": (
         parquet(user=[1], item=[1], rating=[True]),

@@ -54,6 +54,16 @@ def test_rounds_of_a_plan_are_not_chosen_by_exact_ratings(result: Result) -> Non
     assert "as good as" in verdict(result.record | {"baselines": result.record["baselines"] | popular})
 
 
+def test_a_masked_run_that_loses_says_how_to_find_out_why(result: Result) -> None:
+    """No other protocol is trained beside it: a run without noise tells noise from a lack of ratings."""
+    losing = result.record | {"baselines": {"bias": {"rmse": 0.0}}}
+    assert "Try --epsilon inf" in verdict(losing)
+    noiseless = verdict(losing | {"budget": losing["budget"] | {"epsilon": np.inf}})
+    assert "no noise" in noiseless
+    assert "--epsilon" not in noiseless
+    assert "--epsilon" not in verdict(losing | {"baselines": {"bias": {"rmse": 9.0}}})
+
+
 def test_without_noise_training_is_said_to_protect_nothing_but_by_masks() -> None:
     """ε = ∞ is a number in Python, "inf" in JSON, and a caveat in words."""
     budget = train(DATA, epsilon=np.inf).record["budget"]

@@ -8,6 +8,7 @@ import typer
 from command import run
 
 from hushrec.cli import app
+from hushrec.cli.reading import Reading
 from hushrec.data import load
 from hushrec.errors import DataError
 
@@ -122,6 +123,12 @@ def test_what_stands_for_no_rating_is_left_out(books: Path) -> None:
         load(books, columns="reader,book,stars", missing="NA")
     with pytest.raises(DataError, match="missing needs"):
         load(books, columns="reader,book", missing="0")
+    books.write_text(BOOKS.replace(";0\n", ";\n"))
+    with pytest.raises(DataError, match="--missing ''"):
+        load(books, columns="reader,book,stars", duplicates="last")
+    assert load(books, columns="reader,book,stars", duplicates="last", missing="").n_ratings == 3
+    given = Reading(columns="reader,book,stars", duplicates="last", missing="").given()
+    assert given["missing"] == ""  # the command line hands it on
     books.write_text("user,item,rating\nann,b,0\n")
     with pytest.raises(DataError, match="every rating"):
         load(books, missing=0)

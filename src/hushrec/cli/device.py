@@ -227,7 +227,8 @@ def _take_part(device: "Device", rounds: int | None) -> None:
         if time.monotonic() - spoke >= SPEAK_SECONDS and outcome != RUN_OVER:
             spoke = time.monotonic()
             still = "still waiting: the server opens a round when enough devices are there; " * (outcome == NO_ROUND)
-            say(f"{still}last reported: round {status.round_number} of {status.rounds}")
+            last = f"last reported: round {status.round_number} of {status.rounds}"
+            say(f"{still}{last if status.round_number else 'nothing reported yet'}")
     say(f"{counted(len(seen), 'round')} reported" + ("; the run is over" if outcome == RUN_OVER else ""))
 
 

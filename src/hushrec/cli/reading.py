@@ -45,9 +45,9 @@ class Reading:
         str | None, typer.Option(help="Encoding of the text files, as in latin-1.  [default: utf-8]")
     ] = None
     skip_rows: Annotated[int, typer.Option(min=0, help="Lines above the header (or the first rating) to skip.")] = 0
-    missing: Annotated[str | None, typer.Option(help="What stands for no rating, as in 0; such rows are left out.")] = (
-        None
-    )
+    missing: Annotated[
+        str | None, typer.Option(help="What stands for no rating, as in 0 or ''; such rows are left out.")
+    ] = None
     public: Annotated[
         Path | None,
         typer.Option(
@@ -66,8 +66,8 @@ class Reading:
 
     def given(self) -> dict[str, Any]:
         """Return the options that were given, by their names in `hushrec.data.load`; `data_dir` is left out."""
-        names = [entry.name for entry in fields(self) if entry.name != "data_dir"]
-        return {name: getattr(self, name) for name in names if getattr(self, name)}
+        options = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "data_dir"}
+        return {name: value for name, value in options.items() if value not in (None, False, 0)}  # "" was given
 
 
 def announce(ratings: "Ratings") -> None:

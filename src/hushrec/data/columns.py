@@ -174,13 +174,13 @@ def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
 
 
 def without_missing(columns: Columns, missing: str | float | None) -> Columns:
-    """Return the rows without those whose rating equals `missing`, as a number or else as text."""
+    """Return the rows without those whose rating equals `missing`, as a number or as text; "" is an empty field."""
     if missing is None:
         return columns
     if columns.ratings is None:
         raise DataError(f"{columns.table.path}: missing needs a column of ratings. Leave it out.")
-    text = columns.ratings.cast(pl.String).str.strip_chars()
-    absent = (text == str(missing).strip()).fill_null(False)
+    text = columns.ratings.cast(pl.String).str.strip_chars().fill_null("")
+    absent = text == str(missing).strip()
     number = _as_number(missing)
     if number is not None:
         absent |= (text.cast(pl.Float64, strict=False) == number).fill_null(False)
@@ -216,7 +216,8 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> tuple[F
         bad = pl.Series(~scale.holds(numbers.to_numpy()))
     if bad.any():
         row = _first_true(bad)
-        raise DataError(f"{table.place(row, 'rating')}: expected {expected}.{_header_hint(table, row)}")
+        hint = _header_hint(table, row) or _empty_hint(column[row])
+        raise DataError(f"{table.place(row, 'rating')}: expected {expected}.{hint}")
     values = numbers.to_numpy().astype(np.float64)
     try:
         return values, scale or Scale.guess(values)
@@ -229,6 +230,12 @@ def _header_hint(table: Table, row: int) -> str:
         header = f"line {table.first_line}"
         return f" If {header} is a header, pass --columns with the names it gives to user, item and rating."
     return ""
+
+
+def _empty_hint(field: object) -> str:
+    return (
+        " If an empty field is no rating, pass --missing '' (in Python: missing=\"\")." if field in {None, ""} else ""
+    )
 
 
 def _first_true(flags: pl.Series) -> int:

@@ -67,9 +67,24 @@ def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
     if len(values) >= 10 and _gain(values[-1], before, measure) > STILL_LEARNING * abs(before):
         return f"It was still learning: try --rounds {2 * record['rounds']}."
     open_runs = [found for name, found in record["comparisons"].items() if not find_protocol(name).is_private]
-    if wins or not open_runs or measure not in open_runs[0]:
+    if wins:
         return ""
+    if not open_runs or measure not in open_runs[0]:
+        return _advice_on_noise(record)
     reached = open_runs[0][measure]
     if _gain(reached, theirs, measure) > 0:
         return f"Without privacy it would win ({reached:.3f}): more people or ratings make privacy cheaper."
     return f"Without privacy it loses too ({reached:.3f}): on this data a personal model needs more ratings."
+
+
+def _advice_on_noise(record: Record) -> str:
+    """Return how to tell noise from a lack of ratings, where no run without privacy stands beside a losing one."""
+    epsilon = record.get("budget", {}).get("epsilon")
+    if find_protocol(record["protocol"]).compared_with or epsilon is None:
+        return ""
+    if float(epsilon) == float("inf"):
+        return "There is no noise in it: on this data a personal model needs more ratings, or attributes of the items."
+    return (
+        "Try --epsilon inf: if that wins, the noise is what costs, and more people make it cheaper; if not, a personal"
+        " model needs more ratings, or attributes of the items."
+    )
