@@ -367,7 +367,7 @@ def test_an_interrupted_round_changes_nothing(monkeypatch: pytest.MonkeyPatch) -
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(engine, "_move", interrupt)
+        patch.setattr(engine._items, "move", interrupt)
         with pytest.raises(KeyboardInterrupt):
             engine.run_round()
     for name, array in engine.state().items():

@@ -27,6 +27,11 @@ from hushrec.simulation.sharded import train_shards  # noqa: E402
 pytestmark = pytest.mark.filterwarnings("ignore")  # the warnings are Ray's
 
 
+def left_to_soak(value: object) -> Any:
+    """Leave a case to `make soak`: workers compile its kernels for a minute."""
+    return pytest.param(value, marks=pytest.mark.soak)
+
+
 @pytest.fixture(scope="module")
 def watch() -> Iterator[Watch]:
     """A cluster of two workers, watched from before its start."""
@@ -34,7 +39,7 @@ def watch() -> Iterator[Watch]:
         yield watch
 
 
-@pytest.mark.parametrize("name", ["masked gp", "masked audience", "sdcf mf", "sdcf fm"])
+@pytest.mark.parametrize("name", ["masked gp", left_to_soak("masked audience"), "sdcf mf", left_to_soak("sdcf fm")])
 def test_two_workers_give_the_bits_of_cpu(watch: Watch, name: str) -> None:
     """Through `make_engine`, as `--engine ray` does."""
     problem = problem_of(name)
@@ -48,7 +53,7 @@ process_of = lambda worker: os.getpid()  # noqa: E731
 wait_a_moment = lambda worker: time.sleep(1)  # noqa: E731  what it is asked next waits behind
 
 
-@pytest.mark.parametrize("made", [RayMaskedEngine, RayGradientEngine])
+@pytest.mark.parametrize("made", [left_to_soak(RayMaskedEngine), RayGradientEngine])
 def test_a_worker_that_is_killed_in_a_round_changes_no_bit(watch: Watch, made: Any) -> None:
     """What it was asked and had not done is done by the process that takes its place, from the same ratings."""
     problem = problem_of("masked gp" if made is RayMaskedEngine else "sdcf mf")

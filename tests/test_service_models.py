@@ -39,7 +39,7 @@ def test_rounds_over_the_network_are_those_of_the_protocol(tmp_path: Path, model
     `fm` has a row for each of two attributes and one for w₀; devices get the attributes with the catalogue.
     """
     attributes = KINDS if model == "fm" else None
-    settings = small_settings(terms={"model": model, "rounds": 2, "step": 0.4, "reports_per_client": 10})
+    settings = small_settings(terms={"model": model, "rounds": 2, "step": 0.4, "reports_per_client": 20})
     with (
         live_server(tmp_path, settings, n_items=N_ITEMS, attributes=attributes) as live,
         rated(tmp_path, 0) as one,
