@@ -2,12 +2,17 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import hypothesis.configuration
 import numpy as np
 import pytest
+
+if TYPE_CHECKING:
+    from postgresql_kit import Cluster
 
 # Property tests have no deadline (machines differ) and leave no folder behind in the tree.
 hypothesis.configuration.set_hypothesis_home_dir(Path(tempfile.gettempdir()) / "hushrec-hypothesis")
@@ -29,3 +34,18 @@ def data_dir() -> Path:
     if not folder.is_dir():
         pytest.skip("the real data sets are not here: set HUSHREC_DATA to the folder that holds ml-100k")
     return folder
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator["Cluster"]:
+    """One PostgreSQL server for all tests of a module; they are skipped where it is not installed."""
+    from postgresql_kit import running_cluster
+
+    with running_cluster() as found:
+        yield found
+
+
+@pytest.fixture
+def database(cluster: "Cluster") -> str:
+    """The address of an empty database."""
+    return cluster.new_database()

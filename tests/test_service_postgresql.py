@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 from fault_kit import KILL, Zygote, strike_and_compare
-from postgresql_kit import Cluster, running_cluster
+from postgresql_kit import Cluster
 from service_kit import (
     OPEN_SOCKETS,
     ROUND_WAIT,
@@ -32,19 +32,6 @@ from hushrec.service.setup import Items, prepare_run
 from hushrec.service.storage import Storage
 
 pytestmark = OPEN_SOCKETS
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """One database server for all tests here."""
-    with running_cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def database(cluster: Cluster) -> str:
-    """The address of an empty database."""
-    return cluster.new_database()
 
 
 @pytest.fixture

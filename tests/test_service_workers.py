@@ -20,7 +20,7 @@ import pytest
 import sqlalchemy as sa
 from command import run as run_command
 from fault_kit import KILL, Recorded, ServerProcess, Zygote, set_up_recorded, strike_after, wait_for_round
-from postgresql_kit import Cluster, running_cluster
+from postgresql_kit import Cluster
 from service_kit import (
     OPEN_SOCKETS,
     PATIENCE,
@@ -51,19 +51,6 @@ from hushrec.service.stored import rebuild
 from hushrec.signing import DeviceKey, Request
 
 pytestmark = OPEN_SOCKETS
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    """One database server for all tests here."""
-    with running_cluster() as found:
-        yield found
-
-
-@pytest.fixture
-def database(cluster: Cluster) -> str:
-    """The address of an empty database."""
-    return cluster.new_database()
 
 
 @contextmanager

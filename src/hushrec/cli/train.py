@@ -15,6 +15,20 @@ from hushrec.cli.results import kept_run, print_result
 from hushrec.errors import ParameterError
 from hushrec.models import find_model
 
+Patience = Annotated[
+    int | None,
+    typer.Option(
+        help="Stop after so many rounds without progress on a validation part of the training data; keep the best."
+    ),
+]
+EngineOption = Annotated[
+    str | None,
+    typer.Option(
+        help="How it is computed: cpu, gpu (needs torch), ray (a cluster, the bits of cpu) or reference (one object"
+        " per device).  [default: cpu]"
+    ),
+]
+
 
 @app.command(epilog="Example: hushrec train ml-100k --epsilon 4 --out runs/first")
 @reads_ratings
@@ -28,19 +42,8 @@ def train(
         int, typer.Option(help="Seed of the 80/20 split; bpr, audience: of the item that is held out of each profile.")
     ] = 0,
     seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
-    patience: Annotated[
-        int | None,
-        typer.Option(
-            help="Stop after so many rounds without progress on a validation part of the training data; keep the best."
-        ),
-    ] = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="How it is computed: cpu, gpu (needs torch), ray (a cluster, the bits of cpu) or reference (one object"
-            " per device).  [default: cpu]"
-        ),
-    ] = None,
+    patience: Patience = None,
+    engine: EngineOption = None,
     address: Address = None,
     workers: Workers = None,
     dashboard: Dashboard = False,
@@ -68,8 +71,8 @@ def train(
     if is_shards(data):
         if resume or reading.given():
             raise ParameterError("a run on shards uses neither resume nor options of reading. Leave them out.")
+        chosen = {"model": model, "split_seed": split_seed, "patience": patience, "final": final, **common}
         with on_cluster(engine, address, workers, dashboard):
-            chosen = {"model": model, "split_seed": split_seed, "patience": patience, "final": final, **common}
             _print(_train_on_shards(data, out, chosen), as_json)
         return
     ratings = reading.load(data)

@@ -29,20 +29,26 @@ class NewItems(BaseModel):
 TAKES_ITEMS = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": NewItems.model_json_schema()}}}
 }
+COMMON: dict[str, Any] = {"tags": ["admin"], "openapi_extra": ADMIN}  # of every route here
 
 
 def add_admin(app: FastAPI, service: Service) -> None:
     """Add the routes of the admin."""
-    rounds = service.rounds
-    common: dict[str, Any] = {"tags": ["admin"], "openapi_extra": ADMIN}
+    _add_run(app, service)
+    _add_people_and_items(app, service)
 
-    @app.get("/v1/admin/status", responses=problems(401), **common)
+
+def _add_run(app: FastAPI, service: Service) -> None:
+    """Add what an admin sees and does of the rounds."""
+    rounds = service.rounds
+
+    @app.get("/v1/admin/status", responses=problems(401), **COMMON)
     async def status(request: Request) -> dict[str, Any]:
         """Where the run stands."""
         service.check_admin(request)
         return _status(rounds)
 
-    @app.post("/v1/admin/{action}", responses=problems(401, 409), **common)
+    @app.post("/v1/admin/{action}", responses=problems(401, 409), **COMMON)
     async def act(request: Request, action: Literal["start", "pause", "close"]) -> dict[str, Any]:
         """`start`: end a pause and open a round; `pause`: open no further round; `close`: close the round now."""
         service.check_admin(request)
@@ -54,48 +60,14 @@ def add_admin(app: FastAPI, service: Service) -> None:
             await rounds.close_now()
         return _status(rounds)
 
-    @app.post("/v1/admin/extend/{more}", responses=problems(401, 409), **common)
+    @app.post("/v1/admin/extend/{more}", responses=problems(401, 409), **COMMON)
     async def extend(request: Request, more: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, Any]:
         """Offers so many further rounds of a run that is over. Devices take part if their person agrees."""
         service.check_admin(request)
         await rounds.extend(more)
         return _status(rounds)
 
-    @app.post("/v1/admin/invitations/{count}", responses=problems(401), **common)
-    async def invite(request: Request, count: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, list[str]]:
-        """New invitation codes, each for one device. They are shown once."""
-        service.check_admin(request)
-        return {"invitations": await rounds.registry.invite(count)}
-
-    @app.post(
-        "/v1/admin/catalogue/items",
-        responses=problems(401, 408, 413),
-        tags=["admin"],
-        openapi_extra=ADMIN | TAKES_ITEMS,
-    )
-    async def add_items(request: Request) -> dict[str, int]:
-        """Appends items; they take part from the next round on. Ids that are known already are left as they are."""
-        service.check_admin(request)  # before the body, which is long, is read
-        new = _new_items(await service.body(request, LARGEST_ITEM_BODY))
-        titles = new.ids if new.titles is None else new.titles
-        if len(titles) != len(new.ids) or len(set(new.ids)) != len(new.ids):
-            raise Refusal("bad-items", "ids must be different, with one title each or none at all.")
-        return {"added": await rounds.add_items(new.ids, titles)}
-
-    @app.get("/v1/admin/devices", responses=problems(401), **common)
-    async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
-        """The devices: ids, to revoke one by, states, first and last rounds, when last seen and rounds missed."""
-        service.check_admin(request)
-        return {"devices": rounds.registry.listed(is_open=rounds.is_open)}
-
-    @app.delete("/v1/admin/devices/{device}", status_code=204, responses=problems(401, 404), **common)
-    async def revoke(request: Request, device: Annotated[str, Path(max_length=64)]) -> Response:
-        """Sends a device away; its report of the open phase no longer counts."""
-        service.check_admin(request)
-        await rounds.revoke(device)
-        return Response(status_code=204)
-
-    @app.get("/v1/admin/public", responses={200: {"content": BINARY}, **problems(401)}, **common)
+    @app.get("/v1/admin/public", responses={200: {"content": BINARY}, **problems(401)}, **COMMON)
     async def export(request: Request) -> Response:
         """Everything public, exactly: for each array its shape and raw little-endian float64, row by row."""
         service.check_admin(request)
@@ -106,6 +78,44 @@ def add_admin(app: FastAPI, service: Service) -> None:
         body = {"version": PROTOCOL_VERSION, "round_number": rounds.round_number, "arrays": arrays}
         packed = msgspec.msgpack.encode(body)
         return Response(packed, media_type=wire.MEDIA_TYPE)
+
+
+def _add_people_and_items(app: FastAPI, service: Service) -> None:
+    """Add what an admin sees and does of devices, invitations and the catalogue."""
+    rounds = service.rounds
+
+    @app.post("/v1/admin/invitations/{count}", responses=problems(401), **COMMON)
+    async def invite(request: Request, count: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, list[str]]:
+        """New invitation codes, each for one device. They are shown once."""
+        service.check_admin(request)
+        return {"invitations": await rounds.registry.invite(count)}
+
+    @app.post(
+        "/v1/admin/catalogue/items",
+        responses=problems(401, 408, 413),
+        **COMMON | {"openapi_extra": ADMIN | TAKES_ITEMS},
+    )
+    async def add_items(request: Request) -> dict[str, int]:
+        """Appends items; they take part from the next round on. Ids that are known already are left as they are."""
+        service.check_admin(request)  # before the body, which is long, is read
+        new = _new_items(await service.body(request, LARGEST_ITEM_BODY))
+        titles = new.ids if new.titles is None else new.titles
+        if len(titles) != len(new.ids) or len(set(new.ids)) != len(new.ids):
+            raise Refusal("bad-items", "ids must be different, with one title each or none at all.")
+        return {"added": await rounds.add_items(new.ids, titles)}
+
+    @app.get("/v1/admin/devices", responses=problems(401), **COMMON)
+    async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
+        """The devices: ids, to revoke one by, states, first and last rounds, when last seen and rounds missed."""
+        service.check_admin(request)
+        return {"devices": rounds.registry.listed(is_open=rounds.is_open)}
+
+    @app.delete("/v1/admin/devices/{device}", status_code=204, responses=problems(401, 404), **COMMON)
+    async def revoke(request: Request, device: Annotated[str, Path(max_length=64)]) -> Response:
+        """Sends a device away; its report of the open phase no longer counts."""
+        service.check_admin(request)
+        await rounds.revoke(device)
+        return Response(status_code=204)
 
 
 def _status(rounds: Rounds) -> dict[str, Any]:
