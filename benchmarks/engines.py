@@ -28,7 +28,7 @@ def main() -> None:
     options = parser.parse_args()
     ratings = load_data(options.data)
     engines = {
-        name: Run(ratings, Settings(engine=name, rounds=20 * options.turns + 1)).engine for name in ("reference", "cpu")
+        name: Run(ratings, Settings(protocol="sdcf", engine=name, rounds=20 * options.turns + 1)).engine for name in ("reference", "cpu")
     }
     for engine in engines.values():
         engine.run_round()  # compiles, and draws permanent bits
@@ -41,7 +41,7 @@ def main() -> None:
     pair = {}
     for count in threads:
         numba.set_num_threads(count)  # an engine keeps the number that it finds
-        pair[count] = Run(ratings, Settings(rounds=10 * options.turns)).engine
+        pair[count] = Run(ratings, Settings(protocol="sdcf", rounds=10 * options.turns)).engine
     for _ in range(options.turns):
         for count, engine in pair.items():
             threads[count] += [timed(engine.run_round) for _ in range(10)]

@@ -54,7 +54,12 @@ def main() -> None:
     record["profile_cap"] = options.cap
     if options.devices == ratings.n_users:
         result = train(
-            options.data, engine=options.engine, rounds=options.rounds, profile_cap=options.cap, compare=False
+            options.data,
+            protocol="sdcf",
+            engine=options.engine,
+            rounds=options.rounds,
+            profile_cap=options.cap,
+            compare=False,
         )
         record["engine_rmse"] = result.metrics["rmse"]
         record["difference"] = outcome.rmse_trained - result.metrics["rmse"] if outcome.held_out else None
