@@ -28,7 +28,8 @@ def main() -> None:
     options = parser.parse_args()
     ratings = load_data(options.data)
     engines = {
-        name: Run(ratings, Settings(protocol="sdcf", engine=name, rounds=20 * options.turns + 1)).engine for name in ("reference", "cpu")
+        name: Run(ratings, Settings(protocol="sdcf", engine=name, rounds=20 * options.turns + 1)).engine
+        for name in ("reference", "cpu")
     }
     for engine in engines.values():
         engine.run_round()  # compiles, and draws permanent bits

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,9 @@ def test_each_worker_adds_up_the_tables_that_it_takes(database: str) -> None:
     async def store(storage: Storage, names: list[str]) -> None:
         for name in names:
             body = wire.encode(Envelope.to("ab" * 16, address, tables[name]))
-            await storage.store(NewReport(address, name, 1, body, addend=(0, tables[name].numbers)))
+            await storage.store(
+                NewReport(address, name, 1, body, sha256(body).digest(), addend=(0, tables[name].numbers))
+            )
 
     names = list(tables)
     asyncio.run(store(first, names[:2]))

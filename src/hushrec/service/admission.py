@@ -128,7 +128,7 @@ def _note(
             filled_at=sa.bindparam("filled_at"),
             heard=sa.case((devices.c.heard < heard, heard), else_=devices.c.heard),
             last_seen=sa.bindparam("last_seen"),
-            changed=stamp(connection),
+            changed=stamp(is_shared(connection)),
         ),
         changes,
     )

@@ -21,7 +21,7 @@ from hushrec.messages import Address, Credentials, Enrolment
 from hushrec.service.admission import Admitted, Bucket, Visit, admit, lock_places, take_place
 from hushrec.service.problems import Refusal
 from hushrec.service.reports import at
-from hushrec.service.schema import ACTIVE, ASKED, LEFT, REVOKED, devices, invitations, reports, run, stamp
+from hushrec.service.schema import ACTIVE, ASKED, LEFT, REVOKED, devices, invitations, is_shared, reports, run, stamp
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
 from hushrec.signing import Request, device_id_of, is_signed, load_public_key
@@ -246,7 +246,7 @@ class Registry:
             if not take_place(connection, places, now):
                 raise Refusal("too-many-requests", "too many devices are joining.", retry_after=1)
             row = {**new, "first_round": next_round}
-            connection.execute(devices.insert().values(**row, changed=stamp(connection)))
+            connection.execute(devices.insert().values(**row, changed=stamp(is_shared(connection))))
             return row
 
         self.take([await self._storage.write(write)])
@@ -288,7 +288,7 @@ class Registry:
             place = sa.select(run.c.round, run.c.attempt, run.c.phase).with_for_update(read=True)
             open_phase = Address(*connection.execute(place).one())
             ended = devices.update().where(devices.c.id == name)
-            connection.execute(ended.values(state=REVOKED, changed=stamp(connection)))
+            connection.execute(ended.values(state=REVOKED, changed=stamp(is_shared(connection))))
             connection.execute(reports.delete().where(at(open_phase), reports.c.device == name))
 
         self._set_state(device, REVOKED)  # first, so that no report slips in behind the deletion
@@ -305,7 +305,7 @@ class Registry:
         nonce = sa.case((devices.c.last_nonce < device.last_nonce, device.last_nonce), else_=devices.c.last_nonce)
 
         def write(connection: sa.Connection) -> Mapping[str, Any]:
-            fixed = {"last_nonce": nonce, "last_seen": device.last_seen, "changed": stamp(connection)}
+            fixed = {"last_nonce": nonce, "last_seen": device.last_seen, "changed": stamp(is_shared(connection))}
             expected = sa.and_(mine, devices.c.state == state_before)
             connection.execute(devices.update().where(expected).values(**fixed, **values))
             return connection.execute(sa.select(devices).where(mine)).one()._asdict()
@@ -323,7 +323,7 @@ class Registry:
 def ask_everybody(connection: sa.Connection) -> None:
     """Let no device into a next run before it has agreed to it; whoever left or was revoked stays away."""
     present = devices.c.state.in_((ACTIVE, ASKED))
-    asked = {"state": ASKED, "last_round": 0, "heard": 0, "changed": stamp(connection)}
+    asked = {"state": ASKED, "last_round": 0, "heard": 0, "changed": stamp(is_shared(connection))}
     connection.execute(devices.update().where(present).values(**asked))
 
 

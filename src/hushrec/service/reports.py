@@ -1,9 +1,7 @@
 """Reports in the database: stored as they came, by (round, attempt, phase, device), until their round has ended."""
 
-import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import sqlalchemy as sa
@@ -17,6 +15,34 @@ from hushrec.wire import decode
 
 READ_AT_ONCE = 100
 
+# Statements of every batch of reports, built once: building them takes longer than running them.
+_NAMES: sa.BindParameter[str] = sa.bindparam("names", expanding=True)
+_OPEN_PHASE = sa.select(run.c.round, run.c.attempt, run.c.phase).with_for_update(read=True)
+_LOCKED_STATES = (
+    sa.select(devices.c.id, devices.c.state)
+    .where(devices.c.id.in_(_NAMES))
+    .order_by(devices.c.id)
+    .with_for_update(key_share=True)
+)
+_DIGESTS = sa.select(reports.c.device, reports.c.digest).where(
+    reports.c.round == sa.bindparam("round"),
+    reports.c.attempt == sa.bindparam("attempt"),
+    reports.c.phase == sa.bindparam("phase"),
+    reports.c.device.in_(_NAMES),
+)
+_NONCE = sa.bindparam("nonce", type_=sa.BigInteger)
+_SEEN = (
+    devices.update()
+    .where(devices.c.id == sa.bindparam("name"))
+    .values(
+        last_nonce=sa.case((devices.c.last_nonce < _NONCE, _NONCE), else_=devices.c.last_nonce),
+        last_round=sa.bindparam("number"),
+        last_seen=sa.bindparam("time"),
+    )
+)
+_INSERTED = {shared: reports.insert().values(changed=stamp(shared)) for shared in (False, True)}
+_MARKED = {shared: _SEEN.values(changed=stamp(shared)) for shared in (False, True)}
+
 
 @dataclass(frozen=True)
 class NewReport:
@@ -26,20 +52,14 @@ class NewReport:
     device: str
     nonce: int
     body: bytes = field(repr=False)
+    digest: bytes = field(repr=False)  # SHA-256 of the body
     seen: float | None = None  # wall clock
     addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # all that counts of it: see parts.py
-
-    @cached_property
-    def digest(self) -> bytes:
-        """SHA-256 of the body."""
-        return hashlib.sha256(self.body).digest()
 
 
 def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:
     """Return the condition for the rows of one phase."""
-    place = (address.round_number, address.attempt, address.phase)
-    columns = (table.c.round, table.c.attempt, table.c.phase)
-    return sa.and_(*(column == value for column, value in zip(columns, place, strict=True)))
+    return sa.and_(*(table.c[name] == value for name, value in _columns(address).items()))
 
 
 def store_reports(
@@ -52,13 +72,11 @@ def store_reports(
     reply was lost, or another worker has it. The run's row is locked against a close, and the devices' rows in order
     against each other and a revocation, until the commit: nothing is acknowledged that no sum would hold.
     """
-    place = connection.execute(sa.select(run.c.round, run.c.attempt, run.c.phase).with_for_update(read=True)).one()
-    open_phase = Address(*place)
-    names = {report.device for report in new}
-    locked = sa.select(devices.c.id, devices.c.state).where(devices.c.id.in_(names)).order_by(devices.c.id)
-    states = {row.id: row.state for row in connection.execute(locked.with_for_update(key_share=True))}
-    there = sa.select(reports.c.device, reports.c.digest).where(at(open_phase), reports.c.device.in_(names))
-    known = {row.device: bytes(row.digest) for row in connection.execute(there)}
+    open_phase = Address(*connection.execute(_OPEN_PHASE).one())
+    names = {"names": sorted({report.device for report in new})}
+    states = {row.id: row.state for row in connection.execute(_LOCKED_STATES, names)}
+    there = connection.execute(_DIGESTS, names | _columns(open_phase))
+    known = {row.device: bytes(row.digest) for row in there}
     refusals: list[HushrecError | None] = []
     fresh: dict[str, NewReport] = {}
     for report in new:
@@ -85,25 +103,19 @@ def _refusal(
 
 def _insert(connection: sa.Connection, new: Sequence[NewReport]) -> None:
     """Store reports, and the nonces that came with them, so that a restart still refuses a replay."""
-    connection.execute(reports.insert().values(changed=stamp(connection)), [_row(report) for report in new])
+    shared = is_shared(connection)
+    connection.execute(_INSERTED[shared], [_row(report) for report in new])
     seen = [{"name": r.device, "nonce": r.nonce, "number": r.address.round_number, "time": r.seen} for r in new]
-    nonce = sa.bindparam("nonce", type_=sa.BigInteger)
-    connection.execute(
-        devices.update()
-        .where(devices.c.id == sa.bindparam("name"))
-        .values(
-            last_nonce=sa.case((devices.c.last_nonce < nonce, nonce), else_=devices.c.last_nonce),
-            last_round=sa.bindparam("number"),
-            last_seen=sa.bindparam("time"),
-            changed=stamp(connection),
-        ),
-        seen,
-    )
+    connection.execute(_MARKED[shared], seen)
 
 
 def _row(report: NewReport) -> dict[str, Any]:
-    place = zip(("round", "attempt", "phase"), vars(report.address).values(), strict=True)
-    return {**dict(place), "device": report.device, "body": report.body, "digest": report.digest}
+    return {**_columns(report.address), "device": report.device, "body": report.body, "digest": report.digest}
+
+
+def _columns(address: Address) -> dict[str, Any]:
+    """Return the values of the columns that name a phase."""
+    return {"round": address.round_number, "attempt": address.attempt, "phase": address.phase}
 
 
 def read_digests(connection: sa.Connection, address: Address, since: int = 0) -> dict[str, bytes]:

@@ -163,7 +163,7 @@ class Rounds(Standing):
             return Receipt.of(address, repeated=True)
         self.server.check(device.id, address, envelope.message)
         addend = self.server.side.addend(address, device.id, envelope.message)
-        report = NewReport(address, device.id, nonce, request.body, device.last_seen, addend)
+        report = NewReport(address, device.id, nonce, request.body, digest, device.last_seen, addend)
         stored = self._storage.store(report)
         self._pending[device.id] = digest, stored
         stored.add_done_callback(partial(self._keep, device, address, digest))

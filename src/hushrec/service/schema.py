@@ -126,9 +126,9 @@ def is_shared(connection: sa.Connection) -> bool:
     return connection.dialect.name == "postgresql"
 
 
-def stamp(connection: sa.Connection) -> sa.ColumnElement[int]:
-    """Return what `changed` is set to: the number of this transaction, where there may be others."""
-    return sa.func.txid_current() if is_shared(connection) else sa.literal(0)
+def stamp(shared: bool) -> sa.ColumnElement[int]:
+    """Return the value for `changed`: the number of the transaction, if workers share the database, or else 0."""
+    return sa.func.txid_current() if shared else sa.literal(0)
 
 
 Migration = Callable[[sa.Connection], None]
