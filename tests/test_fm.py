@@ -247,16 +247,16 @@ def test_the_start_has_no_biases_and_attributes_that_add_nothing(rng):
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "parameter"),
     [
-        ({"order": 4}, "order must be 2 or 3, got 4"),
-        ({"order": 3}, "order 3 needs attributes"),
-        ({"attributes": np.array([[np.nan]])}, "attributes must be a table of finite numbers"),
+        ({"order": 4}, "order"),
+        ({"order": 3}, "order"),
+        ({"attributes": np.array([[np.nan]])}, "attributes"),
     ],
 )
-def test_impossible_machines_are_refused(settings, sentence):
+def test_impossible_machines_are_refused(settings, parameter):
     """When they are built."""
-    with pytest.raises(ParameterError, match=sentence):
+    with pytest.raises(ParameterError, match=f"^{parameter} must"):
         FactorizationMachine(K, **settings)
 
 
@@ -264,14 +264,14 @@ def test_attributes_belong_to_this_model_and_to_its_items(rng):
     """One row per item; other models have no use for them."""
     with pytest.raises(ParameterError, match="attributes"):
         make_machine(2).initial_items(5, rng=rng)
-    with pytest.raises(ParameterError, match="model mf uses neither order nor attributes"):
+    with pytest.raises(ParameterError, match="order and attributes"):
         make_model("mf", 3, order=2)
 
 
 @pytest.mark.parametrize("option", [{"order": 3}, {"attributes": "none"}])
 def test_options_of_this_model_are_refused_by_others(option):
     """Rather than ignored."""
-    with pytest.raises(ParameterError, match=f"model mf does not use {next(iter(option))}"):
+    with pytest.raises(ParameterError, match=next(iter(option))):
         Settings(model="mf", **option)
 
 

@@ -64,5 +64,5 @@ def test_details_tell_sequels_second_titles_and_places_in_a_series() -> None:
 @pytest.mark.parametrize("columns", [np.full((2, 1), np.nan), np.zeros((3, 1))])
 def test_columns_must_be_finite_and_one_row_per_item(columns: np.ndarray) -> None:
     """Anything else is refused where the columns enter."""
-    with pytest.raises(ParameterError, match="columns"):
+    with pytest.raises(ParameterError, match="taste"):
         ItemColumns(columns, np.zeros((2, 0)), title_rows(["a", "b"]))

@@ -81,7 +81,7 @@ def test_a_tiny_flip_probability_is_rounded_up_to_one_that_can_be_drawn() -> Non
 @pytest.mark.parametrize("prob_randomize", [-0.1, 1.2, math.nan])
 def test_a_randomization_that_is_no_probability_is_refused(prob_randomize: float, rng: np.random.Generator) -> None:
     """Named, with what was given."""
-    with pytest.raises(ParameterError, match=rf"prob_randomize must be in \[0, 1\], got {prob_randomize}."):
+    with pytest.raises(ParameterError, match=f"prob_randomize .* got {prob_randomize}"):
         permanent_bits(np.array([1]), 5, prob_randomize, rng=rng)
 
 
@@ -90,7 +90,8 @@ def test_items_outside_the_catalogue_are_refused_without_echo(item: int, rng: np
     """A negative index would silently mean another item; the choice is not shown."""
     with pytest.raises(ParameterError, match="rated_items") as refusal:
         permanent_bits(np.array([1, item]), 5, 0.5, rng=rng)
-    assert str(refusal.value) == "rated_items must lie in [0, n_items = 5)."
+    assert "77" not in str(refusal.value)
+    assert "-1" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(("zero", "one"), [(-0.1, 0.5), (0.5, 1.1), (math.nan, 0.5), (0.5, math.nan)])
@@ -111,7 +112,7 @@ def test_langevin_noise_has_the_step_as_its_variance(rng: np.random.Generator) -
 @pytest.mark.parametrize("step_size", [-1.0, math.inf, math.nan])
 def test_a_step_that_is_no_variance_is_refused(step_size: float, rng: np.random.Generator) -> None:
     """Named, with what was given."""
-    with pytest.raises(ParameterError, match=f"step_size must be finite and not negative, got {step_size}."):
+    with pytest.raises(ParameterError, match=f"step_size .* got {step_size}"):
         langevin_noise(3, step_size, rng=rng)
 
 
@@ -151,13 +152,13 @@ def test_no_uniform_draw_makes_infinite_noise(uniform: float) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (([3.25], 5.0, 1.0, 1.0), "the rating scale must be finite with low < high, got 5.0 and 1.0"),
-        (([3.25], 1.0, math.inf, 1.0), "the rating scale must be finite with low < high"),
-        (([3.25], math.nan, 5.0, 1.0), "the rating scale must be finite with low < high"),
-        (([3.25], 1.0, 5.0, 0.0), "epsilon must be positive and finite, got 0.0"),
-        (([3.25], 1.0, 5.0, math.inf), "epsilon must be positive and finite, got inf"),
-        (([3.25, 6.5], 1.0, 5.0, 1.0), r"ratings must lie in \[1.0, 5.0\], the scale that the noise is made for"),
-        (([3.25, math.nan], 1.0, 5.0, 1.0), "ratings must lie in"),
+        (([3.25], 5.0, 1.0, 1.0), "low < high, got 5.0 and 1.0"),
+        (([3.25], 1.0, math.inf, 1.0), "low < high"),
+        (([3.25], math.nan, 5.0, 1.0), "low < high"),
+        (([3.25], 1.0, 5.0, 0.0), "epsilon .* got 0.0"),
+        (([3.25], 1.0, 5.0, math.inf), "epsilon .* got inf"),
+        (([3.25, 6.5], 1.0, 5.0, 1.0), r"ratings .* \[1.0, 5.0\]"),
+        (([3.25, math.nan], 1.0, 5.0, 1.0), "ratings"),
     ],
 )
 def test_ratings_that_the_noise_would_not_cover_are_refused(

@@ -1,6 +1,7 @@
-"""Errors for selected items that were not rated: Theorem 3 of [SDCF].
+"""Fake prediction errors for items that a device reports without having rated them: Theorem 3 of [SDCF].
 
-Departs from Theorem 3: it is one-sided, so these fakes carry no guarantee (docs/proofs.md).
+Theorem 3 bounds the probability ratio in one direction only, so fake errors carry no privacy guarantee
+(docs/proofs.md).
 """
 
 import math
@@ -12,22 +13,22 @@ from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
 from hushrec.randomness import RandomStream
 
-_NARROW = 1e-4  # in deviations: the normal density is an exponential across it, to 5e-9
+_NARROW = 1e-4  # standard deviations; across a narrower interval the normal density is exponential to within 5e-9
 
 
 def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng: RandomStream) -> FloatArray:
-    """Return `count` draws from N(mean, deviation²) truncated to [−bound, bound]; never outside.
+    """Return `count` draws from N(mean, deviation²) truncated to [−bound, bound].
 
-    `bound` comes from `budget.calibrate.fake_error_bound`: ∞ gives the normal itself, 0 gives zeros. A deviation
-    of 0 (one rating), or lost in the rounding of the mean, gives the mean. Otherwise, by symmetry for mean ≥ 0, the
-    inverse CDF in log space::
+    `bound` comes from `budget.calibrate.fake_error_bound`: ∞ gives the untruncated normal, 0 gives zeros. A deviation
+    of 0 (a person with one rating), or one below the rounding of the mean, gives the mean, clipped to the bounds.
+    Every other case inverts the CDF in log space, with the sign flipped where the mean is negative::
 
         ln Φ(x) = ln Φ(b) + ln(1 − u (1 − Φ(a)/Φ(b))),   a, b = (∓bound − mean)/deviation,   error = mean + deviation x
 
-    Rejection would stall when the interval is narrow or far from the mean.
+    Rejection sampling would stall when the interval is narrow or far from the mean.
     """
     if not (math.isfinite(mean) and 0 <= deviation < math.inf and bound >= 0):
-        raise ParameterError("mean and deviation must be finite, and deviation and bound not negative.")
+        raise ParameterError("mean and deviation must be finite, and deviation and bound must not be negative.")
     if bound == 0 or abs(mean) >= 1e15 * deviation:
         return np.full(count, min(max(mean, -bound), bound))
     if bound == math.inf:
@@ -38,13 +39,16 @@ def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng:
 
 
 def _wide_errors(center: float, half_width: float, uniform: FloatArray) -> FloatArray:
-    """Return draws of N(center, 1) on [−half_width, half_width], decreasing in `uniform`."""
+    """Map uniform draws to draws of N(center, 1) truncated to [−half_width, half_width], by the inverse CDF."""
     lower, upper = log_ndtr((-half_width - center, half_width - center))
     return np.asarray(center + ndtri_exp(upper + np.log1p(uniform * np.expm1(lower - upper))))
 
 
 def _narrow_errors(center: float, half_width: float, uniform: FloatArray) -> FloatArray:
-    """Return the same where the density is ∝ exp(center x): x = s + ln(1 − u (1 − exp(−2 k)))/center, k = center s."""
+    """Map uniform draws as `_wide_errors` does, for an interval so narrow that the density is ∝ exp(center x).
+
+    With s = `half_width` and k = center s: x = s + ln(1 − u (1 − exp(−2 k)))/center, or uniform where k is tiny.
+    """
     slope = center * half_width
     if slope < 1e-9:
         return half_width * (1 - 2 * uniform)

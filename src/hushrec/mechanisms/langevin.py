@@ -1,4 +1,4 @@
-"""The noise of stochastic gradient Langevin dynamics, added by the client to what it sends and to its own vector."""
+"""The noise of stochastic gradient Langevin dynamics, which a device adds to its reports and to its user vector."""
 
 import math
 
@@ -8,10 +8,10 @@ from hushrec.randomness import RandomStream, Shape
 
 
 def langevin_noise(shape: Shape, step_size: float, *, rng: RandomStream) -> FloatArray:
-    """Return draws of N(0, η_t), with the *variance* η_t = `step_size`: the noise of Algorithm 1 of [SDCF].
+    """Return draws of N(0, η_t), with *variance* η_t = `step_size`: the noise of Algorithm 1 of [SDCF].
 
-    Step 4 of docs/data-flow.md. Next to gradients scaled by the number of ratings it hides nothing: what it is worth
-    is recorded by `budget.events.gradient_rho`.
+    Step 4 of docs/data-flow.md. The noise hides next to nothing, because the gradients are scaled by the number of
+    ratings; `budget.events.gradient_rho` computes the budget that the noisy gradients spend.
     """
     if not 0 <= step_size < math.inf:
         raise ParameterError(f"step_size must be finite and not negative, got {step_size}.")

@@ -12,21 +12,22 @@ from hushrec.randomness import RandomStream
 def perturb_ratings(
     ratings: FloatArray, low: float, high: float, epsilon: float, *, clamp: bool, rng: RandomStream
 ) -> FloatArray:
-    """Return the ratings plus Laplace noise of scale (high − low)/epsilon; `clamp` cuts to [low, high].
+    """Return the ratings plus Laplace noise of scale (high − low)/epsilon; `clamp` clips the sums to [low, high].
 
     The density of one noisy value changes by at most a factor exp(epsilon) when its rating changes within
-    [low, high]. This covers the value of a rating, not that it exists. Clamping is post-processing.
+    [low, high]. This protects the value of a rating, not the fact that it exists. Clipping is post-processing and
+    costs no budget.
 
-    A floating-point sum can show the rating in its lowest bits ([Mironov2012]): a baseline for comparison,
-    not a defence to rely on.
+    Use it as a baseline only, not as a defence: the lowest bits of a floating-point sum can reveal the rating
+    ([Mironov2012]).
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ParameterError(f"the rating scale must be finite with low < high, got {low} and {high}.")
     if not 0 < epsilon < math.inf:
         raise ParameterError(f"epsilon must be positive and finite, got {epsilon}.")
     if not np.all((ratings >= low) & (ratings <= high)):
-        raise ParameterError(f"ratings must lie in [{low}, {high}], the scale that the noise is made for.")
-    centered = (rng.random(ratings.shape) - 0.5) + 2.0**-54  # midpoints of the cells: never ±1/2
+        raise ParameterError(f"ratings must lie in [low, high] = [{low}, {high}], the range that sets the noise scale.")
+    centered = (rng.random(ratings.shape) - 0.5) + 2.0**-54  # midpoints of the generator's cells, so never ±1/2
     noise = -np.sign(centered) * np.log1p(-2 * np.abs(centered)) * ((high - low) / epsilon)
     noisy: FloatArray = ratings + noise
     return np.clip(noisy, low, high) if clamp else noisy

@@ -1,4 +1,4 @@
-"""What is learned: the models by name, each with its options. Importing this imports none of their maths."""
+"""The registry of models: name, options and import path of each. Importing this package loads no model code."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelDeclaration:
-    """A model as settings and the command line know it.
+    """The registry entry of a model: its options, and where to import its code from.
 
-    `predicts` is what comes out: the value of a rating, or an order of items from who met what. `implementation` is
-    the place of its class, which has a classmethod `from_options(options, **item_facts)`; `item_facts`, where there is
-    one, the place of the function that makes those from a data set's public item attributes:
-    (ratings, options) → keyword arguments. `sent_facts` makes the same from what a server sends of its items.
-    `without_privacy` holds the defaults that differ under a protocol that is not private. A model of another package
-    names the protocols that can send what it learns from in `spoken_by`, and the `engines` that compute it; the others
-    only know the models of hushrec.
+    `predicts` is "rating" for a model that predicts rating values, "ranking" for one that orders items from implicit
+    feedback. `implementation` is the import path of the model's class, which has a classmethod
+    `from_options(options, **facts)`. The facts are public knowledge about the items, as keyword arguments:
+    `item_facts` is the import path of a function (ratings, options) → facts for a data set, and `sent_facts` of a
+    function (attributes, titles, details) → facts for the catalogue that a server sends. `without_privacy` holds the
+    defaults that differ under a protocol without privacy. A model of another package lists in `spoken_by` the protocols
+    that can train it, and in `engines` the engines that can compute it; other protocols and engines refuse it.
     """
 
     name: str
@@ -35,16 +35,16 @@ class ModelDeclaration:
     implementation: str
     item_facts: str | None = None
     sent_facts: str | None = None
-    public_ratings: bool = False  # whether it learns from ratings that anybody may see
+    public_ratings: bool = False  # whether the model also learns from public ratings
     lists: str = "what few people rated is drawn toward the person's own mean"
     without_privacy: Mapping[str, Any] = field(default_factory=dict)
-    spoken_by: tuple[str, ...] = ()  # protocols, besides those that name this model themselves
-    engines: tuple[str, ...] = ()  # empty: every engine of the protocol
+    spoken_by: tuple[str, ...] = ()  # protocols, in addition to those whose own `models` name this one
+    engines: tuple[str, ...] = ()  # empty means every engine of the protocol
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
-        """The model with these options, and with what is public about the items of this data set."""
+        """Return the model with these options for the items of the data set `ratings`."""
         if ratings.public is not None and not self.public_ratings:
-            raise ParameterError(f"model {self.name} does not use public ratings. Leave public out, or use model gp.")
+            raise ParameterError(f"model {self.name} cannot use public ratings. Leave public out, or use model gp.")
         facts = {} if self.item_facts is None else imported(self.item_facts)(ratings, options)
         return imported(self.implementation).from_options(options, **facts)
 
@@ -58,7 +58,7 @@ def _vector_options(factors: int, step: float, described: str | None = None) -> 
 
 AT_LEAST = Option(
     "at_least", float, "The lowest rating that counts as an action.", default_text="any rating"
-)  # of every model that ranks
+)  # an option of every model that ranks
 
 _OWN = (
     ModelDeclaration(
@@ -78,7 +78,7 @@ _OWN = (
     ),
     ModelDeclaration(
         "bpr",
-        "who met what",
+        "implicit feedback",
         "ranking",
         (*_vector_options(10, 4.0, "4, plain: 10"), AT_LEAST),
         "hushrec.models.bpr:PairwiseRanking",
@@ -110,7 +110,7 @@ _OWN = (
     ),
     ModelDeclaration(
         "audience",
-        "who met what, by the audiences of the items",
+        "implicit feedback, by the audiences of the items",
         "ranking",
         (AT_LEAST,),
         "hushrec.models.audience_predictor:Audience",
@@ -123,7 +123,7 @@ MODELS: Registry[ModelDeclaration] = Registry("models", ((model.name, model) for
 
 
 def find_model(name: str) -> ModelDeclaration:
-    """Return the declaration of the model of that name."""
+    """Return the declaration of the model called `name`."""
     if name not in MODELS:
         raise ParameterError(f"model must be one of {', '.join(MODELS)}, got {name}.")
     return MODELS[name]
@@ -132,10 +132,10 @@ def find_model(name: str) -> ModelDeclaration:
 def make_model(
     name: str, n_factors: int, *, order: int | None = None, attributes: FloatArray | None = None
 ) -> MatrixFactorization:
-    """A model of vectors; `order` (2 unless given) and `attributes` are for `fm` alone."""
+    """Return a model with user and item vectors: mf, bpr or fm. Only fm takes `order` (default 2) and `attributes`."""
     if name == "fm":
         options: dict[str, Any] = {"factors": n_factors, "order": 2 if order is None else order}
         return imported(find_model(name).implementation).from_options(options, attributes=attributes)  # type: ignore[no-any-return]
     if order is not None or attributes is not None:
-        raise ParameterError(f"model {name} uses neither order nor attributes. Leave them out.")
+        raise ParameterError(f"order and attributes must be left out for model {name}; only model fm uses them.")
     return imported(find_model(name).implementation).from_options({"factors": n_factors})  # type: ignore[no-any-return]

@@ -1,27 +1,29 @@
-"""The maths of model `audience`: who meets an item, and how well that fits a person, from public numbers of items.
+"""The maths of model `audience`: score items for a person from public item data and the items that the person chose.
 
-Every item j has a public row p_j. A person who met h items has the *description*
+Every item j has a public row p_j. A person who chose h items (interacted with them: implicit feedback) has the
+*description*
 
-    z = Σ p_j / (h + o) + s (log h − usual) + b,     shortened to the norm limit · √K,
+    z = Σ p_j / (h + o) + s (log h − usual) + b,     scaled down to norm limit · √K where it is longer,
 
-K numbers that have about mean 0 and variance 1 over people; o, the offset, shrinks small profiles toward nothing. Item
-j has an *audience*: a_j, the mean description of the people who met it. A person's score of an item is
+a vector of K numbers with mean about 0 and variance about 1 over people. The offset o shrinks the descriptions of small
+profiles. The *audience* a_j of item j is the mean description of the people who chose j. A person's score of item j is
 
     log n_j + β (a_jᵀz − ½ ‖a_j‖²) + γ log((Σ k(i, j) + c g_j) / ((h + c) g_j)) + θ y_jᵀu,
 
-i over the items that the person met: how popular j is, how much likelier its audience has this description than the
-crowd has, how much denser the person's own items lie around j than the crowd's, and the person's *preference*.
-k(i, j) = exp(−½ ‖x_i − x_j‖²), g_j is the density of everybody's items at j, and c the number of items of the crowd
-that a profile starts with.
+with i over the items that the person chose. The four terms are: the popularity of j; the log likelihood ratio of the
+person's description under the audience of j and under the whole population; the log ratio of two densities around j,
+of the person's items and of everybody's items; and the person's *preference* for j. Here
+k(i, j) = exp(−½ ‖x_i − x_j‖²), g_j is the density of everybody's items at j, and c is the weight of the population as
+a prior, in items.
 
-Features y_j have mean 0 and covariance diag(λ) over everybody's items. The preference u ~ N(0, I) says how a person's
-choice p(j | u) ∝ n_j exp(y_jᵀu) differs from the crowd's: a logistic regression of all items on one profile. Its
-posterior mode is approached in a few Newton steps with the curvature of the crowd, which is diagonal,
+Features y_j have mean 0 and covariance diag(λ) over everybody's items. The preference u ~ N(0, I) is the parameter of
+a multinomial logistic regression: the person's choice is p(j | u) ∝ n_j exp(y_jᵀu). Its posterior mode is approximated
+by a few Newton steps with the curvature of the population's choice, which is diagonal,
 
     u ← u + (Σ y_i − h E[y | u] − u) / (1 + κ h λ).
 
-Every function is compiled and runs one person in a fixed order of operations, without fast-math: every engine and
-every number of threads gets the same bits.
+Every function is compiled without fast-math and processes one person in a fixed order of operations, so results are
+bit-identical on every engine and with any number of threads.
 """
 
 import math
@@ -32,12 +34,12 @@ from numba import njit
 
 from hushrec.arrays import FloatArray
 
-NEWTON_STEPS = 3  # of a preference: more of them fit the profile closer, and rank no better
-DAMPING = 1.5  # κ: a person's choice may vary more than the crowd's
+NEWTON_STEPS = 3  # for the preference: more steps fit the profile more closely but rank no better
+DAMPING = 1.5  # κ: a person's choice can vary more than the population's
 
 
 class Description(NamedTuple):
-    """From the items that a person met to z: public, the same for everybody."""
+    """The public parameters of descriptions z, the same for every person."""
 
     rows: FloatArray  # p_j, (n_items, K)
     base: FloatArray  # b, (K,)
@@ -47,7 +49,7 @@ class Description(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def describe_person(items, description):  # type: ignore[no-untyped-def]
-    """Return z of a person who met these items, `(K,)`; zeros of one who met none."""
+    """Return the description z of a person who chose these items, `(K,)`; zeros where `items` is empty."""
     found = np.zeros(len(description.base))
     if len(items) == 0:
         return found
@@ -58,9 +60,10 @@ def describe_person(items, description):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def describe_without_each(items, description):  # type: ignore[no-untyped-def]
-    """Return z of the same person with one item left out after the other, `(h, K)`; h itself stays.
+    """Return the leave-one-out descriptions z of a person, `(h, K)`: row i omits item i from the sum of rows.
 
-    An item must not describe its own audience: a rare one would be its own crowd.
+    A person's description enters the audience of item i without item i itself; otherwise the audience of a rare item
+    would mostly repeat the item's own row. The term in log h still counts all h items.
     """
     found = np.empty((len(items), len(description.base)))
     total = _total(items, description.rows)
@@ -83,7 +86,7 @@ def _total(items, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _fill_description(total, n_summed, n_met, description, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with z: `total` is the sum of the rows of `n_summed` items."""
+    """Fill `out` with z of a person with `n_met` items; `total` is the sum of the rows of `n_summed` of them."""
     offset, usual, limit = description.shape
     length = math.log(n_met) - usual
     squared = 0.0
@@ -97,11 +100,11 @@ def _fill_description(total, n_summed, n_met, description, out):  # type: ignore
 
 
 class Ranking(NamedTuple):
-    """What scores need of the items besides descriptions: public, one entry or row per item."""
+    """The public item data and weights that `score_items` needs in addition to a `Description`."""
 
     log_counts: FloatArray  # log n_j, (n_items,)
     audiences: FloatArray  # a_j, (n_items, K)
-    places: FloatArray  # x_j as columns, (L, n_items): loops over items run along memory
+    places: FloatArray  # x_j as columns, (L, n_items), so that loops over items read contiguous memory
     crowd: FloatArray  # g_j, (n_items,)
     features: FloatArray  # y_j as columns, (R, n_items)
     variances: FloatArray  # λ, (R,)
@@ -127,8 +130,8 @@ def fill_kernel_row(own, places, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def crowd_density(counts, places):  # type: ignore[no-untyped-def]
-    """Return g_j = Σ n_i k(i, j) / Σ n_i, `(n_items,)`; each pair of items is looked at once."""
-    found, total = counts.copy(), 0.0  # k(j, j) = 1
+    """Return the density of everybody's items at each item, g_j = Σ n_i k(i, j) / Σ n_i, `(n_items,)`."""
+    found, total = counts.copy(), 0.0  # k(j, j) = 1; the loop computes k once for each pair of items
     for i in range(len(counts)):
         total += counts[i]
         near = np.empty(len(counts) - i - 1)
@@ -141,7 +144,10 @@ def crowd_density(counts, places):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
-    """Return Σ k(i, j) over the person's items i, `(n_items,)`; `kernel` holds k where it is kept, or has no rows."""
+    """Return Σ k(i, j) over the person's items i, `(n_items,)`.
+
+    `kernel` is the precomputed matrix of k, or has no rows; k is then computed from `places`.
+    """
     found, near = np.zeros(places.shape[1]), np.empty(places.shape[1])
     for item in items:
         if kernel.shape[0]:
@@ -155,14 +161,14 @@ def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def choice_of(log_weights):  # type: ignore[no-untyped-def]
-    """Return exp(log_weights), scaled to sum 1, `(n_items,)`."""
+    """Return the softmax of `log_weights`, `(n_items,)`."""
     chances = np.exp(log_weights - log_weights.max())
     return chances / chances.sum()
 
 
 @njit(cache=True, nogil=True)
 def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
-    """Return λ, the mean of y² over everybody's items, `(R,)`."""
+    """Return λ, the mean of each squared feature over everybody's items, `(R,)`."""
     chances = choice_of(log_counts)
     found = np.zeros(len(features))
     for k in range(len(features)):
@@ -173,7 +179,7 @@ def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def preferred(items, ranking):  # type: ignore[no-untyped-def]
-    """Return y_jᵀu of every item j, `(n_items,)`, u the preference of a person who met these items."""
+    """Return y_jᵀu for every item j, `(n_items,)`, where u is the preference of a person who chose these items."""
     features, variances = ranking.features, ranking.variances
     fit, preference = np.zeros(len(ranking.log_counts)), np.zeros(len(features))
     for _ in range(NEWTON_STEPS):
@@ -194,7 +200,7 @@ def preferred(items, ranking):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def score_items(items, description, ranking, kernel):  # type: ignore[no-untyped-def]
-    """Return a person's score of every item, `(n_items,)`; of one who met none, log n_j."""
+    """Return the score of every item for a person who chose `items`, `(n_items,)`; log n_j where `items` is empty."""
     scores = ranking.log_counts.copy()
     if len(items) == 0:
         return scores

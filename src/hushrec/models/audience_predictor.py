@@ -1,4 +1,4 @@
-"""Model `audience`: what it knows of the items, and everybody's order of items from who met what."""
+"""Model `audience`: its class for the registry, and its predictor, which scores items from implicit feedback."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,18 +15,18 @@ from hushrec.models.gaussian_process import Ratings
 from hushrec.models.item_columns import ModelOfColumns
 from hushrec.models.predictor import Arrays, ProfilePredictions
 
-MOST_KEPT_ITEMS = 5000  # up to here k of all pairs of items is kept, 200 MB at most
+MOST_KEPT_ITEMS = 5000  # the kernel matrix of a larger catalogue is not kept in memory (200 MB at this size)
 PEOPLE_PER_TASK = 8
 
 
 class Audience(ModelOfColumns):
-    """The model of who met what; its only option says which ratings count."""
+    """Model `audience` with its public item columns; its option `at_least` filters the ratings before training."""
 
     name: ClassVar[str] = "audience"
 
 
 class ItemTable(NamedTuple):
-    """What scores need of the public table; the letters are those of `hushrec.models.audience`."""
+    """The public arrays that scores are computed from; the letters are those of `hushrec.models.audience`."""
 
     log_counts: FloatArray  # log n_j, (n_items,)
     counts: FloatArray  # E n_j, (n_items,)
@@ -43,13 +43,13 @@ class ItemTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AudiencePredictor:
-    """Everybody's scores. Each person's are computed from the public table and from their own items alone."""
+    """A `Predictor` of model `audience`: scores each person from the public table and that person's own items."""
 
     table: ItemTable = field(repr=False)
     ratings: Ratings = field(repr=False)
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Scores of (user, item) pairs."""
+        """Return the scores of (user, item) pairs."""
         found = np.empty(len(users))
         for user in np.unique(users):
             own = users == user
@@ -57,7 +57,7 @@ class AudiencePredictor:
         return found
 
     def scores(self, users: IntArray) -> FloatArray:
-        """The score of every item for each of these users; somebody without items gets what is popular."""
+        """Return the score of every item for each user; a user without items gets the items by popularity."""
         people = np.ascontiguousarray(users, dtype=np.int64)
         found = np.empty((len(people), len(self.table.log_counts)))
         parts = [(first, min(first + PEOPLE_PER_TASK, len(people))) for first in range(0, len(people), PEOPLE_PER_TASK)]
@@ -70,7 +70,7 @@ class AudiencePredictor:
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """How near each item lies to this one, k(i, j): own items that are near carry a recommendation."""
+        """Return the kernel k(i, j) of this item and every item, `(n_items,)`: 1 for identical places, 0 far away."""
         found = np.empty(len(self.table.log_counts))
         fill_kernel(item, self.table.places, found)
         return found
@@ -79,16 +79,16 @@ class AudiencePredictor:
         return None
 
     def released_support(self) -> FloatArray:
-        """The denoised number of people of each item; people with many items weigh less in it."""
+        """Return the denoised number of people who chose each item; people with many items weigh less in it."""
         return self.table.counts
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
-        """Scores for anybody with these items."""
+        """Return the scores of every item for a person who chose `items`; `values` is not used."""
         own = np.ascontiguousarray(items, dtype=np.int64)
         return ProfilePredictions(score_items(own, self._description, self._ranking, self._kernel))
 
     def arrays(self) -> Arrays:
-        """The public table, and the items that scores are made from."""
+        """Return the arrays of the public table and of everybody's items, by name."""
         return {**self.table._asdict(), **self.ratings.arrays()}
 
     @property
@@ -114,7 +114,7 @@ class AudiencePredictor:
 
     @cached_property
     def _kernel(self) -> FloatArray:
-        """k of all pairs of items, or nothing where that would be too much."""
+        """The matrix of k(i, j), or an empty one where the catalogue has more than `MOST_KEPT_ITEMS` items."""
         n_items = len(self.table.log_counts)
         if n_items > MOST_KEPT_ITEMS:
             return np.empty((0, 0))

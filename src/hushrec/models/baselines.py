@@ -1,4 +1,4 @@
-"""The non-personal models that every table shows: what a private model must beat to have a reason to exist."""
+"""Baselines for rating prediction, shown in every accuracy table: a private model is useful only if it beats them."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ BIAS_PENALTY = 4.0  # λ of the bias model
 def rating_baselines(
     users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int
 ) -> dict[str, Predictor]:
-    """Return each baseline by name, fitted on the training ratings; each predicts (users, items) arrays."""
+    """Fit four baselines on training ratings; return functions (users, items) → predicted ratings by name."""
     mean = float(values.mean())
     user_means = _group_means(users, values, n_users, mean)
     item_means = _group_means(items, values, n_items, mean)
@@ -32,9 +32,10 @@ def rating_baselines(
 def fit_biases(
     users: IntArray, items: IntArray, residuals: FloatArray, n_users: int, n_items: int, penalty: float = BIAS_PENALTY
 ) -> tuple[FloatArray, FloatArray]:
-    """Minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²) exactly: one sparse, positive definite system.
+    """Return the user biases b_u and item biases b_i that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²).
 
-    A user or item without training ratings gets bias 0.
+    λ is `penalty`. The minimum solves one sparse, positive definite linear system. A user or item without ratings
+    gets bias 0.
     """
     counts = sparse.csr_array((np.ones(len(users)), (users, items)), shape=(n_users, n_items))
     system: sparse.csr_array[np.float64] = sparse.block_array(
@@ -51,7 +52,7 @@ def fit_biases(
     preconditioner = sparse.linalg.aslinearoperator(sparse.diags_array(inverse_diagonal))
     solution, not_converged = cg(sparse.linalg.aslinearoperator(system), right, rtol=1e-10, M=preconditioner)
     if not_converged:
-        raise ArithmeticError("the bias model's system did not converge.")
+        raise ArithmeticError("conjugate gradients did not converge for the biases of users and items.")
     return solution[:n_users], solution[n_users:]
 
 

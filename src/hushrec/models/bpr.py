@@ -1,7 +1,7 @@
 """Bayesian personalized ranking: a rated item should score above an unrated one.
 
-SD-BPRMF of [SDCF], section 4.2, after [Rendle2009]. One-class data: all that counts is that a person met an item.
-A pair of a rated item j and an unrated item j' has the loss
+SD-BPRMF of [SDCF], section 4.2, after [Rendle2009]. It learns from implicit feedback: which items a person rated, not
+the values. A pair of a rated item j and an unrated item j' has the loss
 
     −ln σ(x) + ½ u Λ_u uᵀ + ½ v Λ_v vᵀ,     x = u v_jᵀ − u v_j'ᵀ,
 
@@ -23,25 +23,25 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True)
 class PairwiseRanking(MatrixFactorization):
-    """Matrix factorization that learns from pairs."""
+    """Matrix factorization trained on pairs of a rated and an unrated item."""
 
     name: ClassVar[str] = "bpr"
     learns_from_pairs: ClassVar[bool] = True
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """Return `(count, n_factors)` start values, uniform on (0, 0.3). Departs from [SDCF], which gives no start."""
+        """Return `(count, n_factors)` initial values, uniform on (0, 0.3); [SDCF] does not specify any."""
         return 0.3 * rng.random((count, self.n_factors))
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Return s = 1 / (1 + exp(x)) of each pair; x are the `scores` of rows that are differences v_j − v_j'."""
+        """Return s = 1 / (1 + exp(x)) for each pair, where x = u (v_j − v_j')ᵀ is the pair's entry of `scores`."""
         return np.asarray(expit(-scores))
 
     def selected_errors(
         self, is_rated: npt.NDArray[np.bool_], user_vector: FloatArray, item_rows: FloatArray, partner_rows: FloatArray
     ) -> FloatArray:
-        """Return the error of each selected item in the loss of its pair: +s if it is the rated one, −s if the unrated.
+        """Return the error of each selected item in the loss of its pair: +s for a rated item, −s for an unrated one.
 
-        Lemma 2 of [SDCF], with η_t for its η_0. Departs from the sentence before it, which has the signs swapped.
+        Lemma 2 of [SDCF], with η_t for its η_0. Departs from the sentence before that lemma, which swaps the signs.
         """
         sign = np.where(is_rated, 1.0, -1.0)
         return np.asarray(sign * expit(-sign * self.predict(user_vector, item_rows - partner_rows)))

@@ -1,12 +1,13 @@
-"""Predictions of matrix factorization where it has learned nothing: a person without ratings, an untouched item.
+"""Cold-start predictions of matrix factorization, for people without ratings and for items that nobody reported.
 
-Such a vector is still the random one of the start, and its products mean nothing. What is known instead, to a device
-and without another message:
+The vectors of such people and items still have their random initial values, so their products are meaningless. A device
+predicts instead, without another message:
 
-- an item whose public vector never moved was reported by nobody: the device predicts its person's own mean rating;
-- a person without ratings has no vector: the mean of the item vectors that moved stands for one. Both kinds of vectors
-  start alike and grow alike, so that its products lie where ratings lie;
-- of such a person and such an item, the mean of these products.
+- for an item whose public vector never changed: the mean of the person's own ratings;
+- for a person without ratings: the product of the item vector and the mean of the item vectors that changed, which
+  stands for the missing user vector. User and item vectors start and grow alike, so these products lie in the range of
+  ratings;
+- for such a person and such an item: the mean of those products over the items that changed.
 
 Departs from [SDCF], which predicts from the random vectors.
 """
@@ -23,13 +24,16 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class ColdStart:
-    """Which people and items training has not seen, and what to predict for them."""
+    """The people and items that training has not seen, and the predictions for them."""
 
     own_means: FloatArray = field(repr=False)  # (n_users,) mean rating on the scale 1 to 5; NaN without ratings
-    untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector is that of the start
+    untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector still has its initial value
 
     def settle_pairs(self, predicted: FloatArray, rows: FloatArray, users: IntArray, items: IntArray) -> FloatArray:
-        """Replace the predictions of (user, item) pairs that vectors know nothing about; `rows` are the items'."""
+        """Return the predictions of (user, item) pairs with cold-start values where the user or the item is unseen.
+
+        `predicted` holds the products of the vectors, `rows` the item vectors.
+        """
         newcomers, unknown = np.isnan(self.own_means[users]), self.untouched[items]
         found = np.where(unknown, self.own_means[users], predicted)
         if newcomers.any():
@@ -37,7 +41,7 @@ class ColdStart:
         return found
 
     def settle_table(self, predicted: FloatArray, rows: FloatArray, users: IntArray) -> FloatArray:
-        """Replace such predictions in a table of all items for some users, `(len(users), n_items)`."""
+        """Return a table of predictions, `(len(users), n_items)`, with cold-start values as in `settle_pairs`."""
         found = np.where(self.untouched, self.own_means[users][:, None], predicted)
         newcomers = np.isnan(self.own_means[users])
         if newcomers.any():
@@ -45,14 +49,14 @@ class ColdStart:
         return found
 
     def _for_newcomers(self, rows: FloatArray) -> FloatArray:
-        """Return the predictions for a person without ratings, by item."""
+        """Return the predictions for a person without ratings, `(n_items,)`."""
         moved = rows[~self.untouched] if not self.untouched.all() else rows
         typical = moved.mean(axis=0)
         return np.where(self.untouched, float((moved @ typical).mean()), rows @ typical)
 
 
 def own_means(starts: IntArray, values: FloatArray) -> FloatArray:
-    """Mean rating of every user, whose ratings are `values[starts[i]:starts[i + 1]]`; NaN where there is none."""
+    """Return the mean rating of every user i, over `values[starts[i]:starts[i + 1]]`; NaN for a user without any."""
     counts = np.diff(starts)
     sums = np.bincount(np.repeat(np.arange(len(counts)), counts), values, minlength=len(counts))
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

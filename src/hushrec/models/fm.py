@@ -1,29 +1,30 @@
-"""Factorization machines: ratings from a user, an item and the item's attributes.
+"""Factorization machines: predict a rating from a user, an item and the item's attributes.
 
-[SDCF], section 5, after [Rendle2012]. A rating is described by the columns of x: its user's (1), its item's (1) and the
-item's attributes. Column c has a bias w_c and, for each order l up to d, a vector of its own for that order:
+[SDCF], section 5, after [Rendle2012]. A row x describes a rating: column 1 for its user, 1 for its item, and the values
+of the item's attributes. Column c has a bias w_c and, for each order l from 2 to d, a vector v^l_c:
 
     ŷ(x) = w_0 + Σ_c w_c x_c + Σ_{l=2}^{d} Σ_{c_1 < … < c_l} Σ_f Π_i x_{c_i} v^l_{c_i f}
 
-The inner sums are elementary symmetric polynomials e_l, so that everything takes time linear in the non-zeros. Over the
-*public* columns of item j alone (itself and its attributes) they are
+The inner sums are elementary symmetric polynomials e_l, so that all computations take time linear in the number of
+non-zeros. Over the *public* columns of item j alone (its own and those of its attributes) the polynomials are
 
     e_1 = Σ x v,     e_2 = (e_1² − Σ x² v²) / 2,     e_3 = (e_1³ − 3 e_1 Σ x² v² + 2 Σ x³ v³) / 6,
 
-and with the user's column (w, u², u³) the prediction is linear in it:
+and the prediction is linear in the parameters of the user's column, (w, u², u³):
 
     ŷ = w + base_j + u² · e_1(v²) + u³ · e_2(v³),     base_j = w_0 + Σ w_c x_c + Σ_f e_2(v²) + Σ_f e_3(v³).
 
-The user's column is personal: it never leaves the device. The public table has one row (w, v², v³) per item, then one
-per attribute, then one that holds w_0 alone. A device reports for an item the row
+The parameters of the user's column are private: they never leave the device. The public table has one row (w, v², v³)
+per item, then one per attribute, then one that holds w_0 alone. For an item a device reports the row
 
     η (N e (1, u², u³) − prior of the item's row) + noise
 
-and the server derives from it how *every* public column of that item moves, as each of their gradients is linear in
-e (1, u², u³) with public coefficients. So an attribute is touched only through reported items, and tells no more.
+from which the server derives the gradient of *every* public column of that item, since each of these gradients is
+linear in e (1, u², u³) with public coefficients. Attributes therefore need no reports of their own, and learning them
+reveals nothing beyond the reported items.
 
-Departs from [SDCF]: its "other variables" are limited to attributes of items. Those of a person or of a single rating
-(age, time) would need a public column that only that person's reports touch; they stay on the device.
+Departs from [SDCF]: the "other variables" of the paper are limited to attributes of items. An attribute of a person or
+of a single rating (age, time) would need a public column that only that person's reports change.
 """
 
 import math
@@ -45,9 +46,9 @@ Sparse: TypeAlias = "sparse.csr_array[np.float64]"
 
 @dataclass(frozen=True, eq=False)
 class FactorizationMachine(MatrixFactorization):
-    """The settings of the model, and its equations. `attributes` is `(n_items, n_attributes)`, public; None: none.
+    """A factorization machine of order 2 or 3; the vectors of every order have `n_factors` numbers.
 
-    The vectors of every order have `n_factors` numbers.
+    `attributes` is the public table of item attributes, `(n_items, n_attributes)`, or None for a model without any.
     """
 
     name: ClassVar[str] = "fm"
@@ -60,13 +61,13 @@ class FactorizationMachine(MatrixFactorization):
         if self.order not in (2, 3):
             raise ParameterError(f"order must be 2 or 3, got {self.order}.")
         if self.attributes is not None and not (self.attributes.ndim == 2 and np.all(np.isfinite(self.attributes))):
-            raise ParameterError("attributes must be a table of finite numbers, one row per item.")
+            raise ParameterError("attributes must be a two-dimensional array of finite numbers with one row per item.")
         if self.order == 3 and self.n_side_rows == 1:
-            raise ParameterError("order 3 needs attributes: a user and an item alone have no third party.")
+            raise ParameterError("order must be 2 without attributes: only a user and an item interact. Use order 2.")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], attributes: FloatArray | None = None) -> Self:
-        """Return the model as settings describe it, with the columns of the items' attributes."""
+        """Return the model with the options `factors` and `order`, and this table of item attributes."""
         return cls(options["factors"], options["order"], attributes)
 
     @property
@@ -79,12 +80,12 @@ class FactorizationMachine(MatrixFactorization):
 
     @property
     def n_side_rows(self) -> int:
-        """One row per attribute, and one for w_0."""
+        """Number of rows of the public table after those of the items: one per attribute, and one for w_0."""
         return 1 if self.attributes is None else self.attributes.shape[1] + 1
 
     @property
     def n_attributes(self) -> int:
-        """Columns of attributes."""
+        """Number of item attributes."""
         return self.n_side_rows - 1
 
     @property
@@ -97,21 +98,21 @@ class FactorizationMachine(MatrixFactorization):
 
     @cached_property
     def _powers(self) -> tuple[Sparse, ...]:
-        """1 where X is not 0, X, X² and X³, element by element, `(n_items, n_attributes)`, non-zeros only."""
+        """The attribute table X to the elementwise powers 0 to 3, as sparse matrices: zeros stay zero."""
         assert self.attributes is not None
         x = sparse.csr_array(self.attributes)
         return tuple(sparse.csr_array((x.data**power, x.indices, x.indptr), shape=x.shape) for power in range(4))
 
-    # The start -------------------------------------------------------------------------------------------------
+    # Initial values --------------------------------------------------------------------------------------------
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """Return start vectors: biases 0, vectors of every order as in `mf`."""
+        """Return initial parameters, `(count, item_width)`: biases 0, vectors of every order as in `mf`."""
         rows = rng.random((count, self.item_width)) * (0.3 * math.sqrt(50 / self.n_factors))
         rows[:, 0] = 0
         return rows
 
     def initial_items(self, n_items: int, *, rng: RandomStream) -> FloatArray:
-        """Return the public table before the first round: items as in `initial_vectors`, attributes and w_0 at 0."""
+        """Return the public table before the first round: item rows from `initial_vectors`, all other rows 0."""
         self._check(n_items)
         return np.concatenate([self.initial_vectors(n_items, rng=rng), np.zeros((self.n_side_rows, self.item_width))])
 
@@ -140,11 +141,11 @@ class FactorizationMachine(MatrixFactorization):
         return rows
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """Return (1, u², u³)."""
+        """Return (1, u², u³): the gradient of an item's row is the error times this vector."""
         return np.concatenate([[1.0], user_vector[1:]])
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Return predicted ratings of the given items: w + base + u² · e_1 + u³ · e_2."""
+        """Return the predicted ratings of the given items: w + base + u² · e_1 + u³ · e_2."""
         return np.asarray(user_vector[0] + item_rows[:, 0] + item_rows[:, 1:] @ user_vector[1:])
 
     def predict_pairs(
@@ -167,20 +168,22 @@ class FactorizationMachine(MatrixFactorization):
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Return the downhill gradient with respect to (w, u², u³): N mean(e (1, e_1, e_2)) − prior."""
+        """Return the downhill gradient with respect to (w, u², u³): N mean(e (1, e_1, e_2)) − prior term."""
         features = item_rows.copy()
         features[:, 0] = 1
         return data_weight * (errors @ features) / len(errors) - user_vector * regularization
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
-        """Move each public column by the mean over the reports that touch it, w_0 by the mean over all reports.
+        """Return the public table after one round's reports.
 
-        With (s, S², S³) = Σ η N e (1, u², u³) of an item's reports, column c of it moves by the sum over its items of
+        The row of a column (of an item or an attribute) changes by the mean over the reports of the items that have
+        the column, w_0 by the mean over all reports. With (s, S², S³) = Σ η N e (1, u², u³) over the reports of one
+        item, column c gets the sum, over the items that have it, of
 
             x s,     x (S² + s (e_1 − x v²)),     x (S³ (e_1 − x v³) + s (e_2 − x v³ (e_1 − x v³))),
 
-        divided by the number of reports, less its own prior. The prior of the item's row, which its reports hold, is
-        taken out first; that of attributes is added here; w_0 has none. What noise the reports hold goes along.
+        divided by the number of these reports, minus the prior term of the column. Reports already contain the prior
+        term of the item's row, so it is first removed from `sums`; w_0 has no prior. The noise in the reports stays.
         """
         items, columns = self._split(table)
         data = sums + counts[:, None] * prior * items
@@ -195,7 +198,7 @@ class FactorizationMachine(MatrixFactorization):
         return np.concatenate([*moved, table[-1:] + constant])
 
     def _item_sums(self, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """Return the sums that move the items: the equations of `move_items` for x = 1, the others being attributes."""
+        """Return the sums of the equations in `move_items` for the columns of the items, where x = 1."""
         _, x, x2, _ = self._powers
         others, moves, s = _over_columns(x, columns), data.copy(), data[:, :1]  # e_1 − v of the item itself
         moves[:, self._second] += s * others[:, self._second]
@@ -206,7 +209,7 @@ class FactorizationMachine(MatrixFactorization):
         return moves
 
     def _column_sums(self, items: FloatArray, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """Return the sums that move the attributes: `move_items`, summed over items with the powers of x outside."""
+        """Return the sums of the equations in `move_items` for the columns of the attributes."""
         _, x, x2, x3 = self._powers
         e1, s = items + _over_columns(x, columns), data[:, :1]
         moves = _over_items(x, data)
@@ -220,37 +223,37 @@ class FactorizationMachine(MatrixFactorization):
         return moves
 
     def _split(self, table: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the rows of the items, and those of the attributes."""
+        """Split the public table into the rows of the items and the rows of the attributes."""
         n_items = len(table) - self.n_side_rows
         self._check(n_items)
         return table[:n_items], table[n_items:-1]
 
     def _check(self, n_items: int) -> None:
         if self.attributes is not None and len(self.attributes) != n_items:
-            raise ParameterError(f"attributes must have one row per item: {n_items}, got {len(self.attributes)}.")
+            raise ParameterError(f"attributes must have {n_items} rows, one per item, got {len(self.attributes)}.")
 
 
 def _over_columns(x: Sparse, columns: FloatArray) -> FloatArray:
-    """Return Σ x v over the attributes of each item, `(n_items, …)`."""
+    """Return Σ x v over the attributes of each item, one row per item."""
     return np.asarray(x @ columns)
 
 
 def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
-    """Return Σ x v over the items of each attribute, `(n_attributes, …)`."""
+    """Return Σ x v over the items of each attribute, one row per attribute."""
     return np.asarray(x.T @ items)
 
 
 def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
-    """Return Σ x^p v^p over the public columns of each item; `x` holds the attributes to that power."""
+    """Return Σ x^p v^p over the public columns of each item, p = `power`; `x` holds the attributes to that power."""
     return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
 
 
 def _mean_move(rows: FloatArray, sums: FloatArray, counts: FloatArray | IntArray, prior: FloatArray) -> FloatArray:
-    """Return the rows moved by the mean of their sums, less their prior; a row without reports stays."""
+    """Return each row plus its sum divided by its count, minus its prior term; rows with count 0 do not change."""
     touched = (counts > 0)[:, None]
     return np.where(touched, rows + sums / np.maximum(counts, 1)[:, None] - prior * rows, rows)
 
 
 def sent_columns(attributes: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """Return the attribute columns of a server's items, as it sends them."""
+    """Return the keyword arguments of `FactorizationMachine.from_options` for the attributes that a server sends."""
     return {"attributes": attributes}

@@ -1,4 +1,4 @@
-"""Model `gp`: what it knows of the items, and everybody's predictions from a public table and their own ratings."""
+"""Model `gp`: its class for the registry, and its predictor, a Gaussian process over the items for each person."""
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,22 +18,22 @@ from hushrec.models.predictor import Arrays, ProfilePredictions
 from hushrec.scale import HIGHEST, LOWEST
 
 PEOPLE_PER_TASK = 32
-LIST_QUALITY, LIST_TASTE = 0.5, 1.5  # q and t of lists, beside log-popularity
+LIST_QUALITY, LIST_TASTE = 0.5, 1.5  # the weights q and t of `list_scores`
 
 
 class GaussianProcess(ModelOfColumns):
-    """The model of ratings as Gaussian processes on the devices; it has no options."""
+    """Model `gp` with its public item columns: every device fits a Gaussian process to its ratings. No options."""
 
     name: ClassVar[str] = "gp"
 
 
 class ItemTable(NamedTuple):
-    """What predictions need of the public table and of titles: one entry or row per item."""
+    """The public arrays that predictions are computed from; the letters are those of `hushrec.models.gp`."""
 
     offsets: FloatArray  # o_j on the scale 1 to 5, (n_items,)
     rows: FloatArray  # x_j, (n_items, L)
     variances: FloatArray  # v_j, (n_items,)
-    effect_variances: FloatArray  # the part of v_j that is doubt about the item, (n_items,)
+    effect_variances: FloatArray  # the part of v_j due to uncertainty about the item, (n_items,)
     log_counts: FloatArray  # E log n_j, (n_items,)
     kernel: FloatArray  # amplitude and squared length, (2,)
     title_starts: IntArray
@@ -42,29 +42,29 @@ class ItemTable(NamedTuple):
 
 
 class Ratings(NamedTuple):
-    """Everybody's ratings on the scale 1 to 5: those of user i are at starts[i] … starts[i + 1] − 1."""
+    """Everybody's ratings on the scale 1 to 5: the ratings of user i are at starts[i] … starts[i + 1] − 1."""
 
     starts: IntArray
     items: IntArray
     values: FloatArray
 
     def arrays(self) -> Arrays:
-        """Return the arrays by their names in run folders."""
+        """Return the arrays by the names that run folders store them under."""
         return {"rated_starts": self.starts, "rated_items": self.items, "rated_values": self.values}
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcessPredictor:
-    """Everybody's predictions. Each person's are computed from the public table and from their own ratings alone.
+    """A `Predictor` of model `gp`: predicts for each person from the public table and that person's own ratings.
 
-    What a person's ratings weigh in their predictions, α of `gp.fit_process`, is kept once it was needed.
+    The weights of a person's ratings, α of `gp.fit_process`, are computed at first use and cached.
     """
 
     table: ItemTable = field(repr=False)
     ratings: Ratings = field(repr=False)
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Predicted ratings of (user, item) pairs, within the scale 1 to 5."""
+        """Return the predicted ratings of (user, item) pairs, clipped to the scale 1 to 5."""
         order = np.argsort(users, kind="stable")
         people, counts = np.unique(users[order], return_counts=True)
         self._fit(people)
@@ -80,11 +80,11 @@ class GaussianProcessPredictor:
         return unsorted
 
     def scores(self, users: IntArray) -> FloatArray:
-        """What lists are sorted by, `(len(users), n_items)`."""
+        """Return the scores that recommendation lists are sorted by, `(len(users), n_items)`."""
         return list_scores(self.predict_items(users), self.table.log_counts, self.table.offsets)
 
     def predict_items(self, users: IntArray) -> FloatArray:
-        """Predicted ratings of every item, `(len(users), n_items)`."""
+        """Return the predicted ratings of every item, `(len(users), n_items)`, in single precision."""
         self._fit(np.unique(users))
         found = np.empty((len(users), len(self.table.offsets)))
 
@@ -96,7 +96,10 @@ class GaussianProcessPredictor:
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """Correlation of people's liking for each item and for this one, beyond their own levels, under the kernel."""
+        """Return the correlation, under the prior kernel, of ratings of `item` and of every item, `(n_items,)`.
+
+        The rows are centred first, which removes the part of a taste that is common to all items.
+        """
         rows = self.table.rows - self.table.rows.mean(axis=0)
         amplitude, length_squared = self.table.kernel
         distance = ((rows - rows[item]) ** 2).sum(axis=1)
@@ -107,26 +110,29 @@ class GaussianProcessPredictor:
         return np.asarray(together / np.sqrt(np.maximum(alone * alone[item], np.finfo(np.float64).tiny)))
 
     def deviations(self, user: int) -> FloatArray:
-        """Standard deviation of each predicted rating: doubt about the person's taste, and about the item."""
+        """Return the standard deviation of the user's predicted rating of every item, `(n_items,)`.
+
+        It covers the uncertainty about the person's taste and about the item.
+        """
         items, values = self._profile(user)
         return np.asarray(self.of_profile(items, values).deviations)
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
-        """Predicted rating and its deviation for every item, from any profile on the scale 1 to 5."""
+        """Return scores, predicted ratings and their standard deviations for any profile on the scale 1 to 5."""
         found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._titles.shape[1])
         predicted, deviations = found.T
         scores = list_scores(predicted, self.table.log_counts, self.table.offsets)
         return ProfilePredictions(scores, predicted, deviations)
 
     def released_support(self) -> FloatArray:
-        """Return exp E log n_j: the typical number of raters that fits the noisy counts."""
+        """Return exp E log n_j for every item: the posterior geometric mean of its number of raters."""
         return np.exp(self.table.log_counts)
 
     def arrays(self) -> Arrays:
-        """The public table, and the ratings that predictions are made from."""
+        """Return the arrays of the public table and of everybody's ratings, by name."""
         return {**self.table._asdict(), **self.ratings.arrays()}
 
-    # Inside ----------------------------------------------------------------------------------------------------
+    # Private helpers -------------------------------------------------------------------------------------------
 
     @cached_property
     def _alphas(self) -> FloatArray:
@@ -149,7 +155,7 @@ class GaussianProcessPredictor:
         return items[own], values[own]
 
     def _fit(self, people: IntArray) -> None:
-        """Fit the processes of those of these people that are not fitted yet."""
+        """Compute the cached weights α of these people, except for those already cached."""
         missing = people[~self._fitted[people]]
         n_words = self._titles.shape[1]
 
@@ -160,9 +166,9 @@ class GaussianProcessPredictor:
         self._fitted[missing] = True
 
     def _predict_all(self, user: int) -> FloatArray:
-        """Predictions for every item, `(n_items,)`, in single precision: good enough for an order, and quick.
+        """Return the predictions of one user for every item, `(n_items,)`; the nonlinear kernel in single precision.
 
-        Products with α take all items at once: of rows and titles, which are linear, before the kernel.
+        The linear parts of the kernel (rows and titles) are first multiplied with α, then with all items at once.
         """
         own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
         items, alpha = self.ratings.items[own], self._alphas[own]
@@ -180,17 +186,17 @@ class GaussianProcessPredictor:
 
 
 def list_scores(predicted: FloatArray, log_counts: FloatArray, offsets: FloatArray) -> FloatArray:
-    """Return what lists are sorted by, from predictions p_j of all items: log n_j + q o_j + t (p_j − o_j).
+    """Return the scores that lists are sorted by, from the predictions p_j: log n_j + q o_j + t (p_j − o_j).
 
-    The best predictions alone would put what few people rated on top. How many rated an item already tells how good it
-    is, so that its offset o_j, the rating of somebody without taste of their own, counts less than what sets the person
-    apart from that (decision 0012).
+    Sorting by p_j alone would put items with few raters on top. The number of raters n_j already indicates the quality
+    of an item, so the offset o_j (the prediction for an average taste) weighs less than the person's deviation from it
+    (decision 0012).
     """
     return np.asarray(log_counts + LIST_QUALITY * offsets + LIST_TASTE * (predicted - offsets))
 
 
 def _in_threads(work: Any, count: int) -> None:
-    """Call work(first, stop) for parts of 0 … count − 1."""
+    """Call work(first, stop) in a thread pool, for consecutive ranges that cover 0 … count − 1."""
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
         parts = [(first, min(first + PEOPLE_PER_TASK, count)) for first in range(0, count, PEOPLE_PER_TASK)]
         list(threads.map(lambda part: work(*part), parts))
@@ -200,7 +206,8 @@ def _in_threads(work: Any, count: int) -> None:
 def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: ignore[no-untyped-def]
     """Fill `alphas` at the ratings of people[first:stop].
 
-    Without the nonlinear part of the kernel α = (y − x_jᵀd)/v_j with d of the posterior: regression is quicker.
+    Where the amplitude of the nonlinear kernel is 0, α = (y − x_jᵀd)/v_j follows from the posterior mean d of the
+    linear model, which is faster to compute; titles are then ignored.
     """
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
@@ -223,7 +230,7 @@ def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: 
 
 @njit(cache=True, nogil=True)
 def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas, found):  # type: ignore[no-untyped-def]
-    """Fill `found` with predictions of the wanted items of people[first:stop]."""
+    """Fill `found` with the predictions of people[i] for items wanted[starts[i]:starts[i + 1]], first ≤ i < stop."""
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
     n_words = 0
@@ -244,7 +251,7 @@ def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas,
 
 @njit(cache=True, nogil=True)
 def _predict_profile(items, values, table, n_words):  # type: ignore[no-untyped-def]
-    """Return prediction and deviation for every item, `(n_items, 2)`."""
+    """Return the prediction and its standard deviation for every item, `(n_items, 2)`."""
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
     words = np.zeros(n_words)

@@ -1,16 +1,18 @@
-"""One person's Gaussian process over items, from public item rows and that person's own ratings.
+"""The maths of model `gp`: one person's Gaussian process over items, from public item rows and the person's ratings.
 
 A public table gives every item j an offset o_j, a row x_j and a variance v_j. A person's taste is a vector
-d ~ N(0, I), and a rating is r_j = o_j + x_jᵀd + N(0, v_j): the table is *whitened*, so that the prior of everybody's
-taste is the standard normal. What follows from h ratings with residuals y_j = r_j − o_j and precisions w_j = 1/v_j:
+d ~ N(0, I), and a rating is r_j = o_j + x_jᵀd + N(0, v_j). The table is *whitened*: its rows are scaled so that the
+prior of every person's taste is the standard normal. For h ratings with residuals y_j = r_j − o_j and precisions
+w_j = 1/v_j:
 
     posterior      d ~ N(V Σ w_j y_j x_j, V),      V = (I + Σ w_j x_j x_jᵀ)⁻¹
     prediction     a Gaussian process with kernel k(j, l) = x_jᵀx_l + a exp(−‖x_j − x_l‖²/2ℓ²) + t_jᵀt_l,
 
-t_j the title row of an item (`hushrec.models.titles`). The linear part alone predicts what the posterior predicts.
+where t_j is the title row of item j (`hushrec.models.titles`). The linear part x_jᵀx_l alone gives the same predictions
+as the posterior of d.
 
-Every function is compiled and runs one person in a fixed order of operations, without fast-math: every engine and
-every number of threads gets the same bits.
+Every function is compiled without fast-math and processes one person in a fixed order of operations, so results are
+bit-identical on every engine and with any number of threads.
 """
 
 import math
@@ -20,12 +22,12 @@ from numba import njit
 
 from hushrec.models.linear import add_gram, factorize, inverse_of_factor, solve_factor
 
-MOST_RATINGS = 600  # of a person, in a prediction: its cost grows with their cube
+MOST_RATINGS = 600  # ratings of a person that a prediction uses at most; its cost is cubic in their number
 
 
 @njit(cache=True, nogil=True)
 def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def]
-    """Return mean `(L,)` and covariance `(L, L)` of d given h ratings: rows `(h, L)`, y `(h,)`, w `(h,)`."""
+    """Return the posterior mean `(L,)` and covariance `(L, L)` of a taste d from rows `(h, L)`, y `(h,)`, w `(h,)`."""
     h, length = rows.shape
     scaled = np.empty((h, length))
     moment = np.zeros(length)
@@ -48,10 +50,11 @@ def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def held_out_residuals(rows, residuals, mean, covariance):  # type: ignore[no-untyped-def]
-    """Return what is left of each rating when the others predict it, `(h,)`, by the mean leverage.
+    """Return approximate leave-one-out residuals, `(h,)`: each rating minus its prediction from the other ratings.
 
-    Leaving out rating j divides its residual by 1 − w_j x_jᵀVx_j. We divide by 1 minus the *mean* of these leverages,
-    (L − tr V)/h, as generalized cross-validation does [Golub1979]: half the work, the same accuracy (decision 0010).
+    The exact leave-one-out residual of rating j is its residual divided by 1 minus its leverage w_j x_jᵀVx_j. We
+    divide by 1 minus the *mean* leverage, (L − tr V)/h, as generalized cross-validation does [Golub1979]: half the
+    work, the same accuracy (decision 0010).
     """
     h, length = rows.shape
     trace = 0.0
@@ -71,7 +74,7 @@ def held_out_residuals(rows, residuals, mean, covariance):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
-    """Return x_jᵀd of each wanted item, `(n_wanted,)`: the prediction of the linear part."""
+    """Return x_jᵀd for each wanted item j, `(n_wanted,)`, where d is `mean`: the prediction of the linear kernel."""
     found = np.zeros(len(wanted))
     for place in range(len(wanted)):
         for k in range(len(mean)):
@@ -81,7 +84,7 @@ def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
-    """Return d = Σ α_i x_i over the rated items, `(L,)`: the taste that these weights stand for."""
+    """Return the posterior mean taste d = Σ α_i x_i over the rated items, `(L,)`, under the linear kernel."""
     found = np.zeros(rows.shape[1])
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -91,7 +94,7 @@ def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def transposed(rows, items):  # type: ignore[no-untyped-def]
-    """Return the rows of these items as columns, `(L, h)`: loops over a person's ratings then run along memory."""
+    """Return the rows of these items as columns, `(L, h)`, so that loops over ratings read contiguous memory."""
     columns = np.empty((rows.shape[1], len(items)))
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -101,7 +104,7 @@ def transposed(rows, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def kernel_row(row, columns, kernel, out):  # type: ignore[no-untyped-def]
-    """Fill `out[i]` with x·x_i + a exp(−‖x − x_i‖²/2ℓ²): x the `row`, x_i the columns; `kernel` is (a, ℓ²)."""
+    """Fill `out[i]` with x·x_i + a exp(−‖x − x_i‖²/2ℓ²), where x is `row`, x_i column i, and `kernel` is (a, ℓ²)."""
     amplitude, length_squared = kernel
     n = columns.shape[1]
     distance = np.zeros(n)
@@ -117,10 +120,10 @@ def kernel_row(row, columns, kernel, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def add_titles(item, others, titles, words, out):  # type: ignore[no-untyped-def]
-    """Add t_item · t_other to `out` for each of the others.
+    """Add t_item · t_other to `out[i]` for every item others[i].
 
-    `titles` are the arrays (starts, columns, weights) of the title rows; `words` holds a zero per title column, before
-    and after.
+    `titles` is (starts, columns, weights) of a `TitleRows`. `words` is scratch space with one entry per title column,
+    all zero before and after the call.
     """
     starts, columns, weights = titles
     if starts[item] == starts[item + 1]:
@@ -136,9 +139,10 @@ def add_titles(item, others, titles, words, out):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True)
 def fit_process(items, residuals, variances, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Return U and α of one person's process: K + diag(v) = UᵀU over the rated `items`, α = (K + diag v)⁻¹ y.
+    """Fit one person's process; return the Cholesky factor U and the weights α of the ratings.
 
-    `residuals` are by rating, `variances` and `rows` by item.
+    K + diag(v) = UᵀU over the rated `items`, α = (K + diag v)⁻¹ y. `residuals` has one entry per rating; `variances`
+    and `rows` have one per item of the catalogue.
     """
     h = len(items)
     matrix = np.empty((h, h))
@@ -153,7 +157,7 @@ def fit_process(items, residuals, variances, rows, kernel, titles, words):  # ty
 
 @njit(cache=True, nogil=True)
 def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Return k_jᵀα of each wanted item, `(n_wanted,)`."""
+    """Return the posterior mean k_jᵀα of each wanted item j, `(n_wanted,)`, relative to the item's offset."""
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)
     similar = np.empty(len(items))
@@ -167,7 +171,7 @@ def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ig
 
 @njit(cache=True, nogil=True)
 def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Return √(k_jj − k_jᵀ(K + diag v)⁻¹k_j) of each wanted item, `(n_wanted,)`."""
+    """Return the posterior standard deviation √(k_jj − k_jᵀ(K + diag v)⁻¹k_j) of each wanted item j, `(n_wanted,)`."""
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)
     similar = np.empty(len(items))
@@ -181,7 +185,7 @@ def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # ty
 
 @njit(cache=True, nogil=True)
 def prior_variance(item, rows, kernel, titles):  # type: ignore[no-untyped-def]
-    """Return k(j, j) = ‖x_j‖² + a + ‖t_j‖²."""
+    """Return the prior variance k(j, j) = ‖x_j‖² + a + ‖t_j‖² of item j."""
     starts, _, weights = titles
     total = kernel[0]
     for k in range(rows.shape[1]):
@@ -193,7 +197,7 @@ def prior_variance(item, rows, kernel, titles):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _explained(factor, row):  # type: ignore[no-untyped-def]
-    """Return kᵀ(UᵀU)⁻¹k = ‖U⁻ᵀk‖²; `row` is used up."""
+    """Return kᵀ(UᵀU)⁻¹k = ‖U⁻ᵀk‖², the variance that the ratings explain; `row` holds k and is overwritten."""
     total = 0.0
     for k in range(len(row)):
         a = row[k] / factor[k, k]

@@ -1,8 +1,8 @@
-"""Public columns of items, from any items file: what people's tastes may differ in, and what foretells an item's fate.
+"""Numeric columns computed from the public attributes and titles of items, for models `gp` and `audience`.
 
-*Taste columns* are attributes: a person may like or dislike each of them. *Detail columns* only help to guess how
-popular and how good an item is before anybody has said so: shape and series of its title, and finer views of the
-attributes. All are public and cost no budget. A set without attributes or titles has fewer columns, down to none.
+*Taste columns* are attributes that a person may like or dislike. *Detail columns* only help to predict how popular and
+how good an item is: the form and the series of its title, and finer functions of the attributes. All columns are public
+and cost no privacy budget. A data set without attributes or titles has fewer columns, or none.
 """
 
 import re
@@ -17,12 +17,12 @@ from hushrec.arrays import FloatArray, PublicRatings
 from hushrec.errors import ParameterError
 from hushrec.models.titles import TitleRows, series_of, title_rows
 
-MOST_TASTE_COLUMNS = 40  # work grows with their square; the rarest categories come last and become details
-NUMBER_SPREAD = 0.85  # of one standard deviation of a number
-FARTHEST_NUMBER = 2.5  # standard deviations: what lies beyond counts as this far
-CURVATURE = 0.4  # of the squared number, beside the number itself
-PUBLIC_SPREAD = 3.0  # of log public counts: more than others, so that a ridge hardly holds it back
-KNOTS = np.linspace(0.02, 0.98, 11)  # quantiles of a number at which its details have a bump
+MOST_TASTE_COLUMNS = 40  # work grows with their square; further columns of lower variance become details
+NUMBER_SPREAD = 0.85  # what one standard deviation of a number becomes in its column
+FARTHEST_NUMBER = 2.5  # standard deviations; numbers beyond are clipped to this distance
+CURVATURE = 0.4  # factor of the squared number, which is the second column of a number
+PUBLIC_SPREAD = 3.0  # factor of log public counts: larger than that of other columns, so that ridge shrinks it less
+KNOTS = np.linspace(0.02, 0.98, 11)  # quantiles of a number at which its detail columns peak
 
 _FOREIGN_ARTICLES = frozenset("le la les il el der das die lo los un une l den det".split())  # noqa: SIM905
 _NUMERALS = frozenset("ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10".split())  # noqa: SIM905
@@ -30,27 +30,27 @@ _NUMERALS = frozenset("ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10".split())
 
 @dataclass(frozen=True, eq=False)
 class ItemColumns:
-    """Columns of all items, each with mean 0, and the rows of their titles."""
+    """The public columns of all items, each with mean 0 over the items, and the rows of their titles."""
 
     taste: FloatArray = field(repr=False)  # (n_items, n_taste)
     details: FloatArray = field(repr=False)  # (n_items, n_details)
     titles: TitleRows = field(repr=False)
-    n_unlisted: int = 0  # items that are known only because somebody rated them
-    public: PublicRatings | None = field(default=None, repr=False)  # ratings of others that anybody may see
+    n_unlisted: int = 0  # items that appear in ratings but not in the items file
+    public: PublicRatings | None = field(default=None, repr=False)  # ratings that are public
 
     def __post_init__(self) -> None:
         if not (np.all(np.isfinite(self.taste)) and np.all(np.isfinite(self.details))):
-            raise ParameterError("columns of items must be finite numbers.")
+            raise ParameterError("taste and details must hold finite numbers only.")
         if not len(self.taste) == len(self.details) == len(self.titles.starts) - 1:
-            raise ParameterError("columns and titles must have one row per item.")
+            raise ParameterError("taste, details and titles must have the same number of rows, one per item.")
 
     @property
     def n_items(self) -> int:
-        """Length of the catalogue."""
+        """Number of items in the catalogue."""
         return len(self.taste)
 
     def first(self, n_items: int) -> "ItemColumns":
-        """Return the columns of the first so many items: those that a run was made with."""
+        """Return the columns of items 0 … n_items − 1."""
         titles, end = self.titles, self.titles.starts[n_items]
         rows = TitleRows(titles.starts[: n_items + 1], titles.columns[:end], titles.weights[:end])
         return replace(self, taste=self.taste[:n_items], details=self.details[:n_items], titles=rows)
@@ -58,7 +58,7 @@ class ItemColumns:
 
 @dataclass(frozen=True, eq=False)
 class ModelOfColumns:
-    """A model that knows the public columns of the items, and learns the rest from sums."""
+    """Base class of models `gp` and `audience`, which hold the public columns of the items."""
 
     name: ClassVar[str]
 
@@ -66,12 +66,12 @@ class ModelOfColumns:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], columns: ItemColumns) -> Self:
-        """Return the model for a catalogue."""
+        """Return the model for a catalogue with these columns; `options` is not used."""
         return cls(columns)
 
     @property
     def attributes(self) -> FloatArray:
-        """Everything that is known of the items, `(n_items, n_taste + n_details)`."""
+        """All public columns of the items, `(n_items, n_taste + n_details)`."""
         return np.concatenate([self.columns.taste, self.columns.details], axis=1)
 
     @property
@@ -81,7 +81,7 @@ class ModelOfColumns:
 
 
 def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the public item columns of a data set, for models `gp` and `audience`."""
+    """Return the keyword arguments of `ModelOfColumns.from_options` for a data set: its public item columns."""
     columns = item_columns(ratings.n_items, ratings.titles, ratings.attributes)
     if ratings.public is not None:
         columns = replace(columns, details=np.concatenate([columns.details, _public_counts(ratings)], axis=1))
@@ -89,15 +89,15 @@ def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_counts(ratings: Any) -> FloatArray:
-    """The logarithm of how many public ratings each item has, `(n_items, 1)`: it foretells how many others rate it."""
+    """Return the detail column log(1 + number of public ratings), `(n_items, 1)`, which predicts popularity."""
     counts = np.bincount(ratings.public.items, minlength=ratings.n_items)
     return _centred(ratings.n_items, [PUBLIC_SPREAD * np.log1p(counts)[:, None]])
 
 
 def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
-    """What models of item columns know of a server's items: the taste columns and titles that it sends.
+    """Return the keyword arguments of `ModelOfColumns.from_options` for a catalogue that a server sends.
 
-    Details stay with the server, which alone needs them.
+    Devices get taste columns and titles; `details` is None there, because only the server needs them.
     """
     none = np.zeros((len(titles), 0))
     columns = (none if taste is None else taste, none if details is None else details)
@@ -105,7 +105,11 @@ def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: Float
 
 
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:
-    """Return the columns of a catalogue; `attributes` are flags `NAME=CATEGORY` and numbers, which may be missing."""
+    """Return the columns of a catalogue.
+
+    `attributes` has a Boolean column `NAME=CATEGORY` for each category and a column for each number; entries may be
+    missing.
+    """
     flags, numbers = _flags(attributes), _numbers(attributes)
     taste = _centred(n_items, [_shared(one) for one in flags] + [_curved(one) for one in numbers])
     kept, rest = _split_columns(taste)
@@ -118,7 +122,7 @@ def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.Data
 
 
 def _flags(attributes: pl.DataFrame | None) -> list[FloatArray]:
-    """Flags of each attribute, `(n_items, n_categories)`."""
+    """Return the flags of each categorical attribute as one array `(n_items, n_categories)`."""
     if attributes is None:
         return []
     names: dict[str, list[str]] = {}
@@ -129,7 +133,7 @@ def _flags(attributes: pl.DataFrame | None) -> list[FloatArray]:
 
 
 def _numbers(attributes: pl.DataFrame | None) -> list[FloatArray]:
-    """Each number, `(n_items,)`, NaN where it is missing; a number that is the same everywhere says nothing."""
+    """Return each numeric attribute that varies over the items, `(n_items,)`, NaN where it is missing."""
     if attributes is None:
         return []
     columns = [attributes[name] for name, kind in attributes.schema.items() if kind != pl.Boolean]
@@ -138,25 +142,28 @@ def _numbers(attributes: pl.DataFrame | None) -> list[FloatArray]:
 
 
 def _shared(flags: FloatArray) -> FloatArray:
-    """Flags divided by the root of how many of the attribute are set: every item has norm 1."""
+    """Return the flags of one attribute scaled to norm 1 for every item that has a category."""
     return np.asarray(flags / np.sqrt(np.maximum(flags.sum(axis=1, keepdims=True), 1)))
 
 
 def _standard(number: FloatArray) -> FloatArray:
-    """The number with mean 0 and deviation `NUMBER_SPREAD`, without outliers; 0 where it is missing."""
+    """Return the number standardized to mean 0 and deviation `NUMBER_SPREAD`, outliers clipped; 0 where missing."""
     known = number[np.isfinite(number)]
     away = (number - known.mean()) / known.std()
     return np.asarray(NUMBER_SPREAD * np.nan_to_num(np.clip(away, -FARTHEST_NUMBER, FARTHEST_NUMBER)))
 
 
 def _curved(number: FloatArray) -> FloatArray:
-    """The number and its square, so that somebody can like what lies in the middle."""
+    """Return the standardized number and its square, `(n_items, 2)`: a person may like the middle of the range."""
     standard = _standard(number)
     return np.stack([standard, CURVATURE * standard**2], axis=1)
 
 
 def _bumps(number: FloatArray) -> FloatArray:
-    """Triangular bumps at quantiles of the number: a curve of any shape is a sum of them. 0 where it is missing."""
+    """Return triangular basis functions of the number, with knots at its quantiles `KNOTS`; 0 where it is missing.
+
+    Their linear combinations are the piecewise linear functions of the number.
+    """
     known = number[np.isfinite(number)]
     knots = np.unique(np.quantile(known, KNOTS))
     unit = np.eye(len(knots))
@@ -165,11 +172,16 @@ def _bumps(number: FloatArray) -> FloatArray:
 
 
 def _title_shapes(titles: Sequence[str]) -> FloatArray:
-    """Shapes of a title: sequel numeral, part or colon, second title, its article, length in words."""
+    """Return the columns of `_title_shape` for all titles, `(n_items, 7)`."""
     return np.array([_title_shape(title) for title in titles], dtype=np.float64)
 
 
 def _title_shape(title: str) -> list[float]:
+    """Return seven numbers that describe the form of a title.
+
+    Flags for: a numeral after the first word; "part" or a colon; a second title in brackets; a foreign article; a
+    trailing ", The"; a trailing ", A" or ", An". Then the number of words, centred and scaled.
+    """
     plain = re.sub(r"\([^)]*\)", " ", title)
     second = " ".join(part for part in re.findall(r"\(([^)]*)\)", title) if not part.strip().isdigit())
     after_comma = plain.rpartition(",")[2] if "," in plain else ""
@@ -187,7 +199,10 @@ def _title_shape(title: str) -> list[float]:
 
 
 def _series_places(titles: Sequence[str], numbers: Sequence[FloatArray]) -> FloatArray:
-    """Whether a title belongs to a series, is not its first, and its place in it, by the first number or as listed."""
+    """Return three columns per title: whether it belongs to a series, whether it is a sequel, and its place there.
+
+    Titles of a series are ordered by the first number (such as the year), or as listed where there is no number.
+    """
     series = series_of(titles)
     order = np.arange(len(titles)) if not numbers else np.argsort(np.nan_to_num(numbers[0], nan=np.inf), kind="stable")
     places, seen = np.zeros((len(titles), 3)), dict.fromkeys(series.tolist(), 0)
@@ -200,13 +215,13 @@ def _series_places(titles: Sequence[str], numbers: Sequence[FloatArray]) -> Floa
 
 
 def _split_columns(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the `MOST_TASTE_COLUMNS` of largest variance, in their order, and the others."""
+    """Split the columns into the `MOST_TASTE_COLUMNS` of largest variance and the others, keeping their order."""
     ranks = np.argsort(np.argsort(-columns.var(axis=0), kind="stable"))
     return columns[:, ranks < MOST_TASTE_COLUMNS], columns[:, ranks >= MOST_TASTE_COLUMNS]
 
 
 def _centred(n_items: int, parts: Sequence[FloatArray]) -> FloatArray:
-    """Return the parts side by side with mean 0; columns that are the same for all items are left out."""
+    """Return the parts side by side, each column with mean 0; columns that are the same for all items are dropped."""
     columns = np.concatenate([np.zeros((n_items, 0)), *parts], axis=1)
     columns = columns - columns.mean(axis=0, keepdims=True) if n_items else columns
     return np.ascontiguousarray(columns[:, np.abs(columns).max(axis=0, initial=0) > 1e-9])

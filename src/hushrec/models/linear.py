@@ -1,11 +1,11 @@
-"""Small dense linear algebra, compiled, in a fixed order of operations and in one thread.
+"""Compiled linear algebra for small dense matrices, in a fixed order of operations and in one thread.
 
-LAPACK and BLAS may split sums by the number of threads, and their threads wait for each other on a busy machine. These
-give the same bits everywhere, and for the sizes here they are as quick. Inner loops run along memory, so that the
-compiler fills vector registers without reordering sums.
+LAPACK and BLAS may split sums by the number of threads, and their threads wait for each other on a busy machine. The
+functions here give bit-identical results everywhere and are as fast for small matrices. Inner loops read contiguous
+memory, so that the compiler can vectorize them without reordering sums.
 
-A matrix that is singular in floating point gives numbers that are not finite, never an exception: on a device, whether
-one is raised would depend on the profile.
+A matrix that is singular in floating point gives non-finite numbers, never an exception: on a device, an exception
+would reveal something about the profile.
 """
 
 import math
@@ -16,7 +16,7 @@ from numba import njit
 
 @njit(cache=True, nogil=True)
 def add_gram(rows, total):  # type: ignore[no-untyped-def]
-    """Add the upper triangle of rowsᵀrows to `total`, four rows at a time: the inner loop fills vector registers."""
+    """Add the upper triangle of rowsᵀrows to `total`, four rows at a time for speed."""
     h, length = rows.shape
     whole = h // 4 * 4
     for t in range(0, whole, 4):
@@ -33,7 +33,7 @@ def add_gram(rows, total):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def factorize(matrix):  # type: ignore[no-untyped-def]
-    """Replace the upper triangle of a positive definite A by U with A = UᵀU, four rows at a time."""
+    """Replace the upper triangle of a positive definite A by its Cholesky factor U, with A = UᵀU."""
     n = matrix.shape[0]
     for first in range(0, n, 4):
         last = min(first + 4, n)
@@ -59,7 +59,7 @@ def factorize(matrix):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def inverse_of_factor(factor):  # type: ignore[no-untyped-def]
-    """Return A⁻¹ = U⁻¹U⁻ᵀ in full, from U: W = U⁻ᵀ row by row, then WᵀW."""
+    """Return the full matrix A⁻¹ = U⁻¹U⁻ᵀ from the Cholesky factor U of A."""
     n = factor.shape[0]
     lower = np.zeros((n, n))  # W = U⁻ᵀ: Uᵀ W = I
     for i in range(n):
@@ -80,7 +80,7 @@ def inverse_of_factor(factor):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def solve_factor(factor, right):  # type: ignore[no-untyped-def]
-    """Return A⁻¹ right, `(n,)`, from A = UᵀU: forward with Uᵀ, back with U."""
+    """Return the solution x of A x = `right`, `(n,)`, from the Cholesky factor U of A = UᵀU."""
     n = factor.shape[0]
     solution = right.copy()
     for k in range(n):
@@ -97,7 +97,7 @@ def solve_factor(factor, right):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def multiply(left, right):  # type: ignore[no-untyped-def]
-    """Return left @ right, of `(m, k)` and `(k, n)`."""
+    """Return the matrix product of `left` `(m, k)` and `right` `(k, n)`."""
     found = np.zeros((left.shape[0], right.shape[1]))
     for i in range(left.shape[0]):
         for k in range(left.shape[1]):
@@ -109,7 +109,7 @@ def multiply(left, right):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def weighted_gram(rows, weights):  # type: ignore[no-untyped-def]
-    """Return rowsᵀ diag(weights) rows in full, weights not negative."""
+    """Return the full matrix rowsᵀ diag(weights) rows; weights must not be negative."""
     scaled = np.empty_like(rows)
     for i in range(len(rows)):
         root = math.sqrt(weights[i])

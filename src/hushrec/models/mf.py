@@ -4,8 +4,8 @@ The model of [SDCF], section 2.2, in the Bayesian form of its section 2.3, with 
 
     ½ e² + ½ u Λ_u uᵀ + ½ v Λ_v vᵀ,     e = r − u vᵀ,
 
-Λ diagonal. Everything here is plain maths on arrays: no privacy, no messages, no loop over clients.
-Gradients point *downhill* (they are added), and the data term alone is multiplied by `data_weight`.
+with Λ diagonal. This module is plain maths on arrays: no privacy, no messages, no loop over devices. Gradients point
+*downhill*: a step adds them. Only the data term is multiplied by `data_weight`.
 """
 
 import math
@@ -24,13 +24,16 @@ MEAN_REGULARIZATION = 0.01  # Gamma(shape 1, rate 100)
 
 @dataclass(frozen=True)
 class MatrixFactorization:
-    """The settings of the model, and its equations."""
+    """Matrix factorization with `n_factors` factors: initial values, predictions and gradients.
+
+    `bpr` and `fm` are subclasses, so that protocols and engines handle all three models alike.
+    """
 
     name: ClassVar[str] = "mf"
-    learns_from_pairs: ClassVar[bool] = False  # of a rated and an unrated item; else from the errors of ratings
+    learns_from_pairs: ClassVar[bool] = False  # True: trained on pairs of a rated and an unrated item
 
     n_factors: int
-    fallback: bool = field(default=False, kw_only=True)  # predict what `ColdStart` knows where vectors know nothing
+    fallback: bool = field(default=False, kw_only=True)  # whether `ColdStart` predicts for unseen people and items
 
     def __post_init__(self) -> None:
         if self.n_factors < 1:
@@ -38,22 +41,22 @@ class MatrixFactorization:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
-        """Return the model as settings describe it."""
+        """Return the model with the options `factors` and `no_fallback`."""
         return cls(options["factors"], fallback=not options.get("no_fallback", True))
 
     @property
     def user_width(self) -> int:
-        """Numbers in a user vector."""
+        """Length of a user vector."""
         return self.n_factors
 
     @property
     def item_width(self) -> int:
-        """Numbers in an item vector."""
+        """Length of an item vector."""
         return self.n_factors
 
     @property
     def n_side_rows(self) -> int:
-        """Rows of the public table after those of the items: none."""
+        """Number of rows of the public table after those of the items: none for this model."""
         return 0
 
     def initial_items(self, n_items: int, *, rng: RandomStream) -> FloatArray:
@@ -61,9 +64,10 @@ class MatrixFactorization:
         return self.initial_vectors(n_items, rng=rng)
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """Return `(count, n_factors)` start values, uniform on (0, 0.3 √(50 / n_factors)): a product is then near 1.1.
+        """Return `(count, n_factors)` initial values, uniform on (0, 0.3 √(50 / n_factors)).
 
-        Departs from [SDCF], which gives no start: around zero it takes tens of rounds to break symmetry.
+        The product of two such vectors is near 1.1. [SDCF] does not specify initial values; values around zero would
+        take tens of rounds to break the symmetry.
         """
         return rng.random((count, self.n_factors)) * (0.3 * math.sqrt(50 / self.n_factors))
 
@@ -72,29 +76,29 @@ class MatrixFactorization:
         return -MEAN_REGULARIZATION * np.log1p(-rng.random(self.n_factors))
 
     def item_rows(self, table: FloatArray) -> FloatArray:
-        """Return the rows that predictions use, `(n_items, item_width)`: here, the public table itself."""
+        """Return the item rows that predictions use, `(n_items, item_width)`: here, the public table itself."""
         return table
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """Return what an item's gradient is a multiple of, `(item_width,)`: the user vector."""
+        """Return the vector whose multiples are the data gradients of items, `(item_width,)`: the user vector."""
         return user_vector
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Return e = r − u vᵀ of every rated item."""
+        """Return the error e = r − u vᵀ of every rated item, from its rating and its score u vᵀ."""
         return values - scores
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Return predicted ratings of the given items: V u."""
+        """Return the predicted ratings of the given items: V u."""
         return np.asarray(item_rows @ user_vector)
 
     def predict_pairs(
         self, user_vectors: FloatArray, item_rows: FloatArray, users: IntArray, items: IntArray
     ) -> FloatArray:
-        """Return predicted ratings of (user, item) pairs, the same maths for many users at once."""
+        """Return the predicted ratings of (user, item) pairs."""
         return np.asarray(np.einsum("nk,nk->n", user_vectors[users], item_rows[items]))
 
     def predict_all(self, user_vectors: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Return predicted ratings of every item by every given user, `(n_users, n_items)`."""
+        """Return the predicted ratings of every item for every given user, `(n_users, n_items)`."""
         return np.asarray(user_vectors @ item_rows.T)
 
     def item_gradients(
@@ -108,9 +112,8 @@ class MatrixFactorization:
     ) -> FloatArray:
         """Return the downhill gradients with respect to the item vectors: N e u − v Λ_v, one row per item.
 
-        Departs from [SDCF], eq. (5): the sign there is that of the uphill gradient, which Algorithm 2 then
-        subtracts, so that the error would grow; and the data term is multiplied by N, without which
-        the step sizes of the paper move nothing.
+        Departs from [SDCF], eq. (5), in two ways. The sign there, together with Algorithm 2, would make the error
+        grow. And the data term is multiplied by N, without which the step sizes of the paper have no effect.
         """
         return data_weight * np.outer(errors, self.direction(user_vector)) - item_vectors * regularization
 
@@ -127,9 +130,10 @@ class MatrixFactorization:
         return data_weight * (errors @ item_rows) / len(errors) - user_vector * regularization
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
-        """Move each item by the mean of its reports; an item without reports stays.
+        """Return the public table with the mean of each item's reports added; items without reports do not change.
 
-        `sums` `(n_items, item_width)` and `counts` are those of the reports; `prior` is η_t Λ_v, which the reports
-        already hold. Departs from [SDCF], Algorithm 2, which divides by one count of all reports.
+        `sums` `(n_items, item_width)` and `counts` `(n_items,)` are the sums and numbers of reports. `prior`, η_t Λ_v,
+        is not used here, because reports already contain the prior term. Departs from [SDCF], Algorithm 2, which
+        divides by one count of all reports.
         """
         return table + sums / np.maximum(counts, 1)[:, None]

@@ -1,4 +1,4 @@
-"""What a trained model predicts, whatever it is made of: metrics, patience, run folders and lists ask nothing else."""
+"""The interface of a trained model, used by metrics, early stopping, run folders and lists; its class for vectors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,56 +12,57 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.cold import ColdStart
 from hushrec.models.mf import MatrixFactorization
 
-PREDICTED_AT_ONCE = 4096  # pairs whose vectors fit into the cache: four times as fast as all of ML-1M's at once
+PREDICTED_AT_ONCE = 4096  # pairs per batch: their vectors fit into the CPU cache, four times as fast as one large batch
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 class ProfilePredictions(NamedTuple):
-    """What one profile predicts for every item."""
+    """The predictions for one profile, one entry per item."""
 
-    scores: FloatArray  # what lists are sorted by, (n_items,)
-    predicted: FloatArray | None = None  # ratings on the scale 1 to 5, (n_items,); None of a model that ranks
-    deviations: FloatArray | None = None  # of these, (n_items,); None of a model that has none
+    scores: FloatArray  # recommendation lists are sorted by these, (n_items,)
+    predicted: FloatArray | None = None  # ratings on the scale 1 to 5, (n_items,); None for a model that ranks
+    deviations: FloatArray | None = None  # standard deviations of `predicted`, (n_items,); None where not available
 
 
 class Predictor(Protocol):
-    """Everybody's predictions after one round. It does not change when training goes on.
+    """The predictions for every user of a run after one round; later training does not change them.
 
-    A class that inherits from this one may leave out what its model does not have.
+    A subclass may leave out methods that have a default here.
     """
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Predicted ratings of (user, item) pairs on the scale 1 to 5; bare scores of a model that ranks."""
+        """Return the predicted ratings of (user, item) pairs on the scale 1 to 5; scores for a model that ranks."""
 
     def scores(self, users: IntArray) -> FloatArray:
-        """What lists are sorted by, `(len(users), n_items)`: larger is better."""
+        """Return the scores that recommendation lists are sorted by, `(len(users), n_items)`: larger is better."""
 
     def likeness(self, item: int) -> FloatArray:
-        """Return how alike each item is to the given one, `(n_items,)`, from -1 to 1; reasons name the most alike."""
+        """Return the similarity of every item to `item`, `(n_items,)`, from -1 to 1, for explanations."""
 
     def deviations(self, user: int) -> FloatArray | None:
-        """Standard deviation of each predicted rating of one user, `(n_items,)`; None of a model that has none."""
+        """Return the standard deviations of a user's predicted ratings, `(n_items,)`; None if the model has none."""
         return None
 
     def released_support(self) -> FloatArray | None:
-        """How many ratings each item has, as far as the protocol released it, `(n_items,)`; None: it did not."""
+        """Return the number of ratings of each item as released by the protocol, `(n_items,)`; None if it was not."""
         return None
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:
-        """Return predictions for somebody who is not a user of the run; None of a model that must train with them.
+        """Return predictions for the profile of somebody who is not a user of the run.
 
-        `items` rise; `values` are on the scale 1 to 5, and a model that ranks does not look at them.
+        None if the model can predict only for people who took part in training. `items` are in ascending order;
+        `values` are on the scale 1 to 5, and a model that ranks ignores them.
         """
         return None
 
     def arrays(self) -> Arrays:
-        """Return all arrays that rebuild this predictor, by name, for `model.npz` and checkpoints."""
+        """Return all arrays that this predictor can be rebuilt from, by name, for `model.npz` and checkpoints."""
 
 
 @dataclass(frozen=True, eq=False)
 class VectorPredictor(Predictor):
-    """Products of user vectors and item vectors: `mf`, `bpr` and `fm`."""
+    """A `Predictor` from user vectors and item vectors, for models `mf`, `bpr` and `fm`."""
 
     model: MatrixFactorization
     user_vectors: FloatArray = field(repr=False)  # (n_users, user_width)
@@ -94,19 +95,20 @@ class VectorPredictor(Predictor):
 
 
 def cold_start_of(arrays: Arrays) -> ColdStart | None:
-    """Return the fallback that `VectorPredictor.arrays` kept; None where there is none."""
+    """Return the `ColdStart` stored in the arrays of a `VectorPredictor`, or None if they hold none."""
     return ColdStart(arrays["own_means"], arrays["untouched"]) if "own_means" in arrays else None
 
 
 def cosine_likeness(vectors: FloatArray, item: int) -> FloatArray:
-    """Return how alike each item is to the given one, `(n_items,)`."""
+    """Return the centred cosine similarity of every item to `item`, `(n_items,)`."""
     return np.asarray(likeness_between(vectors, [item], range(len(vectors)))[0])
 
 
 def likeness_between(vectors: FloatArray, items: Sequence[int], others: Sequence[int]) -> FloatArray:
-    """Return how alike items are to others, `(len(items), len(others))`: cosines of their vectors, off the mean of all.
+    """Return the cosine similarities of the centred vectors of `items` and `others`, `(len(items), len(others))`.
 
-    Without the mean taken off all would be alike, since every vector first says that ratings are positive.
+    The mean of all vectors is subtracted first. Without that all items would be similar, because the largest component
+    of every vector expresses that ratings are positive.
     """
     mean = vectors.mean(axis=0)
     units = []

@@ -1,13 +1,13 @@
-"""Likeness of titles: which items share words, and which belong to one series.
+"""Similarity of titles: items that share words, and items that belong to the same series.
 
-A title is public and costs no budget. Each item gets a sparse row t_j with one entry per word of its title and one for
-its series, so that
+Titles are public and cost no privacy budget. Each item j gets a sparse row t_j with one entry per word of its title and
+one for its series, so that
 
     t_j · t_k = word_variance · cos(w_j, w_k) + series_variance · [j and k are of one series],
 
 where w_j holds the inverse document frequencies of the words of title j. Added to the kernel of a Gaussian process, the
-product says that a person has a liking of their own, with mean 0, for every word and every series: somebody who
-dislikes one *Police Academy* probably dislikes the next.
+product gives every person a random preference with mean 0 for each word and each series: somebody who dislikes one
+*Police Academy* probably dislikes the next.
 """
 
 import re
@@ -21,7 +21,7 @@ from hushrec.arrays import IntArray
 
 WORD_VARIANCE = 0.15  # chosen on validation parts of ML-100K and ML-1M
 SERIES_VARIANCE = 0.25
-STEM_WORDS = 3  # titles that begin with the same words, up to this many, are of one series
+STEM_WORDS = 3  # titles whose first words agree, up to this number, are of one series
 
 _ARTICLES = frozenset("the a an le la les il el der das die lo los un une l den det".split())  # noqa: SIM905
 _SMALL_WORDS = _ARTICLES | frozenset("of and in to for with on at my i from by".split())  # noqa: SIM905
@@ -30,7 +30,7 @@ _NUMERALS = frozenset("i ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10 part ep
 
 @dataclass(frozen=True, eq=False)
 class TitleRows:
-    """The rows t_j of all items in compressed form: row j is `columns[starts[j]:starts[j + 1]]` with its `weights`."""
+    """The sparse rows t_j of all items: row j has `weights[starts[j]:starts[j + 1]]` at the `columns` of that range."""
 
     starts: IntArray  # (n_items + 1,)
     columns: IntArray  # rising within each row
@@ -44,14 +44,14 @@ class TitleRows:
 
 
 def title_words(title: str) -> list[str]:
-    """Return the words of a title that tell titles apart: no year, no brackets, no small words, no numerals."""
+    """Return the words of a title, without text in brackets (such as the year), stop words and numerals."""
     return [word for word in _words(_without_brackets(title)) if word not in _SMALL_WORDS and word not in _NUMERALS]
 
 
 def series_stem(title: str) -> str:
-    """Return what the titles of a series begin with: the first words before a colon, a numeral or the third word.
+    """Return the words by which titles of one series are recognized: the first three before a colon or a numeral.
 
-    Empty where nothing is left, such as for a title that is a number.
+    Stop words are skipped. The result is empty where no word is left, such as for "The".
     """
     stem: list[str] = []
     for word in _words(_without_brackets(title).partition(":")[0]):
@@ -63,7 +63,7 @@ def series_stem(title: str) -> str:
 
 
 def series_of(titles: Sequence[str]) -> IntArray:
-    """Return the number of the series that each title belongs to, −1 for a title that stands alone."""
+    """Return the series number of each title, −1 for a title that shares its stem with no other."""
     stems = [series_stem(title) for title in titles]
     members: dict[str, int] = {}
     for stem in stems:
@@ -75,10 +75,10 @@ def series_of(titles: Sequence[str]) -> IntArray:
 def title_rows(
     titles: Sequence[str], *, word_variance: float = WORD_VARIANCE, series_variance: float = SERIES_VARIANCE
 ) -> TitleRows:
-    """Return the rows t_j of these titles.
+    """Return the sparse rows t_j of these titles.
 
-    The inverse document frequency of a word is log(n / how many of the n titles have it); a word that every title has
-    weighs nothing.
+    The inverse document frequency of a word is log(n / number of the n titles that contain it), so a word in every
+    title has weight 0.
     """
     words = [sorted(set(title_words(title))) for title in titles]
     frequency: dict[str, int] = {}
