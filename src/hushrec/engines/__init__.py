@@ -1,4 +1,4 @@
-"""Engines run all devices of a training on this machine. What training asks of them, whatever the protocol."""
+"""The interface of engines, which simulate all devices of a training run, and functions that make and run them."""
 
 from collections.abc import Callable
 from typing import ClassVar, Protocol
@@ -19,51 +19,54 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class Engine(Protocol):
-    """What training asks of an engine. It is made from a problem and a `remark`, called with sentences for people."""
+    """A simulator of all devices and the server of a run.
+
+    An engine class is called with a problem and a `remark`, a function that shows a sentence to the user.
+    """
 
     name: ClassVar[str]
 
     @property
     def problem(self) -> AnyProblem:
-        """What is trained."""
+        """The training problem that this engine runs."""
 
     @property
     def round_number(self) -> int:
-        """The last round that was run; the problem's terms say how many there are."""
+        """Number of rounds run so far."""
 
     def run_round(self) -> None:
-        """Run one round: every device that takes part reports, the server learns from it."""
+        """Run one round: every device that takes part reports, and the server learns from the reports."""
 
     def predictor(self) -> Predictor:
-        """Return what is predicted after the last round. It stays as it is when training goes on."""
+        """Return the predictor after the last round; later rounds do not change it."""
 
     def predictor_from(self, arrays: Arrays) -> Predictor:
-        """Return the predictor that `Predictor.arrays` described; refused where it is of another problem."""
+        """Return the predictor rebuilt from the arrays of `Predictor.arrays`; raise `ValueError` if they do not fit."""
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return what the budget statement measures while it runs, by name, `(n_users,)` each."""
+        """Return the privacy losses measured during the run, by name, for the budget statement; `(n_users,)` each."""
 
     def bytes_per_client_round(self) -> float:
-        """Return the mean size of what one device sent in a round, as indices of 4 bytes and numbers of 4."""
+        """Return the mean size in bytes of one device's reports in a round, with 4 bytes per index and number."""
 
     def failure(self, round_number: int) -> Diverged:
-        """Return the error to raise when a party refuses to go on in this round, or a metric is not finite."""
+        """Return the error to raise when a device or the server refuses a message, or a metric is not finite."""
 
     def state(self) -> State:
-        """Return everything that the rounds to come depend on, as named arrays."""
+        """Return the state that later rounds depend on, as arrays by name."""
 
     def restore(self, state: State) -> None:
-        """Continues from a state, bit for bit as if there had been no interruption."""
+        """Continue from a saved state, bit-identically to a run without interruption."""
 
 
 def make_engine(name: str, problem: AnyProblem, *, remark: Remark | None = None) -> Engine:
-    """Return the engine of that name, if the problem's protocol has one. Imports it only now."""
-    with np.errstate(over="ignore", invalid="ignore"):  # what is beyond the engine's numbers, the first round refuses
+    """Return a new engine called `name` for the problem; raise `ParameterError` if its protocol has no such engine."""
+    with np.errstate(over="ignore", invalid="ignore"):  # the first round refuses numbers that overflow here
         return find_protocol(problem.protocol(0).name).engine(name)(problem, remark=remark)  # type: ignore[no-any-return]
 
 
 def train_all_rounds(name: str, problem: AnyProblem) -> Engine:
-    """Return an engine of that name that has run every round of the problem's terms."""
+    """Return an engine called `name` that has run all rounds of the problem's terms."""
     engine = make_engine(name, problem)
     while engine.round_number < problem.terms.max_rounds:
         run_round(engine)
@@ -71,10 +74,10 @@ def train_all_rounds(name: str, problem: AnyProblem) -> Engine:
 
 
 def run_round(engine: Engine) -> None:
-    """Run one round of any engine; a refusal by one of the parties means that training diverged."""
+    """Run one round of the engine; re-raise a refusal by a device or the server as `Diverged`."""
     round_number = engine.round_number + 1
     try:
-        with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers that overflow are refused
             engine.run_round()
     except RemoteProtocolError as error:
         raise engine.failure(round_number) from error

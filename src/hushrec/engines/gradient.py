@@ -1,4 +1,4 @@
-"""What engines of gradient protocols share: vectors, the predictor made of them, and what to say when they diverge."""
+"""The base class of the engines of gradient protocols: vectors, predictors, losses and divergence errors."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, TypeAlias
@@ -23,7 +23,7 @@ class GradientEngine(ABC):
     name: ClassVar[str]
 
     def __init__(self, problem: GradientProblem) -> None:
-        problem.protocol(0).make_server(problem.terms, problem.model, problem.seed)  # refuses an impossible start
+        problem.protocol(0).make_server(problem.terms, problem.model, problem.seed)  # raises for bad initial vectors
         self.problem = problem
         self._predictions = Predictions(problem)
 
@@ -34,16 +34,16 @@ class GradientEngine(ABC):
     @property
     @abstractmethod
     def item_vectors(self) -> FloatArray:
-        """V, `(n_items + n_side_rows, item_width)`: public."""
+        """The public item vectors V, `(n_items + n_side_rows, item_width)`."""
 
     @property
     @abstractmethod
     def user_vectors(self) -> FloatArray:
-        """U, `(n_users, user_width)`: private to each user, joined here because this is a simulation."""
+        """The user vectors U, `(n_users, user_width)`; each is private, and they are together only in a simulation."""
 
     @abstractmethod
     def value_rho(self) -> FloatArray:
-        """Return the zCDP loss of the gradient values that each user has sent so far, `(n_users,)`."""
+        """Return the realized zCDP loss of the gradient values that each user has sent so far, `(n_users,)`."""
 
     def predictor(self) -> VectorPredictor:
         return self._predictions.predictor(self.user_vectors, self.item_vectors)
@@ -52,7 +52,7 @@ class GradientEngine(ABC):
         return self._predictions.predictor_from(arrays)
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return values that are no numbers any more have no bound."""
+        """Return the entry `value_rho` of the budget statement; the loss of values that overflowed is infinite."""
         with np.errstate(over="ignore", invalid="ignore"):
             return {"value_rho": np.nan_to_num(self.value_rho(), nan=np.inf, posinf=np.inf)}
 

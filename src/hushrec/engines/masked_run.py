@@ -1,4 +1,4 @@
-"""What every engine of the masked protocol shares: whose devices report, what the server learns, what is predicted."""
+"""The base class of the simulating engines of the masked protocol: rounds, learning from sums, and predictors."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class MaskedRun(ABC):
-    """A run of the masked protocol; an engine says how the tables of a round are added up."""
+    """A simulated run of the masked protocol; subclasses define how the tables of a round are added up."""
 
     name: ClassVar[str]
 
@@ -27,18 +27,18 @@ class MaskedRun(ABC):
         self.priced = problem.terms.priced
         self.learning = learning_of(problem.model)
         self.learner = self.learning.make_learner(self.priced.plan, problem.n_users)
-        self._latest: tuple[int, Predictor] | None = None  # round, and what is predicted after it
+        self._latest: tuple[int, Predictor] | None = None  # a round, and the predictor after it
 
     @abstractmethod
     def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
-        """Return the sum modulo 2³² of what the devices that are present upload, noise included, block by block."""
+        """Return, for each block, the sum modulo 2³² of the tables of the devices that are present, noise included."""
 
     @property
     def round_number(self) -> int:
         return self.learner.round_number
 
     def run_round(self) -> None:
-        """Run one round: devices that are present upload, the server decodes the sums and learns."""
+        """Run one round: devices that are present send tables, and the server decodes the sums and learns from them."""
         if self.round_number >= self.problem.terms.max_rounds:
             raise LocalProtocolError(f"all {self.problem.terms.max_rounds} rounds of the plan are over.")
         one, codes = self.priced.plan.rounds[self.round_number], self.priced.codes[self.round_number]
@@ -46,8 +46,8 @@ class MaskedRun(ABC):
         survivors = int(np.count_nonzero(present))
         if survivors < self.priced.cohort.smallest:
             raise ParameterError(
-                f"at least {self.priced.cohort.smallest} devices must report in a round, got {survivors} in round"
-                f" {self.round_number + 1}: the noise is sized for more. Lower survivors, or dropout."
+                f"at least {self.priced.cohort.smallest} devices must report in a round, because the noise is sized for"
+                f" them, got {survivors} in round {self.round_number + 1}. Lower survivors or dropout."
             )
         totals = self.sum_tables(one, self.learner.table(), present)
         sums = {
@@ -57,7 +57,7 @@ class MaskedRun(ABC):
         self.learner.learn(sums, survivors)
 
     def predictor(self) -> Predictor:
-        """Keep the predictor of a round: it remembers what it fitted."""
+        """Return the predictor after the last round, cached because it caches what it has fitted."""
         if self._latest is None or self._latest[0] != self.round_number:
             public = {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
             self._latest = self.round_number, self._protocol.make_predictor(self.problem, public, {})
@@ -70,7 +70,7 @@ class MaskedRun(ABC):
         return {}
 
     def bytes_per_client_round(self) -> float:
-        """Four bytes per number of the table, zeros included: a masked table has no zeros."""
+        """Return the mean size of a table: 4 bytes per number, including zeros, which masks make random."""
         rounds = self.priced.plan.rounds
         return float(4 * sum(one.size for one in rounds) / len(rounds))
 
@@ -78,7 +78,7 @@ class MaskedRun(ABC):
         return self._protocol.failure(self.problem.terms, self.learner.state(), round_number)
 
     def state(self) -> State:
-        """Return what the server learned; devices keep nothing."""
+        """Return the state of the server's learner; simulated devices have no state."""
         return self.learner.state()
 
     def restore(self, state: State) -> None:

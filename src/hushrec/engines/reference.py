@@ -1,4 +1,4 @@
-"""One `Client` per user, one `Server`, every message real, any protocol: what other engines are compared with."""
+"""Engine `reference`: one `Client` per user, one `Server` and real messages, for any protocol; the test oracle."""
 
 import json
 from collections.abc import Set
@@ -21,7 +21,10 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class ReferenceEngine:
-    """Runs every round message by message. `recorded_draws` keeps each device's choices when asked to."""
+    """An engine that exchanges every message of a round.
+
+    With `record_draws` it keeps the random choices of each device in `recorded_draws`, one entry per round.
+    """
 
     name: ClassVar[str] = "reference"
 
@@ -31,13 +34,13 @@ class ReferenceEngine:
         side = problem.protocol(0).make_server(problem.terms, problem.model, problem.seed)
         side.sign_as(SIMULATED_RUN, simulated_secret(problem.seed))
         self.server = Server(side, self.clients)
-        self.absent = self._absent_users  # who does not report in a phase; tests may say so themselves
+        self.absent = self._absent_users  # address → users who do not report in that phase; tests replace it
         self.recorded_draws: list[dict[int, Any]] | None = [] if record_draws else None
         self._bytes_sent = 0
 
     @property
     def round_number(self) -> int:
-        """The last round that was run to its end."""
+        """Number of completed rounds."""
         return self.server.round_number - (self.server.stage is not Stage.IDLE)
 
     def run_round(self) -> None:
@@ -53,7 +56,7 @@ class ReferenceEngine:
             self.recorded_draws.append({user: client._private_draws for user, client in self.clients.items()})
 
     def _ask(self, user: int) -> None:
-        """Ask one device what the open phase asks of it, and give the server its report."""
+        """Deliver the open phase's message to one device, and the device's report to the server."""
         client, address, message = self.clients[user], self.server.address, self.server.inbox(user)
         if message is None:
             return
@@ -65,7 +68,7 @@ class ReferenceEngine:
             self.server.receive(user, address, report)
 
     def _absent_users(self, address: Address) -> Set[int]:
-        """Return those who are absent from the whole round."""
+        """Return the users who are absent from the whole round."""
         present = self._protocol.present(self.problem.seed, address.round_number, self.problem.n_users)
         return set(np.flatnonzero(~present).tolist())
 
@@ -90,7 +93,7 @@ class ReferenceEngine:
         return self._protocol.failure(self.problem.terms, self.server.side.public, round_number)
 
     def state(self) -> State:
-        """Devices' private states side by side: what a checkpoint of a simulation holds; not while a round is open."""
+        """Return the states of the server and of all devices for a checkpoint; no round may be open."""
         server = {f"server_{name}": array for name, array in self.server.state().items()}
         states = [client.private_state() for client in self.clients.values()]
         ledgers = [json.dumps(client.ledger.to_record()) for client in self.clients.values()]

@@ -1,4 +1,4 @@
-"""All people of a masked round of model `audience` at once, in compiled loops that call what a device calls."""
+"""Compiled loops over all people of a masked round of model `audience`, calling the same functions as a device."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LO
 
 
 class Table(NamedTuple):
-    """What uploads need of the public table."""
+    """The arrays of an `AudienceTable` that the entries of blocks are computed from."""
 
     columns: FloatArray
     count_weights: FloatArray
@@ -35,7 +35,7 @@ def add_people(first, stop, people, codes, table, stream, given, sums):  # type:
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:
-            continue  # an empty profile is exact zeros
+            continue  # an empty profile sends exact zeros
         items = people.items[begin:end]
         state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
         if codes.wanted[COUNTS]:

@@ -1,4 +1,4 @@
-"""Why the first round takes longer: a remark when Numba compiles kernels that are not in its cache."""
+"""A remark to the user when the first round takes longer because Numba compiles kernels that are not in its cache."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,14 +10,14 @@ from hushrec.engines import Remark
 
 
 class CompilationNotice(event.Listener):
-    """Calls `remark` once, if kernels are compiled during the first round of an engine."""
+    """A Numba event listener that calls `remark` once if kernels are compiled during an engine's first round."""
 
     def __init__(self, remark: Remark | None) -> None:
         self._remark = remark
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Report compilation while a round runs."""
+        """Return a context in which compilation is reported, once and only in the first round."""
         if self._remark is None:
             yield
             return
@@ -26,7 +26,7 @@ class CompilationNotice(event.Listener):
         self._remark = None
 
     def on_start(self, event: Any) -> None:
-        """Announce once that Numba compiles."""
+        """Call `remark` at the first compilation."""
         if self._remark is not None:
             self._remark("compiling for this machine, which takes up to a minute; later runs start at once")
             self._remark = None

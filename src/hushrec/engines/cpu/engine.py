@@ -1,11 +1,12 @@
-"""All clients at once on the processor's cores: every model and protocol without an object per client.
+"""Engine `cpu` for gradient protocols: all devices at once in compiled kernels, without an object per device.
 
-It uses what is equal in distribution and what an observer of the sums could not tell apart: items are chosen 64 at a
-time or by geometric gaps, the summed noise of an item is one Gaussian, fakes come from the inverse CDF. Fed with
-the `Draws` that `reference` recorded, it computes the same numbers to rounding.
+Random choices have the same distribution as on devices but are drawn faster: items 64 at a time or by geometric gaps,
+the summed noise of an item as one Gaussian, fake errors by the inverse CDF. With the `Draws` that engine `reference`
+recorded, this engine computes the same numbers up to rounding.
 
-The kernels know products of rows, ratings or pairs. A factorization machine is a product too: of (w, u², u³, 1) and
-(1, e_1, e_2, base), so that its rows are made before a round, and its public columns move after.
+The kernels compute products of rows, for ratings or for pairs. A prediction of a factorization machine is such a
+product too, of (w, u², u³, 1) and (1, e_1, e_2, base): the item rows are computed before a round, and the public table
+is derived from the sums after it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,7 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 class _State(NamedTuple):
-    """Everything that the rounds to come depend on."""
+    """The state that later rounds depend on."""
 
     round_number: int
     vectors: Vectors
@@ -42,10 +43,10 @@ class _State(NamedTuple):
 
 
 class CpuEngine(GradientEngine):
-    """Numba kernels over blocks of users.
+    """The CPU engine of gradient protocols: Numba kernels over blocks of users.
 
-    `record_users` keeps what the server would see of these users, one `GradientReport` each, in
-    `recorded[round - 1]`. `dtype` is the type of vectors and sums.
+    For `record_users` the engine keeps the reports that a server would receive, in `recorded[round - 1]` by user.
+    `dtype` is the type of vectors and sums.
     """
 
     name: ClassVar[str] = "cpu"
@@ -84,7 +85,7 @@ class CpuEngine(GradientEngine):
         return self._state.vectors.users[:, : self.problem.model.user_width].astype(np.float64)
 
     def run_round(self, draws: Mapping[int, Draws] | None = None) -> None:
-        """Run one round on own draws, or on given ones (one `Draws` for each user who takes part)."""
+        """Run one round with new random draws or, in tests, with a given `Draws` for each user who takes part."""
         terms = self.problem.terms
         if self.round_number >= terms.max_rounds:
             raise LocalProtocolError(f"all {terms.max_rounds} rounds of the terms are over.")
@@ -93,7 +94,7 @@ class CpuEngine(GradientEngine):
             round_number = self.round_number + 1
             self._people.renew_permanent_bits(round_number)
             pairing = self._people.pairing(round_number, draws)
-            self._play(round_number, given_draws(self.problem, draws), pairing, draws)
+            self._run(round_number, given_draws(self.problem, draws), pairing, draws)
 
     def value_rho(self) -> FloatArray:
         return self._state.rho.copy()
@@ -103,7 +104,7 @@ class CpuEngine(GradientEngine):
         return 4 * self._state.numbers_sent / n_answers
 
     def state(self) -> State:
-        """Return the vectors and the totals; permanent bits follow from the seed."""
+        """Return the vectors and the totals; the permanent bits can be drawn again from the seed."""
         state = self._state
         return {
             "user_vectors": state.vectors.users,
@@ -118,7 +119,7 @@ class CpuEngine(GradientEngine):
         own = self._state.vectors
         shapes = (users.shape, items.shape, state["value_rho"].shape)
         if shapes != (own.users.shape, own.items.shape, self._state.rho.shape) or users.dtype != own.users.dtype:
-            raise ParameterError("this state is of another problem, or of vectors of another type.")
+            raise ParameterError("state must have the shapes and the number type of this problem's vectors.")
         self._state = _State(
             int(state["round_number"]),
             Vectors(np.array(users), np.array(items)),
@@ -127,10 +128,10 @@ class CpuEngine(GradientEngine):
         )
         self._people.forget_permanent_bits()
 
-    # Inside ----------------------------------------------------------------------------------------------------
+    # Private helpers -------------------------------------------------------------------------------------------
 
-    def _play(self, round_number: int, given: Given, pairing: Pairing, draws: Mapping[int, Draws] | None) -> None:
-        """Compute the round beside the current state, then switch to it: an interruption changes nothing."""
+    def _run(self, round_number: int, given: Given, pairing: Pairing, draws: Mapping[int, Draws] | None) -> None:
+        """Compute the next state, then replace the current one, so that an interruption changes nothing."""
         state = self._state
         vectors = Vectors(state.vectors.users, self._items.kernel_rows(state.vectors.items))
         known = self._known_noise(round_number, given, pairing, vectors, draws)
@@ -152,7 +153,7 @@ class CpuEngine(GradientEngine):
     def _known_noise(
         self, round_number: int, given: Given, pairing: Pairing, vectors: Vectors, draws: Mapping[int, Draws] | None
     ) -> Known:
-        """Return the noise that is known report by report: of all users if draws are given, else of recorded users."""
+        """Return the noise of single reports: of all users if draws are given, else of the recorded users."""
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):
             return NOTHING_KNOWN
@@ -173,7 +174,7 @@ class CpuEngine(GradientEngine):
     def _answer_of(
         self, user: int, streams: Streams, given: Given, pairing: Pairing, vectors: Vectors
     ) -> tuple[IntArray, FloatArray]:
-        """Return one user's items in the next round and their errors: what the kernel will sum."""
+        """Return the items that one user reports in the next round, and their errors, as the kernel computes them."""
         profiles, choices = self._people.profiles, self._people.choices
         begin, end = profiles.starts[user], profiles.starts[user + 1]
         rated, values = profiles.items[begin:end], profiles.values[begin:end]
@@ -185,7 +186,7 @@ class CpuEngine(GradientEngine):
         return found[0].astype(np.int64), found[1]
 
     def _gradients_of(self, user: int, items: IntArray, errors: FloatArray, step: Step) -> FloatArray:
-        """Return what this user sends for these items, before noise."""
+        """Return the gradients that this user sends for these items, before noise."""
         width, vectors = step.n_factors, self._state.vectors
         direction = self.problem.model.direction(vectors.users[user, :width].astype(np.float64))
         prior = step.size * vectors.items[items, :width] * step.item_regularization[:width]
@@ -199,5 +200,5 @@ class CpuEngine(GradientEngine):
 def _checked_users(problem: GradientProblem, users: Sequence[int]) -> list[int]:
     active = set(problem.active_users.tolist())
     if not active.issuperset(users):
-        raise ParameterError("record_users must be users with training ratings.")
+        raise ParameterError("record_users must be users who take part in training.")
     return sorted({int(user) for user in users})

@@ -1,4 +1,4 @@
-"""The public side of a gradient run: from the sums of a round's reports to the new table of items."""
+"""The server side of a gradient run on engine `cpu`: computes the new item table from the sums of a round's reports."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -19,29 +19,29 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """Noise that is known one report at a time: its sum and its number of reports per item, and recorded reports."""
+    """The summed noise and the number of the reports whose noise is drawn one by one, and the recorded reports."""
 
-    noise: FloatArray  # (n_items, width), or nothing
-    counts: IntArray  # (n_items,), or nothing
-    reports: dict[int, GradientReport]
+    noise: FloatArray  # (n_items, width), or empty
+    counts: IntArray  # (n_items,), or empty
+    reports: dict[int, GradientReport]  # of recorded users
 
 
 NOTHING_KNOWN = Known(np.empty((0, 0)), np.empty(0, np.int64), {})
 
 
 class Items:
-    """Makes the tables of one problem; `dtype` is the type of vectors and sums."""
+    """The item tables of one problem, with rows padded for the kernels; `dtype` is the type of vectors and sums."""
 
     def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike = np.float32) -> None:
         self._problem, self._dtype = problem, np.dtype(dtype)
         self._threads = ThreadPoolExecutor(numba.get_num_threads())
 
     def initial_vectors(self) -> Rows:
-        """Return V before the first round, rows padded."""
+        """Return the item table before the first round, rows padded."""
         return padded(self._problem, initial_item_vectors(self._problem), self._dtype)
 
     def kernel_rows(self, items: Rows) -> Rows:
-        """Return what predictions need of the items, as the kernels multiply it: V, or (1, e_1, e_2, base)."""
+        """Return the item rows that the kernels multiply with user rows: V, or (1, e_1, e_2, base) for model `fm`."""
         model = self._problem.model
         if not isinstance(model, FactorizationMachine):
             return items
@@ -50,19 +50,19 @@ class Items:
         return padded(self._problem, rows, self._dtype)
 
     def table(self, items: Rows) -> FloatArray:
-        """Return V, `(n_items + n_side_rows, item_width)`."""
+        """Return the table without padding, `(n_items + n_side_rows, item_width)`."""
         return items[:, : self._problem.model.item_width].astype(np.float64)
 
     def move(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Return the new table, and how many reports moved it.
+        """Return the new table, and the number of reports in the sums.
 
-        `sums` is `(n_blocks, n_items, width)`, added up in the order of the blocks, and may be overwritten.
+        `sums` is `(n_blocks, n_items, width)`; the blocks are added up in order, and `sums` may be overwritten.
         """
         move = self._derive if isinstance(self._problem.model, FactorizationMachine) else self._step
         return move(round_number, items, sums, counts, known)
 
     def _step(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Move every item by the mean of its reports."""
+        """Add to every item vector the mean of its reports."""
         step = make_step(self._problem, round_number, self._dtype)
         stream = make_streams(self._problem, round_number).item_noise
         moved = np.empty_like(items)

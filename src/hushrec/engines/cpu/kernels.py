@@ -1,10 +1,10 @@
-"""One round of matrix factorization for all users at once, in Numba: what `Client` and `Server` do, as loops.
+"""Compiled kernels for one round of matrix factorization: the computations of all devices and of the server, as loops.
 
-    report_block     every user's errors, selection, fakes and own update; sums of e u per item
-    move_items       adds the blocks in order, moves every item by the mean of its reports, noise included
+    report_block     computes errors, selections, fake errors and user updates of a block of users; sums e u by item
+    move_items       adds up the blocks in order, and adds to every item the mean of its reports with their noise
 
-Rows are padded to whole vector registers. Sums go to a fixed number of blocks of users, whichever thread runs them:
-the same bits for any number of threads.
+Rows are padded to the width of vector registers. Users are summed in a fixed number of blocks, whichever thread runs
+them, so that results are bit-identical for any number of threads.
 """
 
 import math
@@ -18,36 +18,36 @@ from hushrec.engines.cpu.normal import fill_fakes, fill_normal
 from hushrec.engines.cpu.philox import FIRST_BLOCK, Stream, fill_words
 from hushrec.engines.cpu.randomized_response import SPARSE, TOGETHER, list_items, respond, scratch_words, select_sparse
 
-REORDER = {"reassoc", "contract", "nsz"}  # what a sum may do to become a vector sum; NaN stays NaN
+REORDER = {"reassoc", "contract", "nsz"}  # fast-math flags that let sums be vectorized but keep NaN
 Rows = npt.NDArray[np.floating]
 
 
 class Profiles(NamedTuple):
-    """Who rated what: user i rated items[starts[i]:starts[i + 1]], rising."""
+    """The ratings of all users: user i rated items[starts[i]:starts[i + 1]], in ascending order."""
 
     starts: npt.NDArray[np.int64]  # (n_users + 1,)
     items: npt.NDArray[np.uint32]  # (n_ratings,)
     values: Rows  # (n_ratings,)
-    takes_part: npt.NDArray[np.bool_]  # (n_users,); the others stay as they are, and send nothing
+    takes_part: npt.NDArray[np.bool_]  # (n_users,); other users send nothing, and their vectors do not change
 
 
 class Choices(NamedTuple):
-    """What selection and fakes need, one entry per user; B' packed, 64 items to a word, no word without selection."""
+    """The permanent bits, selection probabilities and ε_g of all users."""
 
-    bits: npt.NDArray[np.uint64]  # (n_users, n_words)
-    prob_zero: npt.NDArray[np.float64]
-    prob_one: npt.NDArray[np.float64]
-    zero: npt.NDArray[np.uint64]  # the same as thresholds
-    one: npt.NDArray[np.uint64]
+    bits: npt.NDArray[np.uint64]  # B' with 64 items in a word, (n_users, n_words); n_words is 0 without selections
+    prob_zero: npt.NDArray[np.float64]  # p
+    prob_one: npt.NDArray[np.float64]  # q
+    zero: npt.NDArray[np.uint64]  # p as a threshold
+    one: npt.NDArray[np.uint64]  # q as a threshold
     epsilon_g: npt.NDArray[np.float64]
 
 
 class Given(NamedTuple):
-    """Draws that are given rather than drawn, side by side; empty where users draw for themselves."""
+    """The given draws of all users, as flat arrays; empty where the kernels draw."""
 
-    starts: npt.NDArray[np.int64]  # (n_users + 1,) into items and errors, or (0,)
+    starts: npt.NDArray[np.int64]  # (n_users + 1,) start of each user in items and fake_errors, or (0,)
     items: npt.NDArray[np.uint32]
-    fake_errors: npt.NDArray[np.float64]  # at the places of unrated items; elsewhere not looked at
+    fake_errors: npt.NDArray[np.float64]  # at the places of unrated items; not used elsewhere
     user_noise: npt.NDArray[np.float64]  # (n_users, width)
 
 
@@ -61,9 +61,9 @@ class Streams(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The numbers of one round."""
+    """The step size, data weight and regularization of one round."""
 
-    n_factors: int  # the rest of a row is padding: zeros
+    n_factors: int  # the rest of a row is padding with zeros
     size: float  # η_t
     data_weight: float  # N
     user_regularization: Rows  # (width,)
@@ -71,21 +71,21 @@ class Step(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """U and V at the start of a round, rows padded."""
+    """The user and item vectors at the start of a round, rows padded."""
 
     users: Rows  # (n_users, width)
     items: Rows  # (n_items, width)
 
 
 class Outcome(NamedTuple):
-    """What a round makes of the users."""
+    """The user vectors after a round, and the privacy loss of each user in it."""
 
     users: Rows  # (n_users, width)
     rho: npt.NDArray[np.float64]  # (n_users,), the loss of this round's gradient values
 
 
 class Scratch(NamedTuple):
-    """What one block of users works with."""
+    """The working memory of one block of users."""
 
     errors: Rows  # (most ratings of a user,)
     error_of_item: Rows  # (n_items,), NaN where unrated
@@ -99,7 +99,7 @@ class Scratch(NamedTuple):
 
 @njit(cache=True)
 def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-untyped-def]
-    """Return fresh scratch for one block; `like` gives the type of vectors."""
+    """Return new working memory for one block; `like` is an array with the number type of vectors."""
     return Scratch(
         errors=np.empty(most_rated, like.dtype),
         error_of_item=np.full(n_items, np.nan, like.dtype),
@@ -114,10 +114,10 @@ def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-
 
 @njit(cache=True, fastmath=REORDER)
 def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
-    """Return the errors e = r − u vᵀ of all rated items, and Σ e v.
+    """Fill `errors` with e = r − u vᵀ of all rated items, and `pull` with Σ e v.
 
-    Four rows at a time: one reading of u serves four products, and one writing of the sum takes in four rows, which
-    are still near when the second loop asks for them.
+    Four rows are processed at a time, so that u is read once for four products and the sum is written once for four
+    rows; the rows are still in the cache when the second loop reads them.
     """
     zero = user_vector.dtype.type(0)
     fours = len(items) // 4 * 4
@@ -152,14 +152,14 @@ def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def copy_into(source, target):  # type: ignore[no-untyped-def]
-    """Copy to the beginning of a longer row; a slice assignment takes seconds to compile."""
+    """Copy `source` to the beginning of `target`; a slice assignment would take seconds to compile."""
     for place in range(len(source)):
         target[place] = source[place]
 
 
 @njit(cache=True, fastmath=REORDER)
 def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
-    """Return μ and σ of a user's errors (σ divides by their number)."""
+    """Return the mean and the population standard deviation of a user's errors."""
     total = 0.0
     for place in range(len(errors)):
         total += errors[place]
@@ -172,7 +172,7 @@ def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-def]
-    """Write S^t of one user into `scratch.selected`; return how many items that is."""
+    """Draw the items S^t that one user reports into `scratch.selected`; return their number."""
     n_items = len(scratch.error_of_item)
     bits = choices.bits[user]
     zero, one = choices.prob_zero[user], choices.prob_one[user]
@@ -184,9 +184,9 @@ def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-
 
 @njit(cache=True)
 def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
-    """Write the items that a user reports and the error of each, real or fake, into scratch; return how many.
+    """Write the items that a user reports, and the real or fake error of each, into `scratch`; return their number.
 
-    The selection and the fakes are given, or drawn; without permanent bits the rated items are reported.
+    The selection and the fake errors are given or drawn; without permanent bits the rated items are reported.
     """
     if choices.bits.shape[1] == 0:
         copy_into(rated, scratch.selected)
@@ -209,7 +209,7 @@ def choose(user, rated, errors, choices, given, streams, scratch):  # type: igno
 
 @njit(cache=True)
 def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  # type: ignore[no-untyped-def]
-    """Replace the errors of selected items that are rated by the real ones; leave `error_of_item` all NaN."""
+    """Replace the errors of selected items that are rated by the real ones; `error_of_item` is all NaN afterwards."""
     for place in range(len(rated)):
         error_of_item[rated[place]] = errors[place]
     for place in range(len(selected)):
@@ -237,7 +237,7 @@ def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no
 
 @njit(cache=True, fastmath=REORDER)
 def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
-    """Apply the user's own step: u + η (N mean(e v) − u Λ_u) + N(0, η / h)."""
+    """Fill `updated` with the user vector after its step: u + η (N mean(e v) − u Λ_u) + N(0, η / h)."""
     width = step.user_regularization.shape[0]
     noise = scratch.noise
     if len(given.starts) > 0:
@@ -256,9 +256,10 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
 def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
 ):
-    """Add the reports of one block of users to `sums` (n_items, width) and `counts`, which are this block's own.
+    """Compute the reports of one block of users; return the largest |e| ‖u‖ that a user of the block sent.
 
-    Returns the largest |e| ‖u‖ that anybody sent.
+    `sums` `(n_items, width)` and `counts` `(n_items,)` of this block are overwritten with the sums of e u and the
+    numbers of reports; `outcome` gets the new user vectors and losses.
     """
     n_items, width = vectors.items.shape
     most_rated = 0
@@ -288,13 +289,13 @@ def report_block(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def reach(peak, squares, norm):  # type: ignore[no-untyped-def]
-    """Return the largest |e| ‖u‖ of a user; infinite where any number is not finite, which a maximum would not show."""
+    """Return the largest |e| ‖u‖ of a user; infinite if any number is not finite, which a maximum could hide."""
     return peak * math.sqrt(norm) if math.isfinite(squares * norm) else math.inf
 
 
 @njit(cache=True, fastmath=REORDER)
 def squared_norm(vector):  # type: ignore[no-untyped-def]
-    """Return ‖u‖², summed in float64."""
+    """Return ‖u‖², computed in float64."""
     total = 0.0
     for k in range(len(vector)):
         total += np.float64(vector[k]) ** 2
@@ -305,10 +306,11 @@ def squared_norm(vector):  # type: ignore[no-untyped-def]
 def move_items(  # type: ignore[no-untyped-def]
     first_item, stop_item, sums, counts, step, stream, known_noise, known_counts, item_vectors, moved
 ):
-    """Move each item by the mean of its c reports: η (N Σ e u / c − v Λ_v) + noise / c. An item without reports stays.
+    """Fill `moved` with the item vectors after a round; return the number of reports.
 
-    Adds up the blocks in their order. The noise of c reports, N(0, η) each, is one N(0, c η) draw; of
-    `known_counts` reports the noise is known, and its sum is in `known_noise`. Returns the number of reports.
+    An item with c reports changes by their mean, η (N Σ e u / c − v Λ_v) + noise / c; an item without reports does not
+    change. Blocks are added up in order. The noise of c reports, N(0, η) each, is drawn as one N(0, c η); for
+    `known_counts` of them the noise is already known, and `known_noise` is its sum.
     """
     n_blocks, _, width = sums.shape
     words, noise = np.empty(width + 2, np.uint64), np.zeros(width)
@@ -346,7 +348,7 @@ def item_normals(stream, n_items, width):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def answer_one(user, rated, values, choices, given, streams, user_vector, item_vectors):  # type: ignore[no-untyped-def]
-    """Return what `report_block` sums for one user in this round: the items, and the error of each."""
+    """Return the items that one user reports in this round, and their errors, as `report_block` computes them."""
     n_items, width = item_vectors.shape
     scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
     rated_errors(rated, values, user_vector, item_vectors, scratch.errors, scratch.pull)

@@ -1,4 +1,4 @@
-"""What the kernels are given: how likely everybody selects, how users are cut into blocks, draws side by side."""
+"""The arrays that the CPU kernels take: selection probabilities, blocks of users, given draws, padded rows, streams."""
 
 from collections.abc import Mapping
 
@@ -20,24 +20,24 @@ from hushrec.randomness import Purpose
 
 REGISTER_BYTES = 64
 MOST_BLOCKS, FEWEST_BLOCKS = 64, 8
-REPORTS_PER_SUM = 32  # of an item in a block, so that clearing and adding up blocks costs little beside them
+REPORTS_PER_SUM = 32  # mean reports of an item in a block, so that clearing and adding up the sums costs little
 
 
 def fake_ranges(problem: GradientProblem) -> FloatArray:
-    """Return ε_g per user, `(n_users,)`: infinite for a model that learns from pairs, which draws no fakes to bound."""
+    """Return ε_g of every user, `(n_users,)`; infinite for a model that learns from pairs and has no fake errors."""
     if problem.model.learns_from_pairs:
         return np.full(problem.n_users, np.inf)
     return np.array([problem.protocol(user).checked_fake_range() for user in range(problem.n_users)])
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return how many rated items count towards the permanent bits, `(n_users,)`; all of them without a cap."""
+    """Return how many rated items may set permanent bits, `(n_users,)`: the profile cap, or else all items."""
     selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
     return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return f, p, q per user, all 0 for those who take no part; None where rated items are sent as they are."""
+    """Return f, p and q of every user, 0 for users who do not take part; None for a protocol without selections."""
     if problem.protocol(0).selection is None:
         return None
     z = problem.terms.reports_per_client
@@ -53,14 +53,15 @@ def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[
 
 
 def thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
-    """Return probabilities as the kernels compare them with random bits."""
+    """Return the probabilities as 53-bit thresholds, which the kernels compare with random bits."""
     return np.array([threshold(float(probability)) for probability in probabilities], dtype=np.uint64)
 
 
 def block_borders(problem: GradientProblem) -> IntArray:
-    """Cut the users into blocks of about equal work; their number depends on the problem, never on the machine.
+    """Return the borders of blocks of users with about equal work.
 
-    It is a power of two, which most numbers of cores share evenly.
+    The number of blocks depends on the problem, never on the machine, so that results are reproducible. It is a power
+    of two, which divides evenly among most numbers of cores.
     """
     z = problem.terms.reports_per_client
     counts = problem.rated_counts
@@ -73,12 +74,12 @@ def block_borders(problem: GradientProblem) -> IntArray:
 
 
 def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> Given:
-    """Return the draws side by side as the kernel takes them; fakes at the places of unrated items."""
+    """Return the draws of all users as the flat arrays that kernels take; empty arrays if `draws` is None."""
     width = problem.model.user_width
     if draws is None:
         return Given(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0), np.empty((0, width)))
     if set(draws) != set(problem.active_users.tolist()):
-        raise ParameterError("draws must be given for each user who takes part, and for nobody else.")
+        raise ParameterError("draws must have an entry for each user who takes part, and for no other.")
     counts = np.zeros(problem.n_users, np.int64)
     user_noise = np.zeros((problem.n_users, width))
     items, errors = [], []
@@ -96,12 +97,12 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
 
 
 def even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
-    """Cut so many rows into equal parts."""
+    """Return the borders that cut `count` rows into `n_parts` parts of about equal size."""
     return np.arange(n_parts + 1) * count // n_parts
 
 
 def padded(problem: GradientProblem, rows: FloatArray, dtype: npt.DTypeLike) -> Rows:
-    """Return rows padded with zeros to whole registers."""
+    """Return the rows padded with zeros to a multiple of the width of a vector register."""
     kind = np.dtype(dtype)
     per_register = REGISTER_BYTES // kind.itemsize
     n_numbers = problem.model.item_width + isinstance(problem.model, FactorizationMachine)
@@ -112,7 +113,7 @@ def padded(problem: GradientProblem, rows: FloatArray, dtype: npt.DTypeLike) -> 
 
 
 def make_step(problem: GradientProblem, round_number: int, dtype: npt.DTypeLike) -> Step:
-    """Return the numbers of one round."""
+    """Return the step size, data weight and regularization of one round."""
     terms = problem.terms
     return Step(
         n_factors=problem.model.item_width,
@@ -124,7 +125,7 @@ def make_step(problem: GradientProblem, round_number: int, dtype: npt.DTypeLike)
 
 
 def make_streams(problem: GradientProblem, round_number: int) -> Streams:
-    """Return the random streams of one round; the noise of items is keyed by item, not by user."""
+    """Return the random streams of one round; that of the item noise is keyed by item, the others by user."""
     return Streams(
         selection=user_stream(problem, Purpose.SELECTION, round_number),
         fake_errors=user_stream(problem, Purpose.FAKE_ERRORS, round_number),

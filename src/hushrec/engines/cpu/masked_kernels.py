@@ -1,8 +1,8 @@
-"""All people of a masked round at once, in compiled loops: entries, rounding and integer sums.
+"""Compiled loops over all people of a masked round of model `gp`: entries of blocks, rounding and integer sums.
 
-The entries come from the functions that a device calls (`hushrec.protocols.masked.blocks`, `hushrec.models.gp`), the
-integers from the loop that it calls (`hushrec.protocols.masked.rounding`). Sums are integers: their order, and so the
-number of threads, cannot change a bit.
+Entries and integers are computed by the same functions as on a device (`hushrec.protocols.masked.blocks`,
+`hushrec.models.gp`, `hushrec.protocols.masked.rounding`). Sums of integers do not depend on their order, so results are
+bit-identical for any number of threads.
 """
 
 from typing import NamedTuple
@@ -18,31 +18,31 @@ from hushrec.protocols.masked import blocks
 from hushrec.protocols.masked.evaluation import COUNT_UNIT, LARGEST_SQUARED_ERROR, LEVEL_OFFSET
 from hushrec.protocols.masked.rounding import round_block
 
-# Places of the kinds of blocks in `Codes`. Not Python's own integers, for each of which Numba would compile anew.
+# Index of each kind of block in `Codes`. NumPy integers, because Numba would compile anew for each Python integer.
 COUNTS, MOMENTS, AUDIENCE, AUDIENCE_CURVATURE, BIAS, BIAS_CURVATURE, FACTORS, FACTORS_CURVATURE, PRIOR, EVALUATION = (
     np.arange(10)
 )
 KINDS = 10
-IN_ORDER, ONE_PER_ITEM = np.int64(0), np.int64(1)  # widths of blocks
+IN_ORDER, ONE_PER_ITEM = np.int64(0), np.int64(1)  # special values of `width` in `add_block`
 
 _HALF = np.uint64(32)
 _LOW = np.uint64(0xFFFFFFFF)
 
 
 class People(NamedTuple):
-    """Everybody's ratings: those of person i are at starts[i] … starts[i + 1] − 1."""
+    """The ratings of all people: those of person i are at starts[i] … starts[i + 1] − 1."""
 
     starts: IntArray  # (n_people + 1,)
-    items: IntArray  # rising within a person
+    items: IntArray  # ascending for each person
     values: FloatArray  # from 1 to 5
-    present: npt.NDArray[np.bool_]  # who answers this round, (n_people,)
-    held_starts: IntArray  # of the ratings that only evaluation blocks are made of, (n_people + 1,)
+    present: npt.NDArray[np.bool_]  # whose devices report in this round, (n_people,)
+    held_starts: IntArray  # of the held-out ratings, (n_people + 1,)
     held_items: IntArray
     held_values: FloatArray
 
 
 class Codes(NamedTuple):
-    """How each kind of block is written in integers; kinds that the round does not have are not `wanted`."""
+    """The codes of a round by kind of block, for the conversion to integers; `wanted` marks the kinds of this round."""
 
     wanted: npt.NDArray[np.bool_]  # (KINDS,)
     clips: FloatArray  # C
@@ -53,7 +53,7 @@ class Codes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The public table, and the constants that shape descriptions and scores."""
+    """The arrays of a `PublicTable`, the taste columns, and the constants of descriptions and scores."""
 
     offsets: FloatArray
     rows: FloatArray
@@ -68,9 +68,9 @@ class Table(NamedTuple):
 
 
 class Given(NamedTuple):
-    """Uniforms that devices drew, one after the other by person and block; nothing where the engine draws its own."""
+    """The uniform numbers that devices drew, by person and block; empty where the engine draws them."""
 
-    starts: IntArray  # (n_people + 1,), or nothing
+    starts: IntArray  # (n_people + 1,), or empty
     uniforms: FloatArray
 
 
@@ -80,7 +80,7 @@ def add_people(first, stop, people, codes, table, stream, given, sums):  # type:
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:
-            continue  # an empty profile is exact zeros
+            continue  # an empty profile sends exact zeros
         items = people.items[begin:end]
         state = np.zeros(2, np.int64)  # random blocks used so far, given uniforms used so far
         if codes.wanted[COUNTS]:
@@ -143,7 +143,7 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
 
 @njit(cache=True, nogil=True)
 def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Add an item block and, one kind further, its curvature."""
+    """Add an item block of this kind, and its curvature block, whose kind is the next number."""
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
     add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)
@@ -153,7 +153,7 @@ def _add_items(kind, items, values, weights, scores, person, codes, stream, give
 
 @njit(cache=True, nogil=True)
 def add_block(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Round the entries of one block and add them: at the rows of `items`, or in order if `width` is 0."""
+    """Round the entries of one block and add them to `sums`: at the rows of `items`, or in order if `width` is 0."""
     count = len(entries)
     uniforms = np.empty(count)
     if len(given.starts):
@@ -178,7 +178,7 @@ def add_block(kind, entries, items, width, person, codes, stream, given, state, 
 
 @njit(cache=True, nogil=True)
 def _fill_uniforms(stream, person, block, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with multiples of 2⁻³² in [0, 1), four of each random block; return the next unused block."""
+    """Fill `out` with uniform multiples of 2⁻³² in [0, 1), four per random block; return the next unused block."""
     count = len(out)
     for place in range(0, count, 4):
         first, second = draw_block(stream, person, block)

@@ -1,6 +1,6 @@
-"""The normal law for kernels: distribution function, its inverse, and fake errors by inverse CDF, in Numba.
+"""The normal distribution for compiled kernels: CDF, inverse CDF, normal draws, and fake errors by the inverse CDF.
 
-The same laws as `mechanisms.fake_errors` and `budget.calibrate.fake_error_bound`, which tests compare with.
+The distributions are those of `mechanisms.fake_errors` and `budget.calibrate.fake_error_bound`; tests compare them.
 """
 
 import math
@@ -11,24 +11,24 @@ from numba import njit
 from hushrec.arrays import FloatArray
 from hushrec.engines.cpu.philox import FIRST_BLOCK, draw_block, fill_words
 
-FUSED = {"contract"}  # a product may be added without rounding it first
+FUSED = {"contract"}  # fast-math flag that allows fused multiply-add
 
 _SQRT_HALF = math.sqrt(0.5)
 _LOG_SQRT_2PI = math.log(2 * math.pi) / 2
-_CENTRAL = 0.425  # within ±0.425 of 1/2 one rational function gives the inverse
-_NARROW = 1e-4  # in deviations: the normal density is an exponential across it, to 5e-9
-_DEEP = 1e-270  # probabilities below it are handled by their logarithm
+_CENTRAL = 0.425  # for probabilities within ±0.425 of 1/2 one rational function gives the inverse
+_NARROW = 1e-4  # standard deviations; across a narrower interval the normal density is exponential to within 5e-9
+_DEEP = 1e-270  # smaller probabilities are handled by their logarithm
 
 _SHIFT = np.uint64(12)
 _LAYER, _SIGN, _ONE = np.uint64(255), np.uint64(256), np.uint64(1)
 _OWN_BLOCKS = 16
-_LAST_EDGE, _AREA = 3.6541528853610088, 4.92867323399e-3  # of 256 layers
+_LAST_EDGE, _AREA = 3.6541528853610088, 4.92867323399e-3  # constants of a ziggurat with 256 layers
 
 
 def ziggurat() -> tuple[FloatArray, FloatArray]:
-    """Return the right edges of the layers, the lowest first, and the heights exp(−x²/2) there.
+    """Return the right edges of the ziggurat's layers, the lowest first, and the heights exp(−x²/2) at these edges.
 
-    The lowest layer is the tail and the box below it; its edge is that of a box of the same area.
+    The lowest layer consists of the tail and the box beside it; its edge is that of a box of the same area.
     """
     edges = np.empty(257)
     edges[0], edges[1], edges[256] = _AREA * math.exp(_LAST_EDGE**2 / 2), _LAST_EDGE, 0.0
@@ -42,7 +42,7 @@ _EDGES, _HEIGHTS = ziggurat()
 
 @njit(inline="always")
 def open_uniform(word):  # type: ignore[no-untyped-def]
-    """Return the midpoint of one of 2^52 cells of (0, 1): neither 0 nor 1 can come up."""
+    """Return a uniform number in (0, 1), the midpoint of one of 2^52 cells, so that 0 and 1 never occur."""
     return (np.float64(np.int64(word >> _SHIFT)) + 0.5) * 2.0**-52
 
 
@@ -54,7 +54,7 @@ def ndtr(x):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def log_ndtr(x):  # type: ignore[no-untyped-def]
-    """Return ln Φ(x); far left by the asymptotic series of Mills' ratio."""
+    """Return ln Φ(x); for x ≤ −30 by the asymptotic series of Mills' ratio."""
     if x > -30.0:
         return math.log(ndtr(x))
     w = 1.0 / (x * x)
@@ -64,7 +64,7 @@ def log_ndtr(x):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def ndtri_central(q):  # type: ignore[no-untyped-def]
-    """Return Φ⁻¹(1/2 + q) for |q| ≤ 0.425: Wichura's AS 241 (1988), PPND16."""
+    """Return Φ⁻¹(1/2 + q) for |q| ≤ 0.425, by Wichura's algorithm AS 241 (1988), PPND16."""
     r = 0.180625 - q * q
     above = (
         ((((((r * 2.5090809287301226727e3 + 3.3430575583588128105e4) * r + 6.7265770927008700853e4) * r
@@ -81,7 +81,7 @@ def ndtri_central(q):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtri_tail(p):  # type: ignore[no-untyped-def]
-    """Return Φ⁻¹(p) for p below 0.075, the left tail: AS 241 in √(−ln p)."""
+    """Return Φ⁻¹(p) for p below 0.075, the left tail, by AS 241 in √(−ln p)."""
     r = math.sqrt(-math.log(p))
     if r <= 5.0:
         r -= 1.6
@@ -112,7 +112,7 @@ def ndtri_tail(p):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtri(p):  # type: ignore[no-untyped-def]
-    """Return Φ⁻¹(p) for p in (0, 1), to about 1e-15."""
+    """Return Φ⁻¹(p) for p in (0, 1), accurate to about 1e-15."""
     q = p - 0.5
     if abs(q) <= _CENTRAL:
         return ndtri_central(q)
@@ -121,19 +121,20 @@ def ndtri(p):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtri_exp_deep(log_p):  # type: ignore[no-untyped-def]
-    """Return Φ⁻¹(exp(log_p)) for probabilities too small to write down: Newton's method on ln Φ."""
+    """Return Φ⁻¹(exp(log_p)) for probabilities that would underflow, by Newton's method on ln Φ."""
     x = -math.sqrt(-2.0 * log_p)
     for _ in range(4):
-        x -= (log_ndtr(x) - log_p) / -x  # d ln Φ(x)/dx is near −x out there
+        x -= (log_ndtr(x) - log_p) / -x  # d ln Φ(x)/dx is about −x in the far tail
     return x
 
 
 @njit(cache=True)
 def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with standard normal draws of this user's stream; `words` is scratch, len(out) rounded up to even.
+    """Fill `out` with standard normal draws from this user's stream.
 
-    The ziggurat of Marsaglia and Tsang (2000): a word chooses one of 256 layers of equal area under the density, a
-    sign and a place in the layer; where that is surely under the density, in 99 of 100 draws, it is done.
+    `words` is working memory of at least len(out) words, rounded up to an even number. The ziggurat method of Marsaglia
+    and Tsang (2000): a random word selects one of 256 layers of equal area, a sign and a place in the layer. In 99 of
+    100 draws the place is under the density whatever the height, and the draw is accepted at once.
     """
     fill_words(stream, user, FIRST_BLOCK, words[: (len(out) + 1) // 2 * 2])
     _place_in_layers(words, out)
@@ -147,7 +148,7 @@ def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
-    """Return the place in its layer that each word chooses, with its sign."""
+    """Fill `out` with the signed place in its layer that each word selects."""
     for k in range(len(out)):
         word = words[k]
         x = open_uniform(word) * _EDGES[word & _LAYER]
@@ -156,11 +157,11 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
-    """Return |Z| where the first word did not settle it, from blocks that this draw alone uses."""
+    """Return |Z| for a draw that its first word did not decide, from random blocks that only this draw uses."""
     while True:
         first, second = draw_block(stream, user, block)
         block += 1
-        if layer == 0:  # the tail beyond the last edge, as Marsaglia (1964)
+        if layer == 0:  # the tail beyond the last edge, by the method of Marsaglia (1964)
             beyond = -math.log(open_uniform(first)) / _LAST_EDGE
             if -2.0 * math.log(open_uniform(second)) > beyond * beyond:
                 return _LAST_EDGE + beyond
@@ -176,11 +177,11 @@ def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def
 
 @njit(cache=True)
 def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
-    """Return the s with P(|center + Z| < s) = exp(−epsilon_g), Z standard normal, rounded up by 1e-11.
+    """Return the s with P(|center + Z| < s) = exp(−epsilon_g) for standard normal Z, rounded up by a factor 1 + 1e-11.
 
-    Newton's method on the logarithm climbs to the root from below, as in `budget.calibrate.fake_error_bound`, from
-    2 s φ(c) for c < 1, which is never below the probability, because cosh(c s) ≤ exp(s²/2). Steps shrink
-    quadratically, so that after one of 1e-7 nothing is left to gain.
+    Newton's method on the logarithm approaches the root from below, as in `budget.calibrate.fake_error_bound`. For
+    c < 1 it starts where 2 s φ(c) equals the target: that is never below the probability, because
+    cosh(c s) ≤ exp(s²/2). Convergence is quadratic, so that a relative step of 1e-7 is the last one needed.
     """
     density = math.exp(-0.5 * center**2) if center < 1.0 else 1.0
     quantile = ndtri(math.exp(-epsilon_g)) if epsilon_g < 600.0 else ndtri_exp_deep(-epsilon_g)
@@ -196,7 +197,7 @@ def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _log_mass(center, s):  # type: ignore[no-untyped-def]
-    """Return ln P(|center + Z| < s); if narrow, by the series of 2 s φ(c)."""
+    """Return ln P(|center + Z| < s); for a narrow interval by the series of 2 s φ(c)."""
     if s * max(center, 1.0) < 1e-4:
         return math.log(2.0 * s) - _LOG_SQRT_2PI - 0.5 * center**2 + math.log1p((center**2 - 1.0) * s**2 / 6.0)
     outside = ndtr(center - s) + ndtr(-s - center)
@@ -210,9 +211,10 @@ def _log_mass(center, s):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, fastmath=FUSED)
 def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with fake errors, one random word each: N(mean, deviation²) within ±α, α by Theorem 3 of [SDCF].
+    """Fill `out` with fake errors from N(mean, deviation²) truncated to ±α, with one random word each.
 
-    epsilon_g = 0 is the normal itself, ∞ gives zeros; without spread (one rating) the fake is the mean.
+    α follows from epsilon_g by Theorem 3 of [SDCF]: 0 gives the untruncated normal, ∞ gives zeros. With deviation 0 (a
+    person with one rating) every fake error is the mean.
     """
     if epsilon_g == np.inf:
         out[:] = 0.0
@@ -235,7 +237,10 @@ def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyp
 
 @njit(cache=True, fastmath=FUSED)
 def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
-    """Fill with N(center, 1) on [−s, s] by inverse CDF; center ≥ 0, so that small probabilities keep their digits."""
+    """Fill `out` with draws of N(center, 1) truncated to [−s, s], by the inverse CDF.
+
+    `center` must be at least 0, so that small probabilities are computed with full relative accuracy.
+    """
     lower, upper = ndtr(-s - center), ndtr(s - center)
     if s < _NARROW:
         _fill_narrow(center, s, words, out)
@@ -254,7 +259,10 @@ def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _fill_narrow(center, s, words, out):  # type: ignore[no-untyped-def]
-    """Return the same where the density is ∝ exp(center x): x = s + ln(1 − u (1 − exp(−2 k)))/center, k = center s."""
+    """Fill `out` as `_fill_truncated` does, for an interval so narrow that the density is ∝ exp(center x).
+
+    With k = center s: x = s + ln(1 − u (1 − exp(−2 k)))/center, or uniform where k is tiny.
+    """
     slope = center * s
     for k in range(len(out)):
         u = open_uniform(words[k])

@@ -1,7 +1,7 @@
-"""One round of pairwise ranking for all users at once, in Numba: `kernels` with pairs in place of ratings.
+"""Compiled kernels for one round of pairwise ranking (`bpr`): as `kernels`, with pairs in place of ratings.
 
-A user's unrated items are listed once a round, so that a partner costs one random word. Sums, noise and the order of
-blocks are those of `kernels`.
+A user's unrated items are listed once per round, so that the draw of a partner takes one random word. Sums, noise and
+the order of blocks are those of `kernels`.
 """
 
 import math
@@ -24,11 +24,11 @@ from hushrec.engines.cpu.kernels import (
 from hushrec.engines.cpu.normal import open_uniform
 from hushrec.engines.cpu.philox import FIRST_BLOCK, Stream, fill_words
 
-PARTNER = np.uint8(2)  # an unrated item that this round's own pairs hold already
+PARTNER = np.uint8(2)  # mark of an unrated item that is already in a pair of this round
 
 
 class Pairing(NamedTuple):
-    """The source of partners: random streams, or given draws; the latter are empty where partners are drawn."""
+    """The source of partners: random streams, or given partners; these are empty where partners are drawn."""
 
     user_pairs: Stream
     selected_pairs: Stream
@@ -37,7 +37,7 @@ class Pairing(NamedTuple):
 
 
 class PairScratch(NamedTuple):
-    """What one block of users works with besides `Scratch`."""
+    """The working memory of one block of users, in addition to `Scratch`."""
 
     partners: npt.NDArray[np.uint32]  # (most ratings of a user,)
     is_rated: npt.NDArray[np.uint8]  # (n_items,), zeros between users
@@ -46,7 +46,7 @@ class PairScratch(NamedTuple):
 
 @njit(cache=True)
 def make_pair_scratch(n_items, most_rated):  # type: ignore[no-untyped-def]
-    """Return fresh scratch for one block."""
+    """Return new working memory for one block."""
     return PairScratch(
         partners=np.empty(most_rated, np.uint32),
         is_rated=np.zeros(n_items, np.uint8),
@@ -56,7 +56,7 @@ def make_pair_scratch(n_items, most_rated):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
-    """Write the items without a mark in rising order; return how many."""
+    """Write the items without a mark into `unrated` in ascending order; return their number."""
     count = 0
     for item in range(len(is_rated)):
         unrated[count] = item
@@ -66,7 +66,7 @@ def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no-untyped-def]
-    """Fill with uniform draws from the candidates, one word each."""
+    """Fill `partners` with uniform draws from the candidates, one random word each."""
     fill_words(stream, user, FIRST_BLOCK, words[: (len(partners) + 1) // 2 * 2])
     for place in range(len(partners)):
         partners[place] = candidates[int(open_uniform(words[place]) * len(candidates))]
@@ -74,7 +74,7 @@ def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no
 
 @njit(cache=True, fastmath=REORDER)
 def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-untyped-def]
-    """Return x = u v_jᵀ − u v_j'ᵀ."""
+    """Return x = u v_jᵀ − u v_j'ᵀ, the difference of the scores of `item` and `other`."""
     row, far = item_vectors[item], item_vectors[other]
     product = (row[0] - far[0]) * user_vector[0]
     for k in range(1, len(row)):
@@ -84,7 +84,7 @@ def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-unt
 
 @njit(cache=True, fastmath=REORDER)
 def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
-    """Return s = 1 / (1 + exp(x)) of every own pair, and Σ s (v_j − v_j')."""
+    """Fill `errors` with s = 1 / (1 + exp(x)) of every pair of the user, and `pull` with Σ s (v_j − v_j')."""
     pull[:] = 0
     for place in range(len(rated)):
         error = 1 / (1 + math.exp(pair_product(rated[place], partners[place], user_vector, item_vectors)))
@@ -97,7 +97,7 @@ def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
-    """Write rated items and distinct partners, each with the error of its first pair; return how many."""
+    """Write the rated items and the distinct partners, each with the error of its first pair; return their number."""
     count = len(rated)
     copy_into(rated, selected)
     copy_into(errors, selected_errors)
@@ -117,7 +117,7 @@ def choose_both_ends(rated, partners, errors, is_rated, selected, selected_error
 def choose_selected(  # type: ignore[no-untyped-def]
     user, rated, unrated, choices, given, pairing, streams, user_vector, item_vectors, scratch, is_rated
 ):
-    """Write the selection, given or drawn, and the error of each item in a pair of its own; return how many."""
+    """Write the given or drawn selection, and the error of each item in a pair of its own; return their number."""
     selected, errors, words = scratch.selected, scratch.selected_errors, scratch.words
     is_given = len(given.starts) > 0
     start = given.starts[user] if is_given else 0
@@ -143,7 +143,7 @@ def choose_selected(  # type: ignore[no-untyped-def]
 def answer_pairs(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors, scratch, pair_scratch
 ):
-    """Write own pairs, then the selection with its errors, into scratch; return how many items are selected."""
+    """Compute a user's pairs and the reported items with their errors in `scratch`; return the number of items."""
     is_rated, partners = pair_scratch.is_rated, pair_scratch.partners[: len(rated)]
     for place in range(len(rated)):
         is_rated[rated[place]] = 1
@@ -169,7 +169,7 @@ def answer_pairs(  # type: ignore[no-untyped-def]
 def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, pairing, streams, step, vectors, outcome, sums, counts
 ):
-    """Add the reports of one block of users, as `kernels.report_block` does; a user without pairs takes no part."""
+    """Compute the reports of one block of users from their pairs; arguments and result as in `kernels.report_block`."""
     n_items, width = vectors.items.shape
     most_rated = 0
     for user in range(first_user, stop_user):
@@ -211,7 +211,7 @@ def report_block(  # type: ignore[no-untyped-def]
 def answer_one(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors
 ):
-    """Return what `report_block` sums for one user in this round: the items, rising, and the error of each."""
+    """Return the items that one user reports in this round, ascending, and their errors, as in `report_block`."""
     n_items, width = item_vectors.shape
     scratch = make_scratch(n_items, width, len(rated), choices.bits.shape[1], item_vectors)
     pair_scratch = make_pair_scratch(n_items, len(rated))

@@ -1,7 +1,7 @@
-"""The people of a gradient run, or of a part of it, as the kernels take them: profiles, selection, and their reports.
+"""The device side of a gradient run on engine `cpu`, for all people or a part: profiles, selections and reports.
 
-A part counts its users from 0 and keys their streams by their numbers in the whole run: cut into parts in any way,
-everybody draws the same, and every block of users sums to the same bits.
+A part counts its users from 0 but keys their random streams by their numbers in the whole run. So the draws of every
+user, and the sums of every block of users, are bit-identical however people are split into parts.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ Value = TypeVar("Value")
 
 
 class People:
-    """Users of one problem or part, cut into blocks by `borders`; methods change nothing but the permanent bits."""
+    """The users of one problem or part, split into blocks at `borders`; only the permanent bits are mutable."""
 
     def __init__(self, problem: GradientProblem, borders: IntArray, dtype: npt.DTypeLike = np.float32) -> None:
         self.problem, self.borders, self._dtype = problem, borders, np.dtype(dtype)
@@ -48,18 +48,19 @@ class People:
         self._probabilities = selection_probabilities(problem)
         self.choices = self._empty_choices()
         self._epoch = -1
-        self.threads = ThreadPoolExecutor(numba.get_num_threads())  # kept: starting some takes milliseconds
+        self.threads = ThreadPoolExecutor(numba.get_num_threads())  # kept, because starting threads takes milliseconds
 
     def initial_vectors(self) -> Rows:
-        """Return U before the first round, rows padded."""
+        """Return the user vectors before the first round, rows padded."""
         return self.with_constant(padded(self.problem, initial_user_vectors(self.problem), self._dtype))
 
     def report(
         self, round_number: int, vectors: Vectors, given: Given, pairing: Pairing, sums: Rows, counts: IntArray
     ) -> tuple[Outcome, float]:
-        """Add every user's report to its block's sums; return the users' new state and the largest |e| ‖u‖ sent.
+        """Compute every user's report; return the new user vectors and losses, and the largest |e| ‖u‖ sent.
 
-        `sums` is `(n_blocks, n_items, width)` and `counts` `(n_blocks, n_items)`.
+        `sums` `(n_blocks, n_items, width)` and `counts` `(n_blocks, n_items)` are filled with the sums and numbers of
+        reports of each block.
         """
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
         streams, step = make_streams(self.problem, round_number), make_step(self.problem, round_number, self._dtype)
@@ -73,13 +74,13 @@ class People:
 
         largest = max(in_threads(self.threads, report, self.borders))
         if isinstance(self.problem.model, FactorizationMachine):
-            self.with_constant(outcome.users)  # which is not learned
+            self.with_constant(outcome.users)  # the constant is not learned
             squares = np.square(vectors.users, dtype=np.float64)
             outcome.rho[:] *= 1 - squares[:, 0] / squares.sum(axis=1)  # the user's own bias is not sent
         return outcome, largest
 
     def renew_permanent_bits(self, round_number: int) -> None:
-        """Draw B' anew where a permanent epoch begins; a resumed run draws what the epoch began with."""
+        """Draw the permanent bits of this round's epoch, unless they are drawn; a resumed run draws the same bits."""
         problem = self.problem
         epoch = problem.terms.epoch(round_number)
         if self._probabilities is None or epoch == self._epoch:
@@ -97,11 +98,11 @@ class People:
         self._epoch = epoch
 
     def forget_permanent_bits(self) -> None:
-        """Draw B' anew in the next round, which may be of any epoch."""
+        """Make the next round draw its permanent bits, whatever its epoch; for a restored state."""
         self._epoch = -1
 
     def pairing(self, round_number: int, draws: Mapping[int, Draws] | None = None) -> Pairing:
-        """Return the source of this round's partners: streams, or given draws."""
+        """Return the source of this round's partners: random streams, or the partners in `draws`."""
         problem, nobody = self.problem, np.empty(0, np.uint32)
         own = [draws[user].user_partners for user in sorted(draws)] if draws else []
         selected = [draws[user].selected_partners for user in sorted(draws)] if draws else []
@@ -117,15 +118,15 @@ class People:
         )
 
     def with_constant(self, users: Rows) -> Rows:
-        """Return user rows with a 1 appended for a factorization machine; the 1 multiplies an item's base."""
+        """Return the user rows; for model `fm` with the constant 1 set that multiplies an item's base."""
         if isinstance(self.problem.model, FactorizationMachine):
             users[:, self.problem.model.user_width] = 1
         return users
 
-    # Inside ----------------------------------------------------------------------------------------------------
+    # Private helpers -------------------------------------------------------------------------------------------
 
     def _training_values(self) -> Rows:
-        """Return the ratings, or what the protocol makes of them with draws from each device's own stream."""
+        """Return the values that devices train on: ratings, in `isgld` with noise from each device's own stream."""
         problem = self.problem
         values = np.zeros(len(problem.values), self._dtype)
         for user in problem.active_users:
@@ -146,9 +147,10 @@ class People:
 
 
 def in_threads(threads: ThreadPoolExecutor, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:
-    """Return the results of `work` on each part that the borders cut, in order.
+    """Call work(part, first, stop) in threads for each part between two borders; return the results in order.
 
-    Kernels release the interpreter, so that parts run side by side; none is left at work, even by an exception.
+    Kernels release the GIL, so that parts run concurrently. No call is still running when this function returns or
+    raises.
     """
     parts = enumerate(pairwise(map(int, borders)))
     running = [threads.submit(work, part, first, stop) for part, (first, stop) in parts]

@@ -1,8 +1,8 @@
-"""Philox4x32-10 for kernels: the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011), in Numba.
+"""Philox4x32-10 for compiled kernels: the counter-based generator of Salmon, Moraes, Dror and Shaw (SC 2011).
 
-A stream is keyed (seed, purpose, round, user), as everywhere in hushrec: the key is the seed, and the counter holds
-the number of the block, the user, the round and the purpose, 32 bits each. A block is 128 random bits.
-Blocks depend on nothing but their counter, so the compiler computes several at once.
+A stream is keyed by (seed, purpose, round, user), as everywhere in hushrec: the Philox key is the seed, and the counter
+holds the number of the block, the user, the round and the purpose, 32 bits each. A block has 128 random bits. Blocks
+depend only on their counter, so that the compiler can compute several at once.
 """
 
 from typing import NamedTuple
@@ -24,20 +24,20 @@ FIRST_BLOCK = np.int64(0)  # typed: `fill_words` is compiled once for all blocks
 
 
 class Stream(NamedTuple):
-    """Names one stream; every field is a `uint64` that holds 32 bits."""
+    """The key of the random streams of one purpose and round; every field is a `uint64` that holds 32 bits."""
 
     seed_low: np.uint64
     seed_high: np.uint64
     purpose: np.uint64
     round_number: np.uint64
-    first_user: np.uint64  # of the part of the users that a kernel counts from 0
+    first_user: np.uint64  # number, in the whole run, of the user that a kernel counts as 0
 
 
 def make_stream(seed: int, purpose: int, round_number: int, first_user: int = 0) -> Stream:
-    """Return the streams of one purpose and round; the user is added where words are drawn.
+    """Return the key of the streams of one purpose and round; `draw_block` adds the user.
 
-    A kernel that runs a part of the users counts them from 0; `first_user` is the number of its first one, so that
-    everybody draws from the same stream however users are cut into parts.
+    A kernel that runs a part of the users counts them from 0. `first_user` is the number of the first one in the whole
+    run, so that every user draws from the same stream however users are split into parts.
     """
     if not 0 <= seed < 2**64:
         raise ParameterError(f"seed must be in [0, 2^64), got {seed}.")
@@ -47,10 +47,10 @@ def make_stream(seed: int, purpose: int, round_number: int, first_user: int = 0)
 
 @njit(inline="always")
 def philox(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
-    """Return one block: two words of 64 bits, lower half first, from a counter of four words and a key of two.
+    """Return one random block, two 64-bit words, from a counter of four 32-bit words and a key of two.
 
-    Every value is a `uint64` of which the lower half counts. Ten rounds, written out: the compiler turns a loop of
-    blocks into vectors only where it finds no other loop inside.
+    Every argument is a `uint64` whose lower half is used. The ten rounds are written out, because the compiler
+    vectorizes a loop over blocks only if it contains no other loop.
     """
     c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0, k1)
     c0, c1, c2, c3 = _round(c0, c1, c2, c3, k0 + _WEYL_0[1], k1 + _WEYL_1[1])
@@ -73,7 +73,7 @@ def _round(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def draw_block(stream, user, block):  # type: ignore[no-untyped-def]
-    """Return two random words: one block of the stream of this user."""
+    """Return one block of this user's stream, two random 64-bit words."""
     number = stream.first_user + np.uint64(user)
     return philox(np.uint64(block), number, stream.round_number, stream.purpose, stream.seed_low, stream.seed_high)
 

@@ -1,9 +1,9 @@
-"""Two-stage randomized response for kernels, 64 items at a time: the same law as `mechanisms.randomized_response`.
+"""Two-stage randomized response for compiled kernels, with the distribution of `mechanisms.randomized_response`.
 
-An item is drawn where a uniform number of 53 bits lies below its probability. Dense choices compare the two bit by
-bit, highest first, for the 64 items of a word at once: a comparison is settled at the first bit that differs, so
-that ten random words decide almost all of 64 items. Sparse choices take geometric gaps at the larger of the two
-probabilities and thin what they hit.
+An item is selected if a uniform number of 53 bits is below its probability. For large probabilities the two are
+compared bit by bit, highest first, for the 64 items of a word at once: the first bit that differs decides, so that ten
+random words decide almost all of 64 items. For small probabilities items are reached by geometric gaps at the larger of
+the two probabilities, and then thinned.
 """
 
 import math
@@ -14,9 +14,9 @@ from numba import njit
 from hushrec.engines.cpu.normal import open_uniform
 from hushrec.engines.cpu.philox import FIRST_BLOCK, draw_block, fill_words
 
-BITS = 53  # of a uniform number, as in NumPy
-SPARSE = 0.02  # probabilities below it are drawn by gaps
-TOGETHER = 4  # items of a word that are listed without a look at how many there are
+BITS = 53  # precision of a uniform number, as in NumPy
+SPARSE = 0.02  # smaller probabilities are drawn by geometric gaps
+TOGETHER = 4  # number of items that `list_items` writes for each word without a test
 
 _ONE = np.uint64(1)
 _ZERO = np.uint64(0)
@@ -24,20 +24,21 @@ _WORD = np.uint64(64)
 _PAIRS, _FOURS = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
 _BYTES, _EVERY_BYTE = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0101010101010101)
 _CHUNK = 64  # random words drawn at a time; even
-_JOINT = 10  # highest bits that are compared for all items together; even
-_REST_BLOCK, _SUBSET_BLOCK = np.int64(2**30), np.int64(2**31)  # far behind the blocks that come first
+_JOINT = 10  # number of highest bits that are compared for all items together; even
+_REST_BLOCK, _SUBSET_BLOCK = np.int64(2**30), np.int64(2**31)  # far beyond the blocks that other draws use
 
 
 def threshold(probability: float) -> np.uint64:
-    """Return the probability as a multiple of 2^-53, rounded up: a permanent bit is never flipped too rarely."""
+    """Return the probability as an integer multiple of 2^-53, rounded up, so that no bit is flipped too rarely."""
     return np.uint64(math.ceil(probability * 2.0**BITS))
 
 
 @njit(cache=True)
 def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no-untyped-def]
-    """Set a bit for each item with the probability that belongs to its bit in `bits`; 64 items to a word.
+    """Draw a bit for each item into `out`, 64 items to a word: 1 with probability `if_one` or `if_zero`.
 
-    `if_zero`, `if_one` are multiples of 2^-53 (`threshold`), `words` is scratch (`scratch_words`).
+    The item's bit in `bits` decides which of the two applies. Both are multiples of 2^-53 (`threshold`); `words` is
+    working memory of `scratch_words` words.
     """
     n_words = len(bits)
     undecided, random = words[:n_words], words[n_words : (_JOINT + 1) * n_words]
@@ -51,7 +52,7 @@ def _compare_first_bits(bits, if_zero, if_one, random, undecided, out):  # type:
     """Compare the `_JOINT` highest bits of uniform numbers and probabilities, for all items together."""
     for place in range(len(bits)):
         ones = bits[place]
-        drawn = _chance(ones, if_zero, if_one, BITS)  # the bit of weight 1 of a probability: certainty
+        drawn = _chance(ones, if_zero, if_one, BITS)  # the digit of weight 1 is set if the probability is 1
         lanes = ~drawn
         for step in range(_JOINT):
             chance, word = _chance(ones, if_zero, if_one, BITS - 1 - step), random[step * len(bits) + place]
@@ -70,7 +71,7 @@ def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
-    """Settle the few comparisons that the highest bits left open, word by word."""
+    """Decide the few comparisons that the highest bits left open, word by word."""
     block = _REST_BLOCK
     for place in range(len(bits)):
         weight = BITS - _JOINT
@@ -87,13 +88,13 @@ def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type:
 
 @njit(cache=True)
 def scratch_words(n_words):  # type: ignore[no-untyped-def]
-    """Return how much scratch a choice among 64 n_words items needs."""
+    """Return the number of working-memory words that draws for 64 · n_words items need."""
     return max((_JOINT + 1) * n_words, _CHUNK)
 
 
 @njit(cache=True)
 def count_ones(word):  # type: ignore[no-untyped-def]
-    """Return how many ones a `uint64` has, by adding neighbours: bits, pairs, fours, and then the eight bytes."""
+    """Return the number of ones in a `uint64`, by adding bits, pairs, groups of four, and then the eight bytes."""
     word = word - ((word >> _ONE) & _PAIRS)
     word = (word & _FOURS) + ((word >> np.uint64(2)) & _FOURS)
     word = (word + (word >> np.uint64(4))) & _BYTES
@@ -102,16 +103,16 @@ def count_ones(word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def lowest_bit(word):  # type: ignore[no-untyped-def]
-    """Return the place of the lowest one of a `uint64`; 64 where there is none."""
+    """Return the position of the lowest one in a `uint64`; 64 if there is none."""
     return np.uint64(count_ones((word & (~word + _ONE)) - _ONE))
 
 
 @njit(cache=True)
 def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
-    """Write the numbers of the items whose bit is set, in rising order; return how many.
+    """Write the numbers of the items whose bit is set into `items`, ascending; return how many there are.
 
-    Of each word the first `TOGETHER` are written whether they are there or not, because most words have about as
-    many, and a wrong guess of a loop's end costs more than what it saves: `items` has that much room behind the last.
+    For each word `TOGETHER` entries are always written, even if fewer bits are set: most words have about as many, and
+    a mispredicted branch would cost more. `items` must have room for that many extra entries.
     """
     count = 0
     for place in range(len(bits)):
@@ -132,7 +133,10 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
-    """Write S^t by geometric gaps at the larger probability and thin the hits; return how many items remain."""
+    """Write the selected items S^t into `items`; return their number.
+
+    Candidates are reached by geometric gaps at the larger of the two probabilities, and then thinned.
+    """
     rate = max(prob_zero, prob_one)
     if rate == 0.0:
         return 0
@@ -157,9 +161,10 @@ def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items
 
 @njit(cache=True, nogil=True)
 def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bits):  # type: ignore[no-untyped-def]
-    """Fill in B' of users with ratings: an item's bit, 1 if rated, flipped with probability f/2 = `flip`.
+    """Fill `bits` with the permanent bits B' of users who have ratings.
 
-    Of more than `caps[user]` rated items, as many as that, chosen at random, count as rated.
+    The bit of an item is 1 if it is rated, then flipped with probability f/2 = `flip`. If a user rated more than
+    `caps[user]` items, only that many, chosen at random, count as rated.
     """
     for user in range(first_user, stop_user):
         rated = items[starts[user] : starts[user + 1]]
@@ -175,7 +180,7 @@ def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bit
 
 @njit(cache=True)
 def _mark_rated(rated, cap, stream, user, words, truth):  # type: ignore[no-untyped-def]
-    """Set the bits of up to `cap` rated items, every choice of that many equally likely (selection sampling)."""
+    """Set the bits of `cap` random rated items, or of all if there are fewer, by selection sampling."""
     fill_words(stream, user, _SUBSET_BLOCK, words[: (len(rated) + 1) // 2 * 2])
     wanted = min(cap, len(rated))
     for place in range(len(rated)):

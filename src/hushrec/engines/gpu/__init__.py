@@ -1,1 +1,1 @@
-"""Engine `gpu`: many runs at once in PyTorch and Triton."""
+"""Engine `gpu`: many runs at once, in PyTorch and Triton."""

@@ -1,9 +1,9 @@
-"""The sums of one round over *all* (user, item) cells at once, in plain PyTorch: the oracle of `engines.gpu.fused`.
+"""The sums of one round over *all* (user, item) cells in plain PyTorch; tests compare `engines.gpu.fused` with them.
 
 Shapes: g runs that share their training values, n users, m items, k factors. `values` `(n, m)` holds the training
-rating of each cell, NaN where there is none. Work and memory grow with n m, not with the number of ratings, which
-pays for the few per cent of rated cells of the usual data sets because no list is ever built, sorted or
-searched: the sums of errors times vectors are matrix products.
+rating of each cell, NaN where there is none. Work and memory grow with n m instead of the number of ratings. This is
+still faster for data sets with a few percent of rated cells, because no list is built, sorted or searched: the sums of
+errors times vectors are matrix products.
 """
 
 import math
@@ -12,15 +12,14 @@ from dataclasses import dataclass
 import torch
 
 NEWTON_STEPS = 24
-_LARGEST_BELOW_ONE = 1 - 2.0**-24  # in float32: the normal quantile of 1 would be infinite
+_LARGEST_BELOW_ONE = 1 - 2.0**-24  # in float32; the normal quantile of 1 would be infinite
 
 
 @dataclass(frozen=True, eq=False)
 class FakeLaw:
-    """How each user's fakes are drawn from a uniform: the normal law of the real errors, cut to ±`bound`.
+    """The distribution of each user's fake errors: the normal distribution of the real errors truncated to ±`bound`.
 
-    fake = sign · (center + deviation · Φ⁻¹(low + uniform · mass)), which lies below the center by the choice of sign.
-    Every field is `(g, n)`.
+    fake = sign · (center + deviation · Φ⁻¹(low + uniform · mass)). Every field is `(g, n)`.
     """
 
     sign: torch.Tensor
@@ -31,11 +30,11 @@ class FakeLaw:
     bound: torch.Tensor  # α
 
     def of_run(self, run: int) -> "FakeLaw":
-        """Return the law of one run's users."""
+        """Return the distribution for the users of one run."""
         return FakeLaw(*(entry[run] for entry in vars(self).values()))
 
     def errors(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Return fake errors for `uniform` `(g, n, m)` in [0, 1)."""
+        """Map uniform numbers `(g, n, m)` in [0, 1) to fake errors."""
         half_cell = 2.0**-25
         quantile = (uniform + half_cell) * self.mass[..., None] + self.low[..., None]
         normal = torch.special.ndtri(quantile.clamp(torch.finfo(torch.float32).tiny, _LARGEST_BELOW_ONE))
@@ -45,7 +44,7 @@ class FakeLaw:
 
 
 def fake_law(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> FakeLaw:
-    """Return the law of this round's fakes from mean and deviation of each user's real errors ([SDCF], Theorem 3)."""
+    """Return the distribution of fake errors from the moments of each user's real errors ([SDCF], Theorem 3)."""
     mean, deviation, epsilon_g = mean.double(), deviation.double(), epsilon_g.double()
     bound = fake_error_bounds(mean, deviation, epsilon_g)
     low = torch.special.ndtr(-(bound + mean.abs()) / deviation)
@@ -56,7 +55,7 @@ def fake_law(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tenso
 
 
 def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> torch.Tensor:
-    """Return α for many users at once, in float64: `budget.calibrate.fake_error_bound`, by the same Newton climb."""
+    """Return the bounds α of fake errors, in float64, by the Newton method of `budget.calibrate.fake_error_bound`."""
     inside = (deviation > 0) & (epsilon_g > 0) & torch.isfinite(epsilon_g)
     one = torch.ones_like(mean)
     center = torch.where(inside, mean.abs() / deviation, one)
@@ -72,7 +71,7 @@ def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: to
 
 
 def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """Return ln(Φ(s − c) − Φ(−s − c)), by its series 2 s φ(c) (1 + (c² − 1) s²/6) where the interval is narrow."""
+    """Return ln(Φ(s − c) − Φ(−s − c)); for a narrow interval by the series 2 s φ(c) (1 + (c² − 1) s²/6)."""
     narrow = torch.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + torch.log1p((center**2 - 1) * s**2 / 6)
     upper = torch.special.log_ndtr(s - center)
     wide = upper + torch.log(-torch.expm1(torch.special.log_ndtr(-s - center) - upper))
@@ -81,7 +80,7 @@ def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class UserSums:
-    """What each user's own step needs: Σ e v over the rated items, and the moments of e."""
+    """The sums over each user's rated items: Σ e v, and the mean and deviation of e."""
 
     gradients: torch.Tensor  # (g, n, k)
     error_mean: torch.Tensor  # (g, n)
@@ -90,7 +89,7 @@ class UserSums:
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
-    """What the server receives in a round, without prior and noise, and Σ e² of each sender."""
+    """The sums of a round's reports for each item, without prior and noise, and Σ e² of each user."""
 
     gradients: torch.Tensor  # Σ e u over the reports of each item, (g, m, k)
     counts: torch.Tensor  # reports of each item, (g, m)
@@ -100,7 +99,7 @@ class ItemSums:
 def user_sums(
     values: torch.Tensor, counts: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
 ) -> UserSums:
-    """Return the errors of the rated cells and their sums by user; `counts` `(n,)` is h."""
+    """Return the sums over each user's rated items; `counts` `(n,)` holds the number h of rated items."""
     errors = rated_errors(values, user_vectors, item_vectors)  # (g, n, m)
     h = counts.clamp_min(1)
     mean = errors.sum(-1) / h
@@ -117,7 +116,7 @@ def rated_errors(values: torch.Tensor, user_vectors: torch.Tensor, item_vectors:
 def select_cells(
     bits: torch.Tensor, prob_send_zero: torch.Tensor, prob_send_one: torch.Tensor, uniform: torch.Tensor
 ) -> torch.Tensor:
-    """Return S^t of every user: the cells with permanent bit 1 with probability q, the others with p. `(g, n, m)`."""
+    """Return which cells users select, `(g, n, m)`: with probability q where the permanent bit is 1, else p."""
     return uniform < torch.where(bits, prob_send_one[..., None], prob_send_zero[..., None])
 
 
@@ -128,7 +127,7 @@ def item_sums(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> ItemSums:
-    """Add up the reports of all users: the real error where a selected cell is rated, the fake where not."""
+    """Return the sums of all reports, with the real error of a selected cell that is rated and else the fake one."""
     errors = torch.where(values.isnan(), fakes, rated_errors(values, user_vectors, item_vectors))
     errors = torch.where(selected, errors, 0.0)
     return ItemSums(errors.transpose(-1, -2) @ user_vectors, selected.sum(-2), (errors**2).sum(-1))

@@ -1,8 +1,8 @@
-"""Many runs of `mf` or `bpr` at once in PyTorch: budgets × splits × seeds, on one GPU or on the CPU.
+"""Many runs of `mf` or `bpr` at once in PyTorch (budgets × splits × seeds), on one GPU or on the CPU.
 
-Equal in distribution to `reference`, with its own random numbers: keyed (seed, purpose, round), so that neither the
-other runs of a batch nor the way a batch is cut changes a run beyond rounding. The noise of c reports is one
-normal draw of c times the variance; which cells are selected is drawn for all of them.
+Results have the same distribution as those of engine `reference`. Random numbers are keyed by (seed, purpose, round),
+so that the other runs of a batch change a run by rounding errors at most. The noise of c reports is one normal draw of
+c times the variance; the selection is drawn for every (user, item) cell.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 class GpuBatch:
-    """Runs on the same users and items, one round of all of them at a time.
+    """A batch of runs with the same users and items; a call of `run_round` runs one round of each.
 
-    `kernels` is `fused` (Triton, `mf` on a GPU) or `dense` (plain PyTorch); None takes the first where it can.
+    `kernels` is `fused` (Triton, for `mf` on a GPU) or `dense` (plain PyTorch); None chooses `fused` where possible.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class GpuBatch:
         return self.problems[0].n_items
 
     def run_round(self) -> None:
-        """Run one round of every run; users and items both move from where they stood at its start."""
+        """Run one round of every run; users and items are both updated from their vectors at the start of the round."""
         self.round_number += 1
         self._redraw_bits()
         if self.from_pairs:
@@ -86,21 +86,21 @@ class GpuBatch:
         self._apply(user_gradients, items, *self._noises(items.counts))
 
     def is_finite(self) -> npt.NDArray[np.bool_]:
-        """Return which runs have vectors that are still numbers, `(n_runs,)`."""
+        """Return which runs have only finite vectors, `(n_runs,)`."""
         both = (self.user_vectors.isfinite().all((1, 2)), self.item_vectors.isfinite().all((1, 2)))
         return np.asarray((both[0] & both[1]).cpu().numpy())
 
     def value_rho(self) -> FloatArray:
-        """Return the realized zCDP loss of the gradient values, `(n_runs, n_users)`."""
+        """Return the realized zCDP loss of the gradient values sent so far, `(n_runs, n_users)`."""
         return np.asarray(self._value_rho.cpu().double().numpy())
 
     def mean_reports(self) -> FloatArray:
-        """Return how many items one device reported per round, on average, `(n_runs,)`."""
+        """Return the mean number of items that a device reported per round, `(n_runs,)`."""
         rounds_of_clients = (self._counts > 0).sum(-1) * max(self.round_number, 1)
         return np.asarray((self._reports / rounds_of_clients).cpu().double().numpy())
 
     def place_held_out(self, tests: HeldOut, splits: Sequence[int]) -> PlacedHeldOut:
-        """Place held-out ratings on the GPU; run b is measured on row `splits[b]`."""
+        """Copy held-out ratings to the device; run b is measured on row `splits[b]`."""
         return place_held_out(tests, splits, self.device, self._dtype)
 
     def held_out_errors(self, tests: PlacedHeldOut) -> FloatArray:
@@ -125,7 +125,7 @@ class GpuBatch:
         )
 
     def state(self) -> State:
-        """Return everything that the rounds to come depend on."""
+        """Return the state that later rounds depend on, as arrays by name."""
         assert self._bits is not None
         tensors = {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors, "bits": self._bits}
         tensors |= {"value_rho": self._value_rho, "reports": self._reports}
@@ -133,7 +133,7 @@ class GpuBatch:
         return {**arrays, "round_number": np.array(self.round_number)}
 
     def restore(self, state: State) -> None:
-        """Continue from a state: the draws of a round depend on nothing else."""
+        """Continue from a saved state; the draws of a round depend only on the seed and the round."""
         self.round_number = int(state["round_number"])
         self._bits = torch.as_tensor(state["bits"], device=self.device)
         self.user_vectors = self._tensor(state["user_vectors"])
@@ -156,7 +156,7 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Return the sums, computed run by run: one run keeps a GPU busy, and the others need no memory meanwhile."""
+        """Return the sums of a round, computed run by run: one run keeps a GPU busy, and this saves memory."""
         users = [
             dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
         ]
@@ -175,7 +175,7 @@ class GpuBatch:
         return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
 
     def _pair_sums(self) -> tuple[torch.Tensor, dense.ItemSums]:
-        """Return Σ s (v_j − v_j') of every user, and the sums of what the server receives; run by run."""
+        """Return Σ s (v_j − v_j') of every user and the sums of all reports, computed run by run."""
         both = [self._pair_sums_of(run) for run in self._runs]
         columns = zip(*(vars(items).values() for _, items in both), strict=True)
         return torch.stack([pull for pull, _ in both]), dense.ItemSums(*(torch.stack(rows) for rows in columns))
@@ -207,7 +207,7 @@ class GpuBatch:
         return self.user_vectors[run], self.item_vectors[run]
 
     def _noises(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the Langevin noise of the users' steps and of the items' means: variances η/h and η/c."""
+        """Return the Langevin noise of the user steps, of variance η/h, and of the item means, of variance η/c."""
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
         items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()
@@ -216,7 +216,7 @@ class GpuBatch:
     def _apply(
         self, user_gradients: torch.Tensor, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
     ) -> None:
-        """Move all users and items by their sums; users who take no part and items without reports stay."""
+        """Update all vectors and totals; users who take no part and items without reports do not change."""
         eta, weight = self._step_sizes(), self._weights
         h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
         squared_norms = (self.user_vectors**2).sum(-1)
@@ -234,7 +234,7 @@ class GpuBatch:
     # Random numbers --------------------------------------------------------------------------------------------
 
     def _key(self, run: int, purpose: Purpose, round_number: int | None = None) -> int:
-        """Return a key of 63 bits for (seed, purpose, round)."""
+        """Return the 63-bit generator key of (seed, purpose, round)."""
         number = self.round_number if round_number is None else round_number
         return _mixed_key(self.problems[run].seed, purpose, number)
 
@@ -243,7 +243,7 @@ class GpuBatch:
         return torch.rand((self.n_users, self.n_items), generator=self._generator, device=self.device)
 
     def _pair_draws(self, run: int, purpose: Purpose, like: torch.Tensor) -> torch.Tensor:
-        """Return one float64 uniform per entry: float32 would favour some of thousands of partners."""
+        """Return one uniform number per entry, in float64, because float32 would favour some partners over others."""
         self._generator.manual_seed(self._key(run, purpose))
         return torch.rand(len(like), generator=self._generator, dtype=torch.float64, device=self.device)
 
@@ -271,7 +271,7 @@ class GpuBatch:
         return self._uniform(run, Purpose.PERMANENT_BITS) < self._flip[run][:, None]
 
     def _protected(self, run: int) -> torch.Tensor:
-        """Return B: the rated cells, or a random choice of as many as the cap allows."""
+        """Return the true bits B, `(n_users, n_items)`: the rated cells, at most `profile_cap` random ones per user."""
         problem = self.problems[run]
         kept = kept_under_caps(
             problem, rng=SeededRandomness(problem.seed).stream(Purpose.PERMANENT_BITS, self.round_number)
@@ -285,7 +285,7 @@ class GpuBatch:
         )
         return bits
 
-    # What is placed on the device once -------------------------------------------------------------------------
+    # Tensors that are copied to the device once ----------------------------------------------------------------
 
     @property
     def _runs(self) -> range:
@@ -298,7 +298,7 @@ class GpuBatch:
         return torch.zeros(shape, dtype=self._dtype, device=self.device)
 
     def _place_values(self) -> None:
-        """Place the training values of each *distinct* training set; a run names its set by number."""
+        """Copy the training values of each *distinct* training set; `_set_numbers` has the set of each run."""
         keys = [training_key(problem) for problem in self.problems]
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         self._set_numbers = [distinct[key] for key in keys]
@@ -314,7 +314,7 @@ class GpuBatch:
             self._values[number, users, items] = self._tensor(training_values(problem))
 
     def _place_vectors(self) -> None:
-        """Place the start vectors of each distinct seed, the same as in every engine."""
+        """Copy the initial vectors of each distinct seed, which are the same in every engine."""
         seeds = {problem.seed: problem for problem in self.problems}
         number = {seed: place for place, seed in enumerate(seeds)}
         chosen = torch.tensor([number[problem.seed] for problem in self.problems], device=self.device)
@@ -332,7 +332,7 @@ class GpuBatch:
 
 
 class GpuEngine(GradientEngine):
-    """One problem as a batch of one: what `train --engine gpu` uses."""
+    """The GPU engine of gradient protocols for one problem: a batch of one run."""
 
     name: ClassVar[str] = "gpu"
 
@@ -378,7 +378,7 @@ class GpuEngine(GradientEngine):
 
 
 def default_device() -> str:
-    """Return the GPU if there is one."""
+    """Return "cuda" if there is a GPU, else "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

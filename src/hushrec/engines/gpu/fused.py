@@ -1,8 +1,8 @@
 """The sums of `engines.gpu.dense` as Triton kernels that keep every (user, item) cell in registers.
 
-One program holds a tile of users (or items) and walks over the other side. Predictions, random numbers, selection and
-fakes of a tile exist only inside it, so that device memory is read for the training values and the permanent
-bits alone. Random numbers are Philox, keyed by the run's key of the round and the cell.
+One program holds a tile of users (or items) and loops over all items (or users). Predictions, random numbers,
+selections and fake errors of a tile stay in registers; per cell, only the training value and the permanent bit are read
+from device memory. Random numbers are Philox, keyed by the run's key of the round and the cell.
 """
 
 from dataclasses import dataclass
@@ -13,12 +13,12 @@ import triton.language as tl
 
 from hushrec.engines.gpu.dense import FakeLaw, ItemSums, UserSums
 
-PAIRS = 128  # test ratings of a program
+PAIRS = 128  # held-out ratings per program
 
 
 @dataclass(frozen=True)
 class Tile:
-    """The shape of a program: its cells, and how many warps and pipeline stages work on them."""
+    """The shape of a kernel program: users and items of a tile, and numbers of warps and pipeline stages."""
 
     users: int
     items: int
@@ -26,13 +26,13 @@ class Tile:
     stages: int = 1
 
 
-# Chosen so that nothing spills out of registers; `benchmarks/gpu.py` times these among others.
+# Chosen so that no register spills; `benchmarks/gpu.py` times these tiles and others.
 USER_TILE, ITEM_TILE = Tile(64, 32), Tile(32, 64)
 
 
 @triton.jit
 def normal_quantile(p):
-    """Φ⁻¹(p) in single precision: √2 erfinv(2p − 1) by the polynomials of [Giles2011], from w = −ln(4 p (1 − p))."""
+    """Return Φ⁻¹(p) in single precision: √2 erfinv(2p − 1) by the polynomials of [Giles2011], w = −ln(4 p (1 − p))."""
     w = -tl.log(4.0 * p * (1.0 - p))
     a = w - 2.5
     near = 2.81022636e-08
@@ -59,7 +59,7 @@ def normal_quantile(p):
 
 @triton.jit
 def uniform_from(words):
-    """Map 24 random bits to the middle of their cell in (0, 1)."""
+    """Map the upper 24 bits of random words to midpoints of 2²⁴ cells of (0, 1)."""
     return ((words >> 8).to(tl.int32).to(tl.float32) + 0.5) * 5.9604644775390625e-08
 
 
@@ -129,7 +129,7 @@ def item_kernel(
     TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Compute Σ e u and the number of reports for one tile of items of one run; add Σ e² to the senders'."""
+    """Compute Σ e u and the number of reports for one tile of items of one run; add e² to the sums of the senders."""
     run = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * TILE_M + tl.arange(0, TILE_M)
     k = tl.arange(0, WIDTH)
@@ -195,7 +195,7 @@ def held_out_kernel(
     WIDTH: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """Add the squared and absolute errors of a few test ratings to those of their run."""
+    """Add the squared and absolute errors of one tile of held-out ratings to the sums of their run."""
     run = tl.program_id(1).to(tl.int64)
     place = tl.program_id(0) * TILE + tl.arange(0, TILE)
     k = tl.arange(0, WIDTH)
@@ -221,7 +221,7 @@ def user_sums(
     precision: str = "tf32",
     tile: Tile = USER_TILE,
 ) -> UserSums:
-    """Return `dense.user_sums` for runs b that train on `values[sets[b]]`; `counts` `(b, n)` is h."""
+    """Return the sums of `dense.user_sums` for all runs; run b trains on `values[sets[b]]`; `counts` `(b, n)` is h."""
     n_runs, n_users, n_factors = user_vectors.shape
     users, items = _padded(user_vectors), _padded(item_vectors)
     gradients = torch.empty_like(users)
@@ -251,7 +251,10 @@ def item_sums(
     precision: str = "tf32",
     tile: Tile = ITEM_TILE,
 ) -> ItemSums:
-    """Compute selection, fakes and `dense.item_sums` in one pass; `keys` `(b,)` seed the draws of this round."""
+    """Return the sums of `dense.item_sums` for all runs, with selections and fake errors drawn in the same pass.
+
+    `keys` `(b,)` seed the draws of this round.
+    """
     n_runs, n_users, n_factors = user_vectors.shape
     n_items = item_vectors.shape[1]
     users, items = _padded(user_vectors), _padded(item_vectors)
@@ -275,7 +278,7 @@ def held_out_errors(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean squared and absolute error of every run on row `splits[b]` of the `(splits, tests)` arrays."""
+    """Return the mean squared and mean absolute error of every run b on row `splits[b]` of the test arrays."""
     n_runs, n_users, _ = user_vectors.shape
     n_tests = test_users.shape[1]
     users, items = _padded(user_vectors), _padded(item_vectors)
@@ -288,6 +291,6 @@ def held_out_errors(
 
 
 def _padded(vectors: torch.Tensor) -> torch.Tensor:
-    """Return vectors with zeros up to a power of two of factors, at least the 16 of a matrix unit."""
+    """Return the vectors padded with zeros to a power of two of factors, at least 16 as matrix units require."""
     width = max(16, triton.next_power_of_2(vectors.shape[2]))
     return torch.nn.functional.pad(vectors, (0, width - vectors.shape[2])).contiguous()

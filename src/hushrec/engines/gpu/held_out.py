@@ -1,4 +1,4 @@
-"""What a batch of runs is measured on, placed on its device: held-out ratings by their error, items by their rank."""
+"""Held-out data on the device of a batch of runs, and its metrics: errors of ratings and ranks of items."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from hushrec.arrays import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Held-out ratings on the scale 1 to 5, one row per split; all splits hold out the same number."""
+    """Held-out ratings on the scale 1 to 5, one row per split; all splits have the same number of ratings."""
 
     users: IntArray  # (n_splits, n_tests)
     items: IntArray
@@ -29,7 +29,7 @@ class PlacedHeldOut:
 
 
 def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, dtype: torch.dtype) -> PlacedHeldOut:
-    """Copy the rows to the device once."""
+    """Return the held-out ratings as tensors on the device."""
     return PlacedHeldOut(
         torch.as_tensor(tests.users, device=device),
         torch.as_tensor(tests.items, device=device),
@@ -55,9 +55,9 @@ def held_out_ranks(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> IntArray:
-    """Return how one held-out item per user ranks among all that the user did not rate in training, `(3, n_tests)`.
+    """Return the rank of one held-out item per user among the items unrated in training, for one run, `(3, n_tests)`.
 
-    Rows: unrated items that score above it, that tie with it, and that there are besides it. One run.
+    The rows count the other unrated items: those that score higher, those that tie, and all of them.
     """
     scores = user_vectors[users] @ item_vectors.T
     own = scores.gather(1, items[:, None])

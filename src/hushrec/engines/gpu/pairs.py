@@ -1,7 +1,7 @@
-"""Sum one round of pairwise ranking in plain PyTorch, one run at a time: `engines.cpu.pairs` for all users at once.
+"""The sums of one round of pairwise ranking (`bpr`) in plain PyTorch, for all users of one run at once.
 
-Shapes: n users, m items, k factors, r training actions. Pairs are lists, as long as there are actions or selected
-cells; what the server adds up is a matrix product over all (user, item) cells, as in `engines.gpu.dense`.
+Shapes: n users, m items, k factors, r training ratings. Pairs are lists with one entry per rating or selected cell; the
+sum of all reports is a matrix product over all (user, item) cells, as in `engines.gpu.dense`.
 """
 
 from dataclasses import dataclass
@@ -15,32 +15,32 @@ from hushrec.engines.gradient import GradientProblem
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """Who met what: the actions of the users who take part, sorted by user and item."""
+    """The ratings of the users who take part, sorted by user and item."""
 
     n_items: int
     users: torch.Tensor  # (r,)
     items: torch.Tensor  # (r,)
-    starts: torch.Tensor  # of each user's actions, (n,)
-    counts: torch.Tensor  # h, (n,); 0 of who takes no part
-    places: torch.Tensor  # (r,), rising: user · (m + 1) + unrated items below the action
+    starts: torch.Tensor  # index of each user's first rating, (n,)
+    counts: torch.Tensor  # h, (n,); 0 for users who do not take part
+    places: torch.Tensor  # (r,), ascending: user · (m + 1) + number of unrated items below the rated one
 
     def unrated_items(self, users: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """Return an item that each user did not rate: the ⌊(m − h) · uniform⌋-th, as `Client` counts them.
+        """Map uniform numbers to unrated items of the users: the k-th of the m − h, k = ⌊(m − h) · uniform⌋.
 
-        `items[i] − i` unrated items lie below the user's rated item i, so that the k-th has k plus as many rated ones
-        below it as there are i with items[i] − i ≤ k.
+        `items[i] − i` unrated items have smaller numbers than the user's rated item i. So the k-th unrated item has the
+        number k plus the count of rated items i with items[i] − i ≤ k.
         """
         rank = (uniform * (self.n_items - self.counts[users])).long()
         below = torch.searchsorted(self.places, users * (self.n_items + 1) + rank, right=True) - self.starts[users]
         return rank + below
 
     def rated_items(self, users: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """Return an item that each user rated: the ⌊h · uniform⌋-th."""
+        """Map uniform numbers to rated items of the users: the ⌊h · uniform⌋-th."""
         return self.items[self.starts[users] + (uniform * self.counts[users]).long()]
 
 
 def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
-    """Return the profiles of a problem on the device, without those of people who have no pairs."""
+    """Return the profiles of a problem as tensors on the device, without users who do not take part."""
     takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
     users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     order = np.arange(len(users)) - problem.starts[users]
@@ -54,7 +54,7 @@ def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """What the server receives in a round, without prior and noise: an error for each (user, item)."""
+    """The errors that users report in a round, one for each reported (user, item)."""
 
     users: torch.Tensor
     items: torch.Tensor
@@ -64,7 +64,7 @@ class Reports:
 def own_pairs(
     profiles: Profiles, partners: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return s = 1 / (1 + exp(x)) of every action's pair `(r,)`, and Σ s (v_j − v_j') of every user `(n, k)`."""
+    """Return s = 1 / (1 + exp(x)) of every rating's pair, `(r,)`, and Σ s (v_j − v_j') of every user, `(n, k)`."""
     differences = item_vectors[profiles.items] - item_vectors[partners]
     errors = torch.sigmoid(-(user_vectors[profiles.users] * differences).sum(-1))
     pull = torch.zeros_like(user_vectors).index_add_(0, profiles.users, errors[:, None] * differences)
@@ -72,7 +72,10 @@ def own_pairs(
 
 
 def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) -> Reports:
-    """Return every rated item with the error of its pair, every distinct partner with minus that of its first pair."""
+    """Return the reports of all items in pairs: rated items with the error s of their pair, partners with −s.
+
+    A partner in several pairs of a user is reported once, with the error of the first.
+    """
     cells, order = torch.sort(profiles.users * profiles.n_items + partners, stable=True)
     is_first = torch.ones_like(cells, dtype=torch.bool)
     is_first[1:] = cells[1:] != cells[:-1]
@@ -87,7 +90,7 @@ def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) 
 def selected_partners(
     profiles: Profiles, users: torch.Tensor, is_rated: torch.Tensor, uniform: torch.Tensor
 ) -> torch.Tensor:
-    """Return a random unrated partner for each selected item that is rated, a random rated one for each that is not."""
+    """Return a random partner for each selected item: an unrated one if the item is rated, else a rated one."""
     return torch.where(is_rated, profiles.unrated_items(users, uniform), profiles.rated_items(users, uniform))
 
 
@@ -99,14 +102,14 @@ def selected_reports(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> Reports:
-    """Return the selected items with the errors of their own pairs: +s for the rated end, −s for the other."""
+    """Return the reports of the selected items with the errors of their pairs: +s if the item is rated, else −s."""
     product = (user_vectors[users] * (item_vectors[items] - item_vectors[partners])).sum(-1)
     sign = torch.where(is_rated, 1.0, -1.0).to(product.dtype)
     return Reports(users, items, sign * torch.sigmoid(-sign * product))
 
 
 def item_sums(reports: Reports, user_vectors: torch.Tensor, n_items: int) -> ItemSums:
-    """Add up all reports; no (user, item) is reported twice."""
+    """Return the sums of all reports; no (user, item) may be reported twice."""
     errors = user_vectors.new_zeros((len(user_vectors), n_items))
     errors[reports.users, reports.items] = reports.errors
     counts = torch.bincount(reports.items, minlength=n_items)

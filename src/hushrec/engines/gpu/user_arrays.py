@@ -1,4 +1,4 @@
-"""What problems mean for arrays over all users at once: probabilities, noisy values, capped profiles, their size."""
+"""Arrays over all users for engine `gpu`: probabilities, training values and capped profiles; and memory planning."""
 
 import numpy as np
 
@@ -9,11 +9,11 @@ from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.protocols.gradient.selection import calibrate_devices
 from hushrec.randomness import Purpose, SeededRandomness
 
-RESERVE = 0.8  # share of the free memory that a batch may plan with
+RESERVE = 0.8  # share of the free memory that a batch may use
 
 
 def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return f/2, p, q and ε_g of every user, `(n_users,)` each; f = 0, p = 0, q = 1 means: send the rated items."""
+    """Return f/2, p, q and ε_g of every user, `(n_users,)` each; f = 0, p = 0 and q = 1 report all rated items."""
     n = problem.n_users
     flip, zero, one, epsilon_g = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     for protocol, users in users_by_protocol(problem).items():
@@ -24,7 +24,7 @@ def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray,
         assert z is not None
         found = calibrate_devices([protocol.selection], problem.rated_counts[users], problem.n_items, z)
         flip[users], zero[users], one[users] = found.prob_randomize / 2, found.prob_send_zero, found.prob_send_one
-        epsilon_g[users] = protocol.fake_range or 0.0  # `bpr` has no fakes
+        epsilon_g[users] = protocol.fake_range or 0.0  # `bpr` has no fake errors
     return flip, zero, one, epsilon_g
 
 
@@ -40,7 +40,7 @@ def users_by_protocol(problem: GradientProblem) -> dict[GradientProtocol, IntArr
 
 
 def training_key(problem: GradientProblem) -> tuple[object, ...]:
-    """Return a key that is equal for problems with the same training values, noise included."""
+    """Return a key that is equal for problems with the same training values, including their noise."""
     noisy = tuple(protocol for protocol in problem.protocols if protocol.rating_noise is not None)
     return id(problem.items), id(problem.values), noisy, problem.seed if noisy else None
 
@@ -59,7 +59,10 @@ def training_values(problem: GradientProblem) -> FloatArray:
 
 
 def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> IntArray | None:
-    """Return the rows of the ratings that count towards B: `profile_cap` random ones per user; None without caps."""
+    """Return the rows of the ratings that set true bits B: at most `profile_cap` random ones of each user.
+
+    None if no user has more ratings than the cap.
+    """
     caps = np.full(problem.n_users, np.iinfo(np.int64).max)
     for protocol, users in users_by_protocol(problem).items():
         if protocol.selection is not None and protocol.selection.profile_cap is not None:
@@ -74,16 +77,16 @@ def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> In
 
 
 def active_counts(problem: GradientProblem) -> IntArray:
-    """Return h of every user who takes part and 0 of the others, `(n_users,)`."""
+    """Return the number h of ratings of every user who takes part, and 0 for others, `(n_users,)`."""
     counts = np.zeros(problem.n_users, dtype=np.int64)
     counts[problem.active_users] = problem.rated_counts[problem.active_users]
     return counts
 
 
 def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
-    """Refuse what this engine cannot run, or cannot run in one batch."""
+    """Raise `ParameterError` if this engine cannot run the problem, or not in one batch with `first`."""
     if problem.model.name not in ("mf", "bpr"):
-        raise ParameterError(f"engine gpu runs models mf and bpr, got {problem.model.name}. Use engine cpu.")
+        raise ParameterError(f"model must be mf or bpr for engine gpu, got {problem.model.name}. Use engine cpu.")
     shapes = [(entry.model.name, entry.n_users, entry.n_items, entry.model.n_factors) for entry in (problem, first)]
     if shapes[0] != shapes[1]:
         raise ParameterError(
@@ -94,10 +97,11 @@ def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
 def runs_at_once(
     n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1, n_pairs: int = 0
 ) -> int:
-    """Return how many runs fit: training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
+    """Return the number of runs that fit into the free memory; raise `ParameterError` if not even one does.
 
-    The plain version works on one run at a time, with about eight numbers per cell, and per pair with eight vectors
-    and sixteen numbers of 8 bytes.
+    A run needs its share of the training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
+    The plain PyTorch version also needs, for one run at a time, about eight numbers per cell, and per pair eight
+    vectors and sixteen numbers of 8 bytes.
     """
     cells = n_users * n_items
     one_run = cells * (1 + 4 / runs_per_set) + 4 * 8 * n_factors * (n_users + n_items)
@@ -105,7 +109,7 @@ def runs_at_once(
     fitting = int((RESERVE * free_bytes - temporary) / one_run)
     if fitting < 1:
         raise ParameterError(
-            f"a run of {n_users} users and {n_items} items needs {(one_run + temporary) / RESERVE / 1e9:.3g} GB of"
-            f" device memory, and {free_bytes / 1e9:.3g} GB are free. Use engine cpu."
+            f"free device memory must be at least {(one_run + temporary) / RESERVE / 1e9:.3g} GB for a run of {n_users}"
+            f" users and {n_items} items, got {free_bytes / 1e9:.3g} GB. Use engine cpu."
         )
     return fitting

@@ -1,1 +1,1 @@
-"""Engine `ray`: parts of the people on the workers of a Ray cluster, or on the cores of this machine."""
+"""Engine `ray`: splits people into parts that run on the workers of a Ray cluster, or on this machine's cores."""

@@ -1,8 +1,8 @@
-"""A Ray cluster to run on: one that is there, or one on this machine alone, which speaks to nobody.
+"""The Ray cluster to run on: an existing one, or one started on this machine that makes no outside connections.
 
-Ray looks for a cloud when it starts and reports its use unless it is told not to. A cluster that we start listens on
-the loopback address, finds a file that says that there is no cloud, and reports nothing; its dashboard starts when it
-is asked for.
+By default Ray queries cloud metadata services when it starts, and reports usage statistics. A cluster started here
+listens on the loopback address only, reads a configuration file that disables the metadata queries, and reports
+nothing. Its dashboard is off unless requested.
 """
 
 import logging
@@ -18,27 +18,28 @@ from ray._private import ray_constants
 from hushrec.errors import LocalProtocolError, ParameterError
 
 LOOPBACK = "127.0.0.1"
-NO_CLOUD = "provider: {type: local}\n"  # in ~/ray_bootstrap_config.yaml: Ray asks no metadata service
+NO_CLOUD = "provider: {type: local}\n"  # in ~/ray_bootstrap_config.yaml; makes Ray query no metadata service
 QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_USAGE_STATS_PROMPT_ENABLED": "0",
-    "RAY_USAGE_STATS_REPORT_URL": f"http://{LOOPBACK}:9/",  # where nobody listens
+    "RAY_USAGE_STATS_REPORT_URL": f"http://{LOOPBACK}:9/",  # a port on which nothing listens
 }
 
 
 @contextmanager
 def cluster(address: str | None = None, workers: int | None = None, *, dashboard: bool = False) -> Iterator[None]:
-    """Connect to the cluster at `address`, or start one of so many workers (all cores) on this machine; leave it after.
+    """Return a context in which runs use the cluster at `address`, or a new one on this machine; disconnect after it.
 
-    Runs inside use it; so does a run inside a program that called `ray.init` itself.
+    A new cluster has `workers` workers, by default one per core. A program that has called `ray.init` itself does not
+    need this context.
     """
     if workers is not None and workers < 1:
         raise ParameterError(f"workers must be at least 1, got {workers}.")
     if address is not None and (workers is not None or dashboard):
-        raise ParameterError("workers and dashboard are those of the cluster at address. Leave them out.")
+        raise ParameterError("workers and dashboard must be left out with address: an existing cluster has its own.")
     if ray.is_initialized():
-        raise ParameterError("this program is connected to a Ray cluster already. Leave address and workers out.")
-    with tempfile.TemporaryDirectory() as home:  # there until the end: some processes of Ray read it late
+        raise ParameterError("cluster must not be used in a program that is already connected to Ray. Leave it out.")
+    with tempfile.TemporaryDirectory() as home:  # kept until the end, because some Ray processes read it late
         with _environment(QUIET | {"HOME": _without_cloud(home)}):
             if address is not None:
                 _join(address)
@@ -51,7 +52,7 @@ def cluster(address: str | None = None, workers: int | None = None, *, dashboard
 
 
 def _without_cloud(home: str) -> str:
-    """Return a home for Ray's processes, with the file that says that there is no cloud."""
+    """Write the file that disables Ray's cloud metadata queries into the home folder `home`; return `home`."""
     (Path(home) / "ray_bootstrap_config.yaml").write_text(NO_CLOUD)
     return home
 
@@ -60,13 +61,15 @@ def _join(address: str) -> None:
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError:
-        raise ParameterError(f"address must be that of a Ray cluster, got {address}. Start one: ray start.") from None
+        raise ParameterError(
+            f"address must be that of a running Ray cluster, got {address}. Start a cluster with `ray start`."
+        ) from None
 
 
 def _start(workers: int | None, dashboard: bool) -> None:
-    """Start a cluster on the loopback address, as Ray does where it has no clusters; refused where it does not."""
+    """Start a cluster that listens on the loopback address only; raise `LocalProtocolError` if Ray uses another."""
     with _environment({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}):
-        ray_constants.ENABLE_RAY_CLUSTER = False  # which is read when ray is imported, perhaps before
+        ray_constants.ENABLE_RAY_CLUSTER = False  # Ray has already read the variable if it was imported before
         try:
             ray.init(
                 address="local",
@@ -82,12 +85,15 @@ def _start(workers: int | None, dashboard: bool) -> None:
             ray_constants.ENABLE_RAY_CLUSTER = True
     if ray.util.get_node_ip_address() != LOOPBACK:
         ray.shutdown()
-        raise LocalProtocolError(f"Ray {ray.__version__} did not start on {LOOPBACK}. Start it yourself, --address.")
+        raise LocalProtocolError(
+            f"Ray must listen on {LOOPBACK} only, but version {ray.__version__} does not. Start a cluster with"
+            " `ray start` and give its address."
+        )
 
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Set variables of the environment, which processes that are started meanwhile inherit."""
+    """Return a context in which these environment variables are set, for child processes started in it."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -1,7 +1,7 @@
-"""A crew of Ray actors: each keeps the workers of its parts; what is shared goes through the object store once.
+"""A crew of Ray actors, each of which holds the workers of some parts; shared values are put into Ray's object store.
 
-Whatever a worker is asked is a function of its part and of arguments, so that Ray may do it again: an actor that dies
-is started anew on any machine of the cluster, makes its workers from their parts, and runs what was asked of it.
+The result of a call depends only on the worker's part and the arguments, so that Ray may repeat the call: if an actor
+dies, Ray restarts it on any machine of the cluster, and the actor makes its workers again from their parts.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +13,12 @@ import ray
 
 from hushrec.engines.sharded.crew import MakeWorker
 
-FOREVER = -1  # how often Ray starts an actor anew and asks it again
-RATINGS_PER_PART = 10_000_000  # at most: making a worker takes several times the memory that it keeps
+FOREVER = -1  # Ray's value for unlimited restarts and retries
+RATINGS_PER_PART = 10_000_000  # at most, because making a worker takes several times the memory that it keeps
 
 
 class Host:
-    """One process of the cluster, with the workers of some parts, on one core."""
+    """A Ray actor: one process on one core, with the workers of some parts."""
 
     def __init__(self) -> None:
         numba.set_num_threads(1)
@@ -27,9 +27,10 @@ class Host:
     def ask(
         self, part: int, make: MakeWorker, source: tuple[Any, ...], function: Callable[..., Any], *arguments: Any
     ) -> Any:
-        """Run a function on the worker of a part; make it where this process does not have it (any more).
+        """Return function(worker, *arguments) for the worker of a part, which is made first if this process lacks it.
 
-        Arrays of the object store are read-only, and kernels are compiled for others: all are copied.
+        All arguments are copied, because arrays in the object store are read-only and kernels are compiled for
+        writable ones.
         """
         if part not in self._workers:
             self._workers[part] = make(*deepcopy(source))
@@ -37,7 +38,7 @@ class Host:
 
 
 class RayCrew:
-    """One actor for each core of the cluster that this program is connected to."""
+    """A `Crew` with one actor for each core of the Ray cluster that this program is connected to."""
 
     def __init__(self) -> None:
         self._n_hosts = int(ray.cluster_resources().get("CPU", 1))
@@ -46,14 +47,14 @@ class RayCrew:
         self._make: MakeWorker = tuple
 
     def n_parts(self, n_ratings: int) -> int:
-        """Return as many for each actor."""
+        """Return a multiple of the number of actors, so that no part has more than `RATINGS_PER_PART` ratings."""
         return self._n_hosts * max(1, -(-n_ratings // (self._n_hosts * RATINGS_PER_PART)))
 
     def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:
         host = ray.remote(
             max_restarts=FOREVER,
             max_task_retries=FOREVER,
-            num_cpus=0,  # reserves nothing: several runs, one after the other, share the cores
+            num_cpus=0,  # reserves no core, since several runs share the cores one after the other
             scheduling_strategy="SPREAD",
         )(Host)
         self._make, self._sources = make, [ray.put(source) for source in sources]

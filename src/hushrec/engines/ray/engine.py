@@ -1,4 +1,4 @@
-"""Engine `ray` of every protocol that has an engine `cpu`: the same bits, computed by all workers of a cluster."""
+"""Engine `ray` of the masked and the gradient protocols: the results of engine `cpu`, computed on a Ray cluster."""
 
 from contextlib import ExitStack
 from typing import ClassVar
@@ -9,22 +9,23 @@ from hushrec.engines import Remark
 from hushrec.engines.gradient import GradientProblem
 from hushrec.engines.ray.cluster import cluster
 from hushrec.engines.ray.crew import RayCrew
+from hushrec.engines.sharded.crew import MakePart
 from hushrec.engines.sharded.gradient import ShardedGradientEngine
-from hushrec.engines.sharded.masked import MakePart, ShardedMaskedEngine
+from hushrec.engines.sharded.masked import ShardedMaskedEngine
 from hushrec.simulation.training_problem import AnyProblem
 
-_own_cluster = ExitStack()  # of a program that did not choose one: there until the program ends
+_own_cluster = ExitStack()  # cluster of a program that did not choose one; it lives until the program ends
 
 
 def connected_crew() -> RayCrew:
-    """Return a crew on the cluster of `cluster` or `ray.init`, or else on one that is started on this machine."""
+    """Return a crew on the cluster that this program is connected to, or else on one started on this machine."""
     if not ray.is_initialized():
         _own_cluster.enter_context(cluster())
     return RayCrew()
 
 
 class RayMaskedEngine(ShardedMaskedEngine):
-    """The masked protocol on a Ray cluster."""
+    """The engine of the masked protocol on a Ray cluster."""
 
     name: ClassVar[str] = "ray"
 
@@ -33,7 +34,7 @@ class RayMaskedEngine(ShardedMaskedEngine):
 
 
 class RayGradientEngine(ShardedGradientEngine):
-    """A gradient protocol on a Ray cluster."""
+    """The engine of gradient protocols on a Ray cluster."""
 
     name: ClassVar[str] = "ray"
 

@@ -1,4 +1,4 @@
-"""Many runs on a Ray cluster, one core each; results come as they are done, with the same numbers as anywhere."""
+"""Many runs on a Ray cluster, one core each, with the same results as anywhere else."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -6,11 +6,11 @@ from typing import Any
 import numba
 import ray
 
-FOREVER = -1  # how often a run is begun again whose worker died
+FOREVER = -1  # Ray's value for unlimited retries
 
 
 def run_all(function: Callable[[Any, Any], Any], common: Any, ones: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield the place of each of `ones` and `function(common, one)` when it is done; `common` is sent once."""
+    """Yield (index of one in `ones`, function(common, one)) in the order of completion; `common` is sent once."""
     task = ray.remote(max_retries=FOREVER, num_cpus=1)(_on_one_core)
     shared = ray.put(common)
     places = {task.remote(function, shared, one): place for place, one in enumerate(ones)}

@@ -1,8 +1,8 @@
-"""Who runs the parts of a problem: this process, one part after the other, or anything with the same four methods.
+"""The interface of a crew, which runs the parts of a problem on workers, and a crew in this process.
 
-A *part* says where the training ratings of some people come from; a *worker* holds them and the kernels that run over
-them. Whatever a worker is asked is a function of the worker and of arguments, without side effects that matter: a
-worker that is lost is made again from its part, and asked again.
+A *part* knows where the training ratings of some people come from. A *worker* holds these ratings and the kernels that
+process them. The result of a call depends only on the worker's part and the arguments, so that a lost worker can be
+made again from its part and the call repeated.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,15 +13,18 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class Part(Protocol):
-    """Where the training ratings of a part of the people come from."""
+    """The source of the training ratings of a part of the people."""
 
     def load(self) -> AnyProblem:
-        """Return the problem of these people alone."""
+        """Return the problem restricted to these people."""
+
+
+MakePart = Callable[[int, int], Part]  # (first, stop) → the part with people first … stop − 1
 
 
 @dataclass(frozen=True)
 class InMemory:
-    """A part whose ratings the driver holds and hands over."""
+    """A part whose ratings are in memory and are sent to its worker."""
 
     problem: AnyProblem
 
@@ -29,36 +32,33 @@ class InMemory:
         return self.problem
 
 
-class Worker(Protocol):
-    """What a crew keeps of a part: the part, and the kernels over its people."""
-
-    part: Part
-
-
-MakeWorker = Callable[..., Any]  # from what `Crew.start` was given for a part
+MakeWorker = Callable[..., Any]  # makes a worker from one of the `sources` of `Crew.start`
 
 
 class Crew(Protocol):
-    """Runs functions on the workers of all parts."""
+    """A set of workers, one for each part, that can run functions.
+
+    `share` and `ask` return a *reference* to a value, which may still be computed on another machine.
+    """
 
     def n_parts(self, n_ratings: int) -> int:
-        """Return into how many parts so many ratings should be cut."""
+        """Return the number of parts that this number of ratings should be split into."""
 
     def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:
-        """Make a worker of each source, now or when it is first asked: `make(*source)`."""
+        """Make the worker of each part by `make(*source)`, now or at its first call."""
 
     def share(self, value: Any) -> Any:
-        """Hand a value to all workers, once; what is returned stands for it in `ask`."""
+        """Make a value available to all workers; return a reference to pass to `ask` as an argument."""
 
     def ask(self, part: int, function: Callable[..., Any], *arguments: Any, n_results: int = 1) -> Any:
-        """Run `function(worker, *arguments)` on a part; return what stands for its result, or for its results."""
+        """Start function(worker, *arguments) on the worker of a part; return a reference to each of its results."""
 
     def get(self, result: Any) -> Any:
-        """Return the value that `ask` or `share` returned something for; waits for it."""
+        """Wait for the value of a reference and return it."""
 
 
 class LocalCrew:
-    """Every part in this process, one after the other, on all of Numba's threads; everything stays in memory."""
+    """A `Crew` that runs the parts one after the other in this process, on all of Numba's threads."""
 
     def __init__(self, n_parts: int) -> None:
         self._n_parts = n_parts

@@ -1,9 +1,9 @@
-"""Gradient protocols in parts: a part is some of the blocks of users, whose sums are added up in the order of `cpu`.
+"""The engine of gradient protocols that splits users into parts, each with some of the blocks of users of engine `cpu`.
 
-User vectors stay with the crew: a part's vectors of one round are the argument of its next.
+The sums of all blocks are added in the same order as in engine `cpu`. User vectors stay with the crew: the vectors of a
+part after one round are an argument of its next round.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -17,18 +17,17 @@ from hushrec.engines.cpu.kernels import Rows, Vectors
 from hushrec.engines.cpu.layout import block_borders, given_draws
 from hushrec.engines.cpu.people import People
 from hushrec.engines.gradient import GradientEngine, GradientProblem
-from hushrec.engines.sharded.crew import Crew, InMemory, Part
+from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.models.fm import FactorizationMachine
 from hushrec.protocols.gradient.plausible import check_finite, check_gradients, check_item_vectors
 
 DTYPE = np.dtype(np.float32)
-MakePart = Callable[[int, int], Part]  # of users first … stop − 1
 
 
 @dataclass(frozen=True)
 class GradientWorker:
-    """One part of the users; what it keeps between rounds follows from the seed."""
+    """A worker with one part of the users; the permanent bits that it caches can be drawn again from the seed."""
 
     part: Part
     people: People
@@ -39,14 +38,15 @@ class GradientWorker:
 
 
 def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:
-    """Return the vectors of these users before the first round, and what their values have cost."""
+    """Return the vectors of the worker's users before the first round, and their zero losses ρ."""
     return worker.people.initial_vectors(), np.zeros(worker.people.problem.n_users)
 
 
 def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
-    """Run one round of a part: new vectors, ρ, whether they are finite, largest |e| ‖u‖, counts, sums of each block.
+    """Run one round of a part; return its new vectors, new ρ, (all finite?, largest |e| ‖u‖), counts, and block sums.
 
-    Numbers of reports may be added up in any order, sums may not.
+    The counts are added up over blocks, because integers may be added in any order. The floating-point sums of each
+    block are returned separately.
     """
     people, n_blocks = worker.people, len(worker.people.borders) - 1
     people.renew_permanent_bits(number)
@@ -63,7 +63,7 @@ def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, ro
 
 
 class _State(NamedTuple):
-    """Everything that the rounds to come depend on; `users` and `rho` hold what stands for each part's arrays."""
+    """The state that later rounds depend on; `users` and `rho` hold a crew reference for each part."""
 
     round_number: int
     items: Rows
@@ -73,9 +73,9 @@ class _State(NamedTuple):
 
 
 class ShardedGradientEngine(GradientEngine):
-    """Engine `cpu` with the users in parts, one or more blocks each.
+    """Engine `cpu` with the users split into parts of one or more blocks.
 
-    `problem` may lack the ratings where `make_part` says where each part finds its own.
+    With `make_part`, each part loads its own ratings, and `problem` need not contain any.
     """
 
     name: ClassVar[str] = "cpu"
@@ -88,7 +88,7 @@ class ShardedGradientEngine(GradientEngine):
         blocks = block_borders(problem)
         n_blocks = len(blocks) - 1
         n_parts = min(n_blocks, crew.n_parts(int(problem.starts[-1])))
-        cuts = np.arange(n_parts + 1) * n_blocks // n_parts  # of blocks, which have about equal work
+        cuts = np.arange(n_parts + 1) * n_blocks // n_parts  # the blocks have about equal work
         self.borders = blocks[cuts]
         self._blocks = np.diff(cuts)
         parts = make_part or (lambda first, stop: InMemory(problem.part(first, stop)))
@@ -115,11 +115,11 @@ class ShardedGradientEngine(GradientEngine):
 
     @property
     def users_of_parts(self) -> list[Any]:
-        """What stands for the vectors of each part's users, `(n_users of the part, width)`, rows padded."""
+        """Crew references to the user vectors of each part, `(n_users of the part, width)`, rows padded."""
         return self._state.users
 
     def run_round(self) -> None:
-        """Run one round beside the current state, then switch to it: an interruption changes nothing."""
+        """Run one round; the state is replaced at the end, so that an interruption changes nothing."""
         state, number, crew = self._state, self.round_number + 1, self.crew
         if state.round_number >= self.problem.terms.max_rounds:
             raise LocalProtocolError(f"all {self.problem.terms.max_rounds} rounds of the terms are over.")
@@ -145,7 +145,7 @@ class ShardedGradientEngine(GradientEngine):
         return 4 * self._state.numbers_sent / (len(self.problem.active_users) * max(self.round_number, 1))
 
     def state(self) -> State:
-        """Return the vectors and the totals, as engine `cpu` does; permanent bits follow from the seed."""
+        """Return the same arrays as engine `cpu`; the permanent bits can be drawn again from the seed."""
         state = self._state
         return {
             "user_vectors": self._gathered(state.users),
@@ -159,7 +159,7 @@ class ShardedGradientEngine(GradientEngine):
         users, items, own = state["user_vectors"], state["item_vectors"], self._state
         shapes = (len(users), items.shape, users.shape[1], state["value_rho"].shape)
         if shapes != (self.problem.n_users, own.items.shape, own.items.shape[1], (self.problem.n_users,)):
-            raise ParameterError("this state is of another problem, or of vectors of another type.")
+            raise ParameterError("state must have the shapes of this problem's vectors.")
         cuts = self.borders[1:-1]
         self._state = _State(
             int(state["round_number"]),

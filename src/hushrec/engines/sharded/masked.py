@@ -1,6 +1,6 @@
-"""The masked protocol in parts: every part adds up the integers of its people, the driver adds up the parts."""
+"""The engine of the masked protocol that splits people into parts and adds up the integer sums of the parts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -11,18 +11,16 @@ from hushrec.arrays import IntArray
 from hushrec.engines import Remark
 from hushrec.engines.cpu.masked import CpuMaskedEngine, MaskedPeople, even_work
 from hushrec.engines.cpu.masked_kernels import Given
-from hushrec.engines.sharded.crew import Crew, InMemory, Part
+from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
 from hushrec.protocols.configured import BoolArray
 from hushrec.protocols.masked.encoding import BlockCode
 from hushrec.protocols.masked.plan import Round
 from hushrec.simulation.training_problem import AnyProblem
 
-MakePart = Callable[[int, int], Part]  # of people first … stop − 1
-
 
 @dataclass(frozen=True)
 class MaskedWorker:
-    """One part of the people; it has no state but their ratings."""
+    """A worker with one part of the people; its only state is their ratings."""
 
     part: Part
     people: MaskedPeople
@@ -35,14 +33,14 @@ class MaskedWorker:
 def sum_integers(
     worker: MaskedWorker, number: int, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray
 ) -> IntArray:
-    """Return the sum of the integers of one part, all blocks in one vector."""
+    """Return the sum of the integers of the worker's people, all blocks in one vector."""
     return worker.people.sum_integers(number, one, codes, table, present)
 
 
 class ShardedMaskedEngine(CpuMaskedEngine):
-    """Engine `cpu` with the people in parts: sums of integers, whose order cannot change a bit.
+    """Engine `cpu` with the people split into parts, whose integer sums may be added in any order.
 
-    `problem` may lack the ratings where `make_part` says where each part finds its own.
+    With `make_part`, each part loads its own ratings, and `problem` need not contain any.
     """
 
     name: ClassVar[str] = "cpu"
