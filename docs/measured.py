@@ -24,7 +24,7 @@ from scipy.special import ndtr
 
 from hushrec.experiment_records import Record, read_records
 from hushrec.protocols.fleet_size import smallest_that_pays
-from hushrec.protocols.gradient.fleet_size import MEASURED, pays_from
+from hushrec.protocols.gradient.fleet_size import MEASURED
 from hushrec.protocols.masked.fleet_size import measured_at
 from hushrec.report.studies import make_study
 from hushrec.simulation.settings import Settings
@@ -164,7 +164,7 @@ COMPUTED: dict[str, Callable[[], Any]] = {
     "audience audit": lambda: masked_audit("ml-100k-masked-audience"),
     "budget groups": budget_groups,
     "step of fm": step_of_fm,
-    "fleet size": lambda: {"pays from": pays_from(), "measured": [asdict(size) for size in MEASURED]},
+    "fleet size": lambda: {"pays from": smallest_that_pays(MEASURED), "measured": [asdict(size) for size in MEASURED]},
     "masked pays from": lambda: (
         {
             f"{kind} {epsilon}": smallest_that_pays(measured_at(epsilon, knows_attributes=kind == "attributes"))

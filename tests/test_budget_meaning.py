@@ -132,11 +132,11 @@ def test_the_smallest_budget_that_works_works_and_less_does_not() -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"rounds": 0}, "rounds must be at least 1, got 0."),
-        ({"prior": 1.0}, "prior must lie between 0 and 1, got 1."),
-        ({"epsilon_g": -1.0}, "epsilon_g must be 0 or more"),
-        ({"n_rated": 0}, "rated must be from 1 to below the 1682 items, got 0."),
-        ({"profile_cap": 0}, "profile_cap must be from 1 to below the items, got 0."),
+        ({"rounds": 0}, "rounds must"),
+        ({"prior": 1.0}, "prior must"),
+        ({"epsilon_g": -1.0}, "epsilon_g must"),
+        ({"n_rated": 0}, "rated must"),
+        ({"profile_cap": 0}, "profile_cap must"),
     ],
 )
 def test_what_makes_no_sense_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -205,11 +205,11 @@ def test_a_round_is_never_answered_twice():
 @pytest.mark.parametrize(
     ("vectors", "sentence"),
     [
-        (make_vectors() * 2 * LARGEST_ITEM_NORM, "norms up to 100"),
-        (np.zeros((N_ITEMS, 3)), "norms of at least 0.01"),
-        (make_vectors() * 1e-4, "norms of at least 0.01"),
-        (np.concatenate([np.full((1, 3), 50.0), np.zeros((N_ITEMS - 1, 3))]), "norms of at least 0.01"),
-        (make_vectors(width=4), "must have 3 numbers each"),
+        (make_vectors() * 2 * LARGEST_ITEM_NORM, "norms of at most 100"),
+        (np.zeros((N_ITEMS, 3)), "norms of 0.01 or more"),
+        (make_vectors() * 1e-4, "norms of 0.01 or more"),
+        (np.concatenate([np.full((1, 3), 50.0), np.zeros((N_ITEMS - 1, 3))]), "norms of 0.01 or more"),
+        (make_vectors(width=4), "3 numbers each"),
     ],
 )
 def test_item_vectors_of_absurd_size_are_refused(vectors, sentence):
@@ -235,7 +235,7 @@ def test_terms_that_do_not_fit_protocol_or_model_are_refused():
     with pytest.raises(RemoteProtocolError, match="reports_per_client"):
         make_client(Plain(), reports_per_client=5.0)
     for model, terms in ((MatrixFactorization(9), make_terms()), (MODEL, make_terms(model="other"))):
-        with pytest.raises(RemoteProtocolError, match="terms are for another model"):
+        with pytest.raises(RemoteProtocolError, match="terms must be for model mf"):
             Client(terms, model, SDCF, randomness=SystemRandomness(), ledger=Ledger(selection=8))
 
 

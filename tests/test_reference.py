@@ -134,7 +134,7 @@ def test_impossible_problems_are_refused(changes, sentence):
 
 def test_reports_per_client_belongs_to_selection():
     """`plain` sends its rated items; an empty training part has nothing to learn from."""
-    with pytest.raises(ParameterError, match="protocol plain sends its rated items"):
+    with pytest.raises(ParameterError, match="reports_per_client"):
         small_problem(Plain(), reports_per_client=3.0)
     empty = np.empty(0, dtype=np.int64)
     with pytest.raises(ParameterError, match="at least one training rating"):

@@ -92,7 +92,7 @@ def test_too_few_survivors_are_neither_signed_nor_summed() -> None:
     cohort.upload()
     with pytest.raises(RemoteProtocolError, match="survivors"):
         cohort.consent()
-    with pytest.raises(AttemptFailed, match="6 tables"):
+    with pytest.raises(AttemptFailed, match="at least 6"):
         cohort.recover()
 
 
@@ -257,7 +257,7 @@ def test_forged_keys_are_refused(finished: Cohort) -> None:
     roster = Roster(ANNOUNCEMENT, entries)
     with pytest.raises(RemoteProtocolError, match="signed"):
         seal_shares(party.secrets, roster, party.own, party.drawn, COMPLETE, rng=SystemStream())
-    with pytest.raises(RemoteProtocolError, match="at least 5 neighbours"):
+    with pytest.raises(RemoteProtocolError, match=r"neighbours .* at least 5"):
         seal_shares(party.secrets, finished.roster, party.own, party.drawn[:4], COMPLETE, rng=SystemStream())
     sparse = tuple(one for one in range(10) if one not in (party.own, other.own))
     with pytest.raises(RemoteProtocolError, match="signed"):
@@ -271,7 +271,7 @@ def test_a_roster_names_everything_once_and_in_order(finished: Cohort) -> None:
         Roster(ANNOUNCEMENT, (first, first))
     with pytest.raises(RemoteProtocolError, match="ascending"):
         Roster(ANNOUNCEMENT, (second, first))
-    with pytest.raises(RemoteProtocolError, match="twice"):
+    with pytest.raises(RemoteProtocolError, match="distinct"):
         Roster(ANNOUNCEMENT, (first, dataclasses.replace(second, mask_key=first.channel_key)))
 
 
@@ -296,7 +296,7 @@ def test_a_mask_key_of_low_order_is_refused(finished: Cohort) -> None:
     ("partners", "senders", "reason"),
     [
         (range(1, 10), [], "this device"),
-        (range(8), [9], "all whose shares"),
+        (range(8), [9], "senders"),
         (range(10), [0], "this device"),
         (range(5), [], "at least 6"),
         (range(10), [1], "neighbours"),

@@ -54,7 +54,7 @@ def test_a_protocol_without_sums_refuses_one():
     """What needs every report itself takes no sum of them."""
     server = server_in(Stage.OPEN)
     assert server.side.addend(at(), 0, make_report()) is None
-    with pytest.raises(LocalProtocolError, match="only in a sum"):
+    with pytest.raises(LocalProtocolError, match="take_sum"):
         server.close_phase([], [([0], np.zeros(3, dtype=np.uint32))])
 
 
@@ -251,11 +251,11 @@ def test_the_order_of_arrival_changes_no_bit(names, rng):
         (1, Address(1, 2, REPORT), make_report(), 409, "the report is for round 1, attempt 2"),
         (1, Address(1, 1, "share"), make_report(), 409, "phase share, but"),
         (0, at(), make_report(), 409, "reported in this phase already"),
-        (1, at(), make_report(2), 422, "the round that it is sent for"),
-        (1, at(), "hello", 422, "takes a report of gradients"),
-        (1, at(), make_report(items=(2, 20)), 422, "name items below 20"),
-        (1, at(), GradientReport(1, np.array([2]), np.ones((1, 4))), 422, "must have 3 numbers each"),
-        (1, at(), make_report(value=1e3), 422, "norms up to 100 in this round"),
+        (1, at(), make_report(2), 422, "round_number"),
+        (1, at(), "hello", 422, "GradientReport"),
+        (1, at(), make_report(items=(2, 20)), 422, "items .* below 20"),
+        (1, at(), GradientReport(1, np.array([2]), np.ones((1, 4))), 422, "gradients .* 3 numbers"),
+        (1, at(), make_report(value=1e3), 422, "gradient .* at most 100 "),
     ],
 )
 def test_hostile_and_late_messages_are_refused_and_change_nothing(sender, address, message, status, sentence):
@@ -322,7 +322,7 @@ def test_a_tighter_norm_bound_can_be_set():
     """What the default lets through, a strict server refuses."""
     server = Server(GradientServer(make_terms(), MODEL, make_vectors(), max_gradient_norm=0.1), [0])
     server.start_round()
-    with pytest.raises(RemoteProtocolError, match=r"norms up to 0\.1"):
+    with pytest.raises(RemoteProtocolError, match=r"gradient .* at most 0\.1 "):
         server.receive(0, at(), make_report())
 
 
@@ -337,5 +337,5 @@ def test_the_bound_on_gradients_falls_with_the_step():
     """What passes in round 1 is absurd in round 10."""
     server = Server(GradientServer(make_terms(), MODEL, make_vectors()), [0], round_number=9)
     server.start_round()
-    with pytest.raises(RemoteProtocolError, match=r"norms up to 25\.1"):
+    with pytest.raises(RemoteProtocolError, match=r"gradient .* at most 25\.1"):
         server.receive(0, at(10), make_report(10, value=40.0))

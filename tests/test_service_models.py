@@ -117,7 +117,7 @@ def test_settings_are_held_to_what_protocol_and_model_declare(terms: dict[str, A
         ({"model": "nothing"}, "model"),
         ({"model": "bpr"}, "no_fallback"),
         ({"options": {"epsilon_i": 9.0}}, "epsilon_i"),
-        ({"options": {"factors": 5}}, "another model"),
+        ({"options": {"factors": 5}}, "model mf with"),
         ({"options": {"factors": "many"}}, "factors"),
         ({"options": {"profile_cap": 0}}, "profile_cap"),
     ],

@@ -160,8 +160,8 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
     [
         (b"", 422, "well-formed MessagePack"),
         (b"\xc1" * 50, 422, "well-formed MessagePack"),
-        (make_body(items=(1, 60)), 422, "items below 60"),
-        (make_body(size=200), 422, "norms up to 100"),
+        (make_body(items=(1, 60)), 422, "below 60"),
+        (make_body(size=200), 422, "at most 100"),
         (make_body(width=5), 422, "4 numbers each"),
         (make_body(phase="keys"), 409, "phase report"),
         (make_body(attempt=2), 409, "attempt 1"),
@@ -420,7 +420,7 @@ def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path)
         for sentence, made in broken.items():
             with pytest.raises(RemoteProtocolError, match=sentence):
                 scripted(session, [Reply(200, made, 0)])
-        for vectors, sentence in ((np.zeros((60, 4)), "near zero"), (np.full((60, 4), 1e4), "norms up to")):
+        for vectors, sentence in ((np.zeros((60, 4)), "near zero"), (np.full((60, 4), 1e4), "norms of at most")):
             made = announcement(session, vectors=vectors)
             with pytest.raises(RemoteProtocolError, match=sentence):
                 scripted(session, [Reply(200, made, 0)])

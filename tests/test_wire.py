@@ -238,16 +238,16 @@ def test_every_type_has_a_size_that_both_sides_hold(everything: Everything) -> N
     ("changes", "word"),
     [
         ({"items": b"\0\0\0"}, "uint32"),
-        ({"items": b""}, "one gradient per item"),
+        ({"items": b""}, "gradients must be a table"),
         ({"gradients": [3, b"\0"]}, "float32"),
-        ({"gradients": [3, b""]}, "one gradient per item"),
+        ({"gradients": [3, b""]}, "gradients must be a table"),
         ({"gradients": [3, bytes(4 * 10)]}, "row by row"),
         ({"gradients": [0, bytes(4 * 9)]}, "row by row"),
         ({"gradients": [-3, bytes(4 * 9)]}, "row by row"),
         ({"gradients": [2**60, bytes(4 * 9)]}, "row by row"),
         ({"gradients": [3, np.array([np.nan] * 9, dtype="<f4").tobytes()]}, "finite"),
         ({"gradients": [3, bytes(32) + b"\x00\x00\xa0\x7f"]}, "finite"),  # a signalling NaN
-        ({"items": np.array([7, 7, 8], dtype="<u4").tobytes()}, "rising"),
+        ({"items": np.array([7, 7, 8], dtype="<u4").tobytes()}, "items of a report"),
     ],
 )
 def test_a_report_that_is_wrong_inside_is_refused(changes: dict[str, Any], word: str) -> None:

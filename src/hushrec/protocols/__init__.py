@@ -1,4 +1,4 @@
-"""The protocols by name. A protocol is one folder: its declaration is registered here, and nothing else names it."""
+"""The registry of protocols. Each protocol is one folder whose declaration is registered here, and only here."""
 
 from dataclasses import replace
 
@@ -9,11 +9,11 @@ from hushrec.protocols.gradient import ISGLD, PLAIN, SDCF
 from hushrec.protocols.masked import MASKED
 from hushrec.protocols.protocol import Protocol
 
-DEFAULTS = (MASKED, SDCF)  # what a run without a choice speaks: the first that its model allows
+DEFAULTS = (MASKED, SDCF)  # a run that names no protocol uses the first of these that supports its model
 
 
 def _with_plugged_models(protocol: Protocol) -> Protocol:
-    """Return the protocol with the models of plug-ins that name it in `spoken_by`, after its own."""
+    """Return the protocol with the plug-in models that list it in `spoken_by` added after its own models."""
     others = [name for name, model in MODELS.items() if protocol.name in model.spoken_by]
     return replace(protocol, models=tuple(dict.fromkeys([*protocol.models, *others])))
 
@@ -24,24 +24,24 @@ PROTOCOLS: Registry[Protocol] = Registry(
 
 
 def find_protocol(name: str) -> Protocol:
-    """Return the declaration of the protocol of that name."""
+    """Return the declaration of the protocol called `name`."""
     if name not in PROTOCOLS:
         raise ParameterError(f"protocol must be one of {', '.join(PROTOCOLS)}, got {name}.")
     return PROTOCOLS[name]
 
 
 def default_protocol(model: str | None) -> str:
-    """The protocol of a run that does not choose one: `masked`, or `sdcf` for a model that only that speaks."""
-    speaks = [protocol.name for protocol in DEFAULTS if model is None or model in protocol.models]
-    return (speaks or [DEFAULTS[0].name])[0]
+    """Return the protocol of a run that names none: `masked`, or `sdcf` for a model that only `sdcf` supports."""
+    supporting = [protocol.name for protocol in DEFAULTS if model is None or model in protocol.models]
+    return (supporting or [DEFAULTS[0].name])[0]
 
 
 def protocols_of(model: str) -> list[str]:
-    """The names of the protocols that speak a model."""
+    """Return the names of the protocols that support the model."""
     return [name for name, protocol in PROTOCOLS.items() if model in protocol.models]
 
 
 def server_knowledge() -> str:
-    """What a server of a network run can and cannot know under each protocol: a section of docs/privacy.md."""
+    """Return the section of docs/privacy.md about what the server of a network run can and cannot know."""
     sections = [entry.knowledge.as_markdown(name) for name, entry in PROTOCOLS.items() if entry.knowledge.can]
     return "\n\n".join(["## What the server of a network run can and cannot know", *sections])

@@ -1,4 +1,4 @@
-"""From how many devices on a run pays, in one sentence, from measured sizes."""
+"""The measured accuracy of runs by number of devices, and the sentence that tells operators what to expect."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,38 +6,41 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class FleetSize:
-    """Test RMSE measured with so many devices, beside baselines without a server and with all ratings in one place."""
+    """The measured test RMSE of a run with this number of devices, and of two baselines for the same people."""
 
     devices: int
     rmse: float
-    own_mean: float  # each person's own mean
-    bias: float  # the bias model of the same people
+    own_mean: float  # baseline without a server: each person's own mean rating
+    bias: float  # baseline with all ratings in one place: the bias model
     data: str = "MovieLens 100K"
 
 
 def smallest_that_pays(measured: Sequence[FleetSize]) -> int:
-    """Return the smallest measured number of devices from which on a run beats each person's own mean."""
+    """Return the smallest measured number of devices from which on every run beats each person's own mean."""
     lost = [size.devices for size in measured if size.rmse >= size.own_mean]
     return min(size.devices for size in measured if size.devices > max(lost, default=0))
 
 
 def nearest_below(measured: Sequence[FleetSize], n_devices: float) -> FleetSize:
-    """Return the largest measured fleet that is no larger than this one; the smallest of all for fewer devices."""
+    """Return the largest measured entry with at most `n_devices` devices, or the smallest entry if there is none."""
     return max((size for size in measured if size.devices <= n_devices), key=_devices, default=measured[0])
 
 
 def sentence_of(measured: Sequence[FleetSize], n_devices: float) -> str:
-    """Return one sentence about a run with so many devices, for operators and for people who think about joining."""
+    """Return the accuracy to expect with `n_devices` devices, in a sentence or two for operators and participants."""
     size, pays_from = nearest_below(measured, n_devices), smallest_that_pays(measured)
     verdict = "more" if size.rmse < size.own_mean else "less"
     found = (
-        f"With {size.devices:,} devices of {size.data} such a run predicts ratings with an error (RMSE) of"
-        f" {size.rmse:.3f}, {verdict} exact than each person's own mean ({size.own_mean:.3f}), which needs no server"
+        f"With {size.devices:,} devices of {size.data}, such a run predicts ratings with an error (RMSE) of"
+        f" {size.rmse:.3f}, {verdict} accurate than each person's own mean ({size.own_mean:.3f}), which needs no server"
     )
     if n_devices < pays_from:
         few = "1 device is" if n_devices == 1 else f"{n_devices:,.0f} devices are"
-        return f"{few} too few: such a run is known to pay from {pays_from} devices on. {found}."
-    return f"{found}; it pays from {'at most' if pays_from == measured[0].devices else 'about'} {pays_from} devices on."
+        return (
+            f"{few} too few: such a run is known to beat each person's own mean from {pays_from} devices on. {found}."
+        )
+    about = "at most" if pays_from == measured[0].devices else "about"
+    return f"{found}; it beats that mean from {about} {pays_from} devices on."
 
 
 def _devices(size: FleetSize) -> int:

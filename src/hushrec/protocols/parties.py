@@ -1,13 +1,14 @@
-"""The two sides of a protocol: what its device and its server do in one phase of a round. Neither does any I/O.
+"""The interfaces of the two sides of a protocol: the device and the server in one phase of a round, without I/O.
 
-A round is a fixed list of phases. In each, the server has a message for every device that it asks, in that device's
-inbox; the device answers it with one report, or with none. When a phase closes, the server makes the messages of the
-next one out of the reports, ends the round, or begins it again as another attempt.
+A round is a fixed list of phases. In each phase the server puts one message into the inbox of every device that it
+asks; the device answers with one report or none. When a phase closes, the server computes from the reports the messages
+of the next phase, ends the round, or starts it again as another attempt.
 
     server   open ──▶ inbox of phase 1 ──▶ close ──▶ inbox of phase 2 ──▶ … ──▶ close ──▶ RoundOver or NextAttempt
     device            report ───────────────────▶ report ──▶ …
 
-`Client` and `Server` hold the state machines: who may speak when. These classes hold the maths of a protocol.
+`Client` and `Server` are the state machines, which enforce the order of messages. The classes here are the computations
+of a protocol.
 """
 
 from abc import ABC, abstractmethod
@@ -25,9 +26,9 @@ from hushrec.messages import LARGEST_TABLE, Address
 from hushrec.models.predictor import Arrays
 from hushrec.randomness import Randomness, RandomStream
 
-Name = int | str  # what a transport calls a device
-State = Arrays  # what one side keeps, by name
-Inbox = Mapping[Name, Any]  # the message of the open phase for every device that may answer it
+Name = int | str  # the name of a device: its user number in a simulation, its id in a network run
+State = Arrays  # the arrays that one side stores, by name
+Inbox = Mapping[Name, Any]  # the message of the open phase for each device that may report
 
 
 # The device ------------------------------------------------------------------------------------------------------
@@ -35,111 +36,114 @@ Inbox = Mapping[Name, Any]  # the message of the open phase for every device tha
 
 @dataclass(frozen=True, eq=False)
 class Membership:
-    """What a device that joined a run knows besides its terms: the run, the server's key, its own name and key."""
+    """A device's membership in a run: the run's id, the server's public key, and the device's own name and key."""
 
     run_id: str
-    server_key: bytes  # Ed25519, public: as it was when the device joined
+    server_key: bytes  # public Ed25519 key, as it was when the device joined
     device: Name
-    secret: bytes = field(repr=False)  # Ed25519, of the device
+    secret: bytes = field(repr=False)  # private Ed25519 key of the device
 
 
 @dataclass(frozen=True, eq=False)
 class Private:
-    """What a device knows and never sends, beside what is public.
+    """The private data of a device, which it never sends: its ratings, protocol state, ledger and membership."""
 
-    Its ratings on the scale 1 to 5, what its protocol keeps, what it has spent, and its place in the run.
-    """
-
-    items: IntArray = field(repr=False)  # rated, rising
-    values: FloatArray = field(repr=False)
+    items: IntArray = field(repr=False)  # rated items in ascending order
+    values: FloatArray = field(repr=False)  # their ratings on the scale 1 to 5
     state: State = field(repr=False)
     randomness: Randomness = field(repr=False)
-    ledger: Ledger = field(default_factory=Ledger, repr=False)  # to look at; `Client` charges it
-    membership: Membership | None = field(default=None, repr=False)  # None before it has joined
-    public: Arrays | None = field(default=None, repr=False)  # the last public state that it took
+    ledger: Ledger = field(default_factory=Ledger, repr=False)  # read only; `Client` charges it
+    membership: Membership | None = field(default=None, repr=False)  # None before the device has joined
+    public: Arrays | None = field(default=None, repr=False)  # the last public state that the device accepted
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What a device does in one phase: the ledger is charged with the events before the message leaves."""
+    """The result of a device's phase: a message, the new state, and the events to charge before the message leaves."""
 
     message: Any | None  # None: nothing is sent in this phase
-    state: State = field(repr=False)  # what the device keeps from now on
+    state: State = field(repr=False)  # replaces the device's state
     events: tuple[Event, ...] = field(default=(), repr=False)
-    draws: Any = field(default=None, repr=False)  # its random choices, for engines that record them
+    draws: Any = field(default=None, repr=False)  # the random choices, for engines that record them
 
 
 class DeviceSide(ABC):
-    """What a protocol's device does under accepted terms. It has no memory of its own: `Private` is all of it."""
+    """The device side of a protocol under accepted terms. An instance is stateless: all data is in `Private`."""
 
     def new_state(self, randomness: Randomness) -> State:
-        """What a device keeps before its first round: nothing, unless the protocol needs something."""
+        """Return the state of a device before its first round; empty unless the protocol needs one."""
         return {}
 
     @abstractmethod
     def n_items(self, state: State) -> int:
-        """How many items the catalogue has, as far as this device has heard."""
+        """Return the number of items in the catalogue, as this device last heard of it."""
 
     def takes_part(self, private: Private) -> bool:
-        """Whether this device reports at all: always, unless the protocol lets that depend on the profile."""
+        """Return whether this device reports at all. By default it does, whatever its profile."""
         return True
 
     @abstractmethod
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Answer one message of the server; refuse it where it breaks the terms. `draws` replaces chance in tests."""
+        """Return the report on one message of the server; raise `RemoteProtocolError` if the message breaks the terms.
+
+        `draws` replaces the random choices in tests.
+        """
 
     @abstractmethod
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Predictions for all items, on the scale 1 to 5 but not bound to it, from what the server published."""
+        """Return the predictions for all items from the public state, on the scale 1 to 5 but not clipped to it."""
 
-    order: str | None = None  # how lists are sorted, in one sentence, where that is not by the predictions alone
+    order: str | None = None  # one sentence on how lists are sorted, if not by the predictions alone
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
-        """What lists of unrated items are sorted by, for all items: larger is better."""
+        """Return the scores of all items that lists are sorted by: larger is better."""
         return predictions
 
     def has_learned(self, public: Arrays) -> bool:
-        """Whether a public state tells anything about the items yet."""
+        """Return whether the public state already holds information about the items."""
         return True
 
     def popularity(self, public: Arrays) -> FloatArray | None:
-        """How much people like each item, for all items, as far as that is public; None where it is not."""
+        """Return how much people like each item, `(n_items,)`; None if the protocol does not publish that."""
         return None
 
     def published(self, message: Any) -> Arrays | None:
-        """Return the public arrays in a message that predictions need; None if it has none."""
+        """Return the public arrays that a message carries for predictions; None if it carries none."""
         return None
 
     @property
     def predicts_new_items(self) -> bool:
-        """Whether this device predicts for items that joined the catalogue after the run was made."""
+        """Whether this device can predict items that joined the catalogue after the run was created."""
         return False
 
     def lacks(self, private: Private, message: Any) -> bool:
-        """Return whether this device must fetch another public state before it can report on this message."""
+        """Return whether this device must fetch a newer public state before it can report on this message."""
         return False
 
     def spent(self, state: State) -> dict[str, float]:
-        """What this run has used so far, by unit, of what `ConfiguredProtocol.joining_costs` asked for."""
+        """Return how much of `ConfiguredProtocol.joining_costs` this run has spent so far, by unit."""
         return {}
 
     def rest(self, state: State) -> State:
-        """Return the state without the secrets of an attempt, for a device that knows that none is open."""
+        """Return the state without the secrets of an attempt, for a device that knows that no attempt is open."""
         return state
 
     def check_public(self, public: Arrays) -> None:
-        """Refuse a public state that no honest run of these terms has: here, one with a number that is not finite."""
+        """Raise `RemoteProtocolError` for a public state that an honest run cannot have: here, non-finite numbers."""
         if not all(np.all(np.isfinite(array)) for array in public.values()):
-            raise RemoteProtocolError("what a server publishes must be finite numbers.")
+            raise RemoteProtocolError("the public state of a run must hold finite numbers only. Do not use it.")
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Return the state under a new key, and what to pay first; the old key last reported in round `reported`."""
+        """Return the state for a device that joins again with a new key, and the events to charge first.
+
+        `reported` is the last round in which the old key reported.
+        """
         return private.state, []
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to keep of new ratings, and the events that using them will cost.
+        """Return the values to store for new ratings, and the budget events of using them.
 
-        `batch` counts the calls.
+        `batch` counts the calls, so that each call draws its own randomness.
         """
         return values, []
 
@@ -149,19 +153,19 @@ class DeviceSide(ABC):
 
 @dataclass(frozen=True)
 class RoundOver:
-    """The round has ended, and what is public has moved."""
+    """The result of `ServerSide.close` when the round has ended and the public state is updated."""
 
 
 @dataclass(frozen=True)
 class NextAttempt:
-    """The round has to begin again; `reason` is for the operator."""
+    """The result of `ServerSide.close` when the round must start again; `reason` is shown to the operator."""
 
     reason: str
-    members: Collection[Name]  # whom the next attempt asks
+    members: Collection[Name]  # the devices that the next attempt asks
 
 
 class ServerSide(ABC):
-    """What a protocol's server does with the reports of a phase. Its `public` state moves at the end of a round."""
+    """The server side of a protocol: it turns the reports of a phase into messages or, at the end, a public state."""
 
     phases: tuple[str, ...]
     n_expected: int | None = None
@@ -171,58 +175,58 @@ class ServerSide(ABC):
     @property
     @abstractmethod
     def terms(self) -> Any:
-        """What every device accepted."""
+        """The terms that every device has accepted."""
 
     @property
     @abstractmethod
     def public(self) -> Arrays:
-        """Everything that the rounds so far have published, by name."""
+        """All arrays that the rounds so far have published, by name."""
 
     @property
     def state(self) -> State:
-        """What a restart needs between rounds: what is public, unless a protocol keeps more."""
+        """The arrays that a restart between rounds needs: the public ones, unless the protocol keeps more."""
         return self.public
 
     @abstractmethod
     def restore(self, state: State) -> None:
-        """Continue from what `state` was."""
+        """Continue from a saved `state`."""
 
     def sign_as(self, run_id: str, secret: bytes) -> None:
-        """Set the run and the server's Ed25519 key, before the first round."""
+        """Set the run's id and the server's private Ed25519 key, before the first round."""
         self.run_id, self.secret = run_id, secret
 
     @property
     def fewest_devices(self) -> int:
-        """How many devices must be there before a round opens, and report before its first phase closes."""
+        """Number of devices that must be present to open a round, and must report to close its first phase."""
         return 1
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return which of these members a round asks; called once, before its first attempt."""
+        """Return the members that a round asks; called once per round, before its first attempt."""
         return members
 
     @property
     def largest_report(self) -> int:
-        """Bytes that a device's report in the open phase may have on the wire, with its envelope."""
+        """Largest size in bytes of a report of the open phase on the wire, including its envelope."""
         return LARGEST_TABLE
 
     @property
     def concern(self) -> str | None:
-        """A warning for the operator about the public state, in one sentence; None where there is none."""
+        """One sentence that warns the operator about the public state, or None."""
         return None
 
     @property
     def progress(self) -> str | None:
-        """Where the open round stands besides its phase, in one sentence; None where there is nothing to say."""
+        """One sentence about the progress of the open round, in addition to its phase, or None."""
         return None
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
-        """Accuracy by round as the run's own rounds measured it: numbers by name, `round` among them; often none."""
+        """The accuracy that rounds of this run measured: one dict of numbers each, with key `round`; may be empty."""
         return []
 
     @property
     def can_skip_rounds(self) -> bool:
-        """Whether a run learns from its other rounds if nobody reports in one: else every round must have its sum."""
+        """Whether training can do without the reports of some rounds; otherwise no round's result may be lost."""
         return True
 
     @property
@@ -231,32 +235,33 @@ class ServerSide(ABC):
         return False
 
     def add_items(self, count: int, *, rng: RandomStream) -> None:
-        """Let so many items join the catalogue, at its end; none is ever taken out."""
-        raise ParameterError("items cannot join a run of this protocol.")
+        """Append `count` items to the catalogue; items are never removed."""
+        raise ParameterError("items cannot be added to a run of this protocol. Start a new run.")
 
     def expect(self, n_devices: int) -> None:
-        """Set, before a round, how many members will probably report; in a network run, those seen lately."""
+        """Set how many members will probably report in the next round; in a network run, those seen lately."""
         self.n_expected = n_devices
 
     @abstractmethod
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
-        """Begin an attempt of a round: the messages of its first phase."""
+        """Start an attempt of a round; return the messages of its first phase."""
 
     @abstractmethod
     def check(self, address: Address, sender: Name, message: Any) -> None:
-        """Refuse a message that does not fit the open phase; keep nothing of it."""
+        """Raise `RemoteProtocolError` for a message that does not fit the open phase; do not store the message."""
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """The integers of a message that count only in a sum modulo 2³², and are all of it, and the number of that sum.
+        """Return (number of a sum, integers) if the message matters only through its addend in a sum modulo 2³².
 
-        None: the message itself is needed.
+        Callers may then add the integers of all messages with the same sum number and pass the total to `take_sum`.
+        None if the message itself is needed.
         """
         return None
 
     def take_sum(self, address: Address, senders: Collection[Name], total: WordArray) -> None:
-        """Take the sum of these senders' addends, all of one number, in place of their messages, before `close`."""
-        raise LocalProtocolError("this phase has no reports that count only in a sum.")
+        """Accept the total of these senders' addends to one sum, instead of their messages, before `close`."""
+        raise LocalProtocolError("take_sum must be called only in a phase whose reports are added up.")
 
     @abstractmethod
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
-        """End the open phase with these reports, in the order of the senders' names."""
+        """Close the open phase with these reports, sorted by sender; return what follows it."""

@@ -1,4 +1,4 @@
-"""The keys of simulated devices and of their server: drawn from the seed, so that a run can be repeated."""
+"""The keys of simulated devices and of their server, drawn from the seed so that a run can be repeated."""
 
 from functools import cache
 
@@ -6,21 +6,21 @@ from hushrec.protocols.parties import Membership
 from hushrec.randomness import Purpose, SeededRandomness
 
 SIMULATED_RUN = "0" * 32
-_SERVER = 2**32  # a number that no user has
+_SERVER = 2**32  # stands for the server; no user has this number
 
 
 def simulated_secret(seed: int, user: int = _SERVER) -> bytes:
-    """Return the Ed25519 key of a user's device, or of the server."""
+    """Return the private Ed25519 key of a user's device, or of the server if no user is given."""
     return SeededRandomness(seed, user).stream(Purpose.SIMULATED_KEYS).bytes(32)
 
 
 def simulated_membership(seed: int, user: int) -> Membership:
-    """Return what a simulated device knows of its run."""
+    """Return the membership of a simulated device: the run, the server's public key, and the device's own key."""
     return Membership(SIMULATED_RUN, _server_key(seed), user, simulated_secret(seed, user))
 
 
 @cache
 def _server_key(seed: int) -> bytes:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # most simulations do without it
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # most simulations never need it
 
     return Ed25519PrivateKey.from_private_bytes(simulated_secret(seed)).public_key().public_bytes_raw()

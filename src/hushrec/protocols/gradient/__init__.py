@@ -1,4 +1,4 @@
-"""`plain`, `isgld` and `sdcf`: protocols in which a device sends gradients of items. Declarations only."""
+"""The declarations of `plain`, `isgld` and `sdcf`, the protocols in which devices report gradients of item vectors."""
 
 from hushrec.options import Option
 from hushrec.protocols.gradient import wording
@@ -94,19 +94,19 @@ SDCF = Protocol(
                 "rated."
             ),
             (
-                "A person's taste: all numbers of one upload point along it. A server that looks can guess what else "
-                "they would like."
+                "A person's taste: all gradients of one report point along the user vector. From it a server can "
+                "guess what else the person would like."
             ),
             (
-                "Which of the reported items are really rated, and how: real and made-up numbers differ in size, and a "
+                "Which of the reported items are really rated, and how: real and fake errors differ in size, and a "
                 "real one leads to the same rating in every round."
             ),
-            "About how many items a person rated: as many as there are real numbers among those sent, and some more.",
+            "About how many items a person rated: slightly more than the number of real errors among those reported.",
             (
-                "Something of the items that were never reported: a device learns from them too, and people who rated "
-                "the same things rated them as well."
+                "Something about the items that were never reported: a device learns from those ratings too, and "
+                "people who rated the same items rated them as well."
             ),
-            "Who comes back with a new key: what they seem to have rated is what they had rated before.",
+            "Who comes back with a new key: the items that seem to be rated are the same as before.",
             (
                 "Every rating it asks for, if it cheats: crafted item vectors make a person's vector show which items "
                 "are rated, and how, reported or not."

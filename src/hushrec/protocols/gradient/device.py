@@ -1,6 +1,6 @@
-"""The device of gradient protocols: one report per round, made of errors, a user vector and chance.
+"""The device side of gradient protocols: computes one report of item gradients per round.
 
-Algorithm 1 of [SDCF]. What leaves is the report; the user vector, the permanent bits and the draws stay.
+Algorithm 1 of [SDCF]. Only the report leaves the device; the user vector, the permanent bits and the draws stay there.
 """
 
 import math
@@ -38,36 +38,40 @@ if TYPE_CHECKING:
 
 NOBODY: IntArray = np.empty(0, dtype=np.int64)
 NOBODY.flags.writeable = False
-MOST_LOST_DRAWS = 100_000
+MOST_LOST_DRAWS = 100_000  # epochs that a server can claim a device missed, at most
 
 
 @dataclass(frozen=True, eq=False)
 class Draws:
-    """One device's random choices of one round. Private: it never leaves the device."""
+    """The random choices of one device in one round. Private: they never leave the device."""
 
-    selected: IntArray = field(repr=False)  # (n_selected,), rising
-    fake_errors: FloatArray = field(repr=False)  # (n_selected unrated,), in the order of `selected`
+    selected: IntArray = field(repr=False)  # (n_selected,), ascending
+    fake_errors: FloatArray = field(repr=False)  # one per unrated selected item, in the order of `selected`
     gradient_noise: FloatArray = field(repr=False)  # (n_selected, item_width)
     user_noise: FloatArray = field(repr=False)  # (user_width,)
-    # Of a model that learns from pairs; of others, nobody.
-    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,), unrated
-    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,), the pair's other
+    # The pairs of a model that learns from pairs; empty for other models.
+    user_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_rated,) unrated items
+    selected_partners: IntArray = field(default_factory=lambda: NOBODY, repr=False)  # (n_selected,) other ends of pairs
 
 
 class GradientDevice(DeviceSide):
-    """A device that accepted these terms, with its own budgets."""
+    """The device side of a gradient protocol under accepted terms."""
 
     def __init__(self, protocol: "GradientProtocol", terms: Terms, model: MatrixFactorization) -> None:
         selects = protocol.selection is not None
         if selects != (terms.reports_per_client is not None):
             raise RemoteProtocolError(
-                f"terms of protocol {protocol.name} must {'' if selects else 'not '}name reports_per_client."
+                f"terms of protocol {protocol.name} must {'' if selects else 'not '}contain reports_per_client."
             )
         if (model.name, model.n_factors, model.n_side_rows) != (terms.model, terms.n_factors, terms.n_side_rows):
-            raise RemoteProtocolError(f"terms are for another model: {terms.model} with {terms.n_factors} factors.")
+            raise RemoteProtocolError(
+                f"terms must be for model {model.name} with {model.n_factors} factors, got model {terms.model} with"
+                f" {terms.n_factors}, or other attributes."
+            )
         if (len(terms.user_regularization), len(terms.item_regularization)) != (model.user_width, model.item_width):
             raise RemoteProtocolError(
-                f"terms must have {model.user_width} and {model.item_width} numbers of regularization."
+                f"user_regularization and item_regularization must have {model.user_width} and {model.item_width}"
+                f" numbers, got {len(terms.user_regularization)} and {len(terms.item_regularization)}."
             )
         self._protocol = protocol
         self._terms = terms
@@ -81,30 +85,27 @@ class GradientDevice(DeviceSide):
         }
 
     def n_items(self, state: State) -> int:
-        """Return the largest number of items that an announcement has had: the list never shrinks."""
+        """Return the largest number of items announced so far; the catalogue never shrinks."""
         return max(int(state["n_items"]), self._terms.n_items)
 
     def takes_part(self, private: Private) -> bool:
-        """A device without ratings stays out: its fakes would all be alike and announce it.
+        """Return whether the device reports: it must have ratings and, for some protocols and models, unrated items.
 
-        So does one that rated everything where pairs of rated and unrated items, or unrated items to hide among, are
-        needed: there are none.
+        A device without ratings would send identical fake errors, which would reveal it. A device that rated every item
+        has no pairs of a rated and an unrated item, and no unrated items to hide the rated ones among.
         """
         n_rated = np.array(len(private.items))
         return bool(self._protocol.can_take_part(n_rated, self.n_items(private.state), self._model))
 
     def stored_values(self, values: FloatArray, private: Private, batch: int) -> tuple[FloatArray, list[Event]]:
-        """Return the values to keep.
-
-        With Laplace noise, drawn once per rating, where the protocol adds noise to ratings.
-        """
+        """Return the values to store and their budget events: with Laplace noise, drawn once per rating, in `isgld`."""
         rng = private.randomness.stream(Purpose.RATING_NOISE, batch)
         return self._protocol.training_values(values, rng=rng), self._protocol.perturbation_events()
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
-        """Steps 2 to 5 and 8 of docs/data-flow.md: a report, and the user vector after it."""
+        """Return the gradient report and the new user vector: steps 2 to 5 and 8 of docs/data-flow.md."""
         self._check(private, address, message)
-        return _Turn(self._protocol, self._model, private, message).report(draws)
+        return _DeviceRound(self._protocol, self._model, private, message).report(draws)
 
     def published(self, message: Any) -> Arrays | None:
         return {"item_vectors": message.item_vectors} if isinstance(message, ItemVectors) else None
@@ -112,35 +113,44 @@ class GradientDevice(DeviceSide):
     def check_public(self, public: Arrays) -> None:
         vectors = public.get("item_vectors")
         if vectors is None or vectors.ndim != 2 or len(vectors) < self._terms.n_items + self._terms.n_side_rows:
-            raise RemoteProtocolError("a run of this protocol must publish one item vector per item.")
+            raise RemoteProtocolError(
+                f"the public state must hold item_vectors with one row for each of {self._terms.n_items} items and"
+                f" {self._terms.n_side_rows} further rows. Do not use it."
+            )
         self._check_vectors(vectors, len(vectors) - self._terms.n_side_rows)
 
     def popularity(self, public: Arrays) -> FloatArray:
-        """Return v v̄ᵀ of each item vector v, with v̄ their mean: how much people like the item."""
+        """Return how much people like each item: v v̄ᵀ for item vector v and the mean item vector v̄."""
         vectors = np.asarray(public["item_vectors"][: self._terms.n_items], dtype=np.float64)
         return np.asarray(vectors @ vectors.mean(axis=0))
 
     def spent(self, state: State) -> dict[str, float]:
-        """Return the cost of the permanent bits in use; nothing before the first draw."""
+        """Return the cost of the permanent bits in use; empty before their first draw."""
         selection = self._protocol.selection
         drawn = selection is not None and int(state["permanent_epoch"]) >= 0
         return {"selection": self._protocol.selection_limit} if drawn else {}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Draw new permanent bits, and charge the draws of announced epochs that this device missed."""
+        """Return the state without permanent bits, which are then drawn anew, and the events of draws that were lost.
+
+        The old key may have reported in later epochs than this device remembers; each such epoch was one draw.
+        """
         selection = self._protocol.selection
         if selection is None:
             return private.state, []
         lost = self._terms.epoch(reported) - int(private.state["permanent_epoch"]) if reported else 0
         if lost > MOST_LOST_DRAWS:
-            raise RemoteProtocolError("the server speaks of more draws of permanent bits than a run can have.")
+            raise RemoteProtocolError(
+                f"the server claims reports in {lost:,} epochs that this device does not remember; at most"
+                f" {MOST_LOST_DRAWS:,} are possible. Do not join."
+            )
         draw = PermanentDraw(
             selection.epsilon_p, selection.n_protected(len(private.items)), capped=selection.profile_cap is not None
         )
         return {**private.state, **permanent_state(None, -1)}, [draw] * max(0, lost)
 
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return predictions: in `mf` by the user vector that fits the ratings best, else by the trained one."""
+        """Return the predictions: model `mf` fits a user vector to the ratings, other models use the trained one."""
         table, vector = public["item_vectors"], np.asarray(private.state["user_vector"], dtype=np.float64)
         if self._model.name == "mf":
             known = private.items < len(table)
@@ -148,32 +158,37 @@ class GradientDevice(DeviceSide):
         return self._model.predict(vector, self._model.item_rows(table))
 
     def _check(self, private: Private, address: Address, announcement: Any) -> None:
-        """Refuse an announcement that asks for more than the accepted terms, or that shrinks the list of items."""
+        """Raise `RemoteProtocolError` for an announcement that breaks the accepted terms or shrinks the catalogue."""
         if not isinstance(announcement, ItemVectors) or announcement.round_number != address.round_number:
-            raise RemoteProtocolError("a round must open with the item vectors of that round.")
+            raise RemoteProtocolError(
+                f"round {address.round_number} must open with the item vectors of that round. Do not answer it."
+            )
         n_items = self.n_items(private.state)
         accepted = self._terms if n_items == self._terms.n_items else self._terms.with_items(n_items)
         if not announcement.terms.agrees_with(accepted):
             raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not answer it.")
         if address.attempt != 1:
-            raise RemoteProtocolError("this protocol has one attempt per round. Do not answer another.")
+            raise RemoteProtocolError(
+                f"attempt must be 1 in protocol {self._protocol.name}, got {address.attempt}. Do not answer it."
+            )
         self._check_vectors(announcement.item_vectors, announcement.terms.n_items)
 
     def _check_vectors(self, vectors: FloatArray, n_items: int) -> None:
         norms = row_norms(vectors)
         if vectors.shape[1] != self._model.item_width or norms.max() > LARGEST_ITEM_NORM:
             raise RemoteProtocolError(
-                f"item vectors must have {self._model.item_width} numbers each and norms up to {LARGEST_ITEM_NORM:g}."
+                f"item_vectors must have {self._model.item_width} numbers each and norms of at most"
+                f" {LARGEST_ITEM_NORM:g}."
             )
         if not plausible_norms(norms[:n_items]):
             raise RemoteProtocolError(
-                f"item vectors must have norms of at least {SMALLEST_ITEM_NORM:g}, but for {SMALL_SHARE:.0%} of them:"
-                " near zero, errors are ratings."
+                f"at least {1 - SMALL_SHARE:.0%} of item_vectors must have norms of {SMALLEST_ITEM_NORM:g} or more:"
+                " errors at vectors near zero would reveal ratings."
             )
 
 
-class _Turn:
-    """One device in one round: computes its report from its ratings and the announcement."""
+class _DeviceRound:
+    """The computation of one device's report in one round, from its private data and the announcement."""
 
     def __init__(
         self, protocol: "GradientProtocol", model: MatrixFactorization, private: Private, announcement: ItemVectors
@@ -189,7 +204,7 @@ class _Turn:
         self._step_size = self._terms.step_size(self._round)
 
     def report(self, draws: Draws | None) -> Report:
-        """The report, what it costs, and what the device keeps."""
+        """Return the message, the new state and the budget events; `draws` replaces the random choices in tests."""
         model, terms, step_size = self._model, self._terms, self._step_size
         permanent, events = self._permanent_choice()
         rows = model.item_rows(self._table)
@@ -223,11 +238,11 @@ class _Turn:
         sent_values = np.outer(errors, self._model.direction(self._user_vector))
         rho = gradient_rho(self._step_size * self._terms.data_weight * sent_values, self._step_size)
         if not rho < math.inf:
-            raise RemoteProtocolError("the announced step makes gradients beyond all bounds. Do not answer it.")
+            raise RemoteProtocolError("the announced step makes the gradients overflow. Do not answer it.")
         return GradientsSent(len(errors), rho)
 
     def _permanent_choice(self) -> tuple[PermanentChoice | None, Sequence[Event]]:
-        """Return the permanent bits of this round's epoch, kept or newly drawn, and the events of using them."""
+        """Return the permanent bits of this round's epoch, stored or newly drawn, and the round's budget events."""
         selection, terms = self._protocol.selection, self._terms
         if selection is None:
             return None, ()
@@ -245,18 +260,18 @@ class _Turn:
         return self._private.randomness.stream(purpose, self._round)
 
     def _draw_partners(self) -> IntArray:
-        """For each rated item an unrated one, uniform and new each round, where the model learns from pairs."""
+        """Draw an unrated partner for each rated item, new each round; none for a model that does not use pairs."""
         if not self._model.learns_from_pairs:
             return NOBODY
         return self._unrated(self._stream(Purpose.USER_PAIRS).random(len(self._items)))
 
     def _draw(self, permanent: PermanentChoice | None, own_errors: FloatArray, partners: IntArray) -> Draws:
-        """All other random choices of this round, each from its own stream."""
+        """Draw the selected items, fake errors, partners and noise of this round, each from its own stream."""
         selected = self._items
         if permanent is not None:
             rng = self._stream(Purpose.SELECTION)
             selected = permanent.select_items(rng=rng)
-            if len(selected) > self._terms.most_items:  # a random part of it tells no more
+            if len(selected) > self._terms.most_items:  # a random subset reveals no more than the whole
                 selected = np.sort(selected[np.argsort(rng.random(len(selected)))[: self._terms.most_items]])
         fakes, selected_partners = np.empty(0), NOBODY
         if not self._model.learns_from_pairs:
@@ -275,10 +290,7 @@ class _Turn:
         return Draws(selected, fakes, noise, user_noise, partners, selected_partners)
 
     def _selected_errors(self, draws: Draws, own_errors: FloatArray, rows: FloatArray) -> FloatArray:
-        """Return the error of each selected item: real if it is rated, else fake.
-
-        In models of pairs, that of its pair.
-        """
+        """Return the error of each selected item: real if it is rated, else fake; for `bpr`, the error of its pair."""
         is_rated, position = self._find(draws.selected)
         if isinstance(self._model, PairwiseRanking):
             return self._model.selected_errors(
@@ -290,28 +302,31 @@ class _Turn:
         return errors
 
     def _find(self, items: IntArray) -> tuple[npt.NDArray[np.bool_], IntArray]:
-        """Return which of these items are rated, and their places among the rated ones."""
+        """Return whether each item is rated, and its index among the rated items (meaningless if it is not)."""
         position = np.searchsorted(self._items, items)
         position[position == len(self._items)] = 0
         return self._items[position] == items, position
 
     def _unrated(self, uniform: FloatArray) -> IntArray:
-        """An unrated item for each number in [0, 1): the k-th of the m − h, k = ⌊(m − h) · number⌋.
+        """Map numbers in [0, 1) to unrated items: the k-th of the m − h unrated ones, k = ⌊(m − h) · number⌋.
 
-        `items[i] − i` unrated items lie below rated item i, so that the k-th has k plus as many rated ones below it
-        as there are i with items[i] − i ≤ k.
+        `items[i] − i` unrated items have smaller numbers than rated item i. So the k-th unrated item has the number k
+        plus the count of rated items i with items[i] − i ≤ k.
         """
         rank = np.floor(uniform * (self._terms.n_items - len(self._items))).astype(np.int64)
         return rank + np.searchsorted(self._items - np.arange(len(self._items)), rank, side="right")
 
     def _pair_selected(self, selected: IntArray) -> IntArray:
-        """A random unrated partner for each selected item that is rated, a random rated one for each that is not."""
+        """Draw a partner for each selected item: an unrated one if the item is rated, a rated one if it is not."""
         uniform = self._stream(Purpose.SELECTED_PAIRS).random(len(selected))
         rated = self._items[np.floor(uniform * len(self._items)).astype(np.int64)]
         return np.where(self._find(selected)[0], self._unrated(uniform), rated)
 
     def _both_ends(self, partners: IntArray) -> tuple[IntArray, IntArray]:
-        """Every item of this round's own pairs, and the other end of its pair; one met twice keeps its first pair."""
+        """Return all items of this round's pairs, ascending, and the other item of each pair.
+
+        An unrated item in several pairs appears once, with the first of its partners.
+        """
         drawn, first = np.unique(partners, return_index=True)
         items = np.concatenate([self._items, drawn])
         others = np.concatenate([partners, self._items[first]])
@@ -320,16 +335,16 @@ class _Turn:
 
 
 def scaled_down(gradients: FloatArray, max_norm: float | None) -> FloatArray:
-    """Return the gradients, scaled so that their joint norm is at most `max_norm`. They hold their noise already.
+    """Return the gradients scaled down so that their joint norm is at most `max_norm`; None means no limit.
 
-    Free.
+    The gradients already contain their noise, so scaling is post-processing and costs no budget.
     """
     norm = float(np.linalg.norm(gradients))
     return gradients if max_norm is None or norm <= max_norm else gradients * (max_norm / norm)
 
 
 def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
-    """The permanent bits as arrays; empty where none were drawn."""
+    """Return the arrays that store permanent bits and their epoch; empty arrays where none were drawn."""
     return {
         "permanent_bits": np.empty(0, dtype=np.bool_) if permanent is None else permanent.bits,
         "probabilities": np.empty(0) if permanent is None else np.array(astuple(permanent.probabilities)),
@@ -338,7 +353,7 @@ def permanent_state(permanent: PermanentChoice | None, epoch: int) -> State:
 
 
 def permanent_from(state: State) -> PermanentChoice | None:
-    """The permanent bits that a state holds; None where none were drawn."""
+    """Return the permanent bits stored in a state; None where none were drawn."""
     if not len(state["permanent_bits"]):
         return None
     probabilities = SelectionProbabilities(*(float(value) for value in state["probabilities"].tolist()))

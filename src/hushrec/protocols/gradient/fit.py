@@ -1,8 +1,8 @@
-"""The vector that recommendations are computed with: a person's ratings against the public item vectors.
+"""The user vector for recommendations on a device, fitted to the person's ratings and the public item vectors.
 
-It is computed on the device whenever it is needed. Nothing is drawn, nothing is sent and nothing costs budget: the
-item vectors are public, and the ratings are here. It does not depend on how many rounds a device answered, so a
-newcomer to a finished run gets it too, and a rating given after the last round counts.
+A device computes the vector when it needs one. The fit is deterministic, sends nothing and costs no budget. It does not
+depend on how many rounds a device reported in, so it works for newcomers to a finished run (cold start) and uses
+ratings given after the last round.
 """
 
 import numpy as np
@@ -13,18 +13,18 @@ from hushrec.scale import HIGHEST, LOWEST
 # Chosen on validation people of ML-100K and of the synthetic data: benchmarks/newcomers.py.
 TASTE_WEIGHT = 0.6  # λ, per factor
 LEVEL_RATINGS = 2.0  # κ
-NO_DIRECTION = 1e-6  # a mean item vector that is shorter points nowhere: λ then holds u as a whole
+NO_DIRECTION = 1e-6  # a shorter mean item vector counts as zero: λ then penalizes all of u
 
 
 def fit_user_vector(values: FloatArray, rated_vectors: FloatArray, item_vectors: FloatArray) -> FloatArray:
-    """Return the user vector u that explains these ratings, `(n_factors,)`.
+    """Return the user vector u that fits these ratings, `(n_factors,)`, by regularized least squares.
 
-    With the mean item vector v̄, P the projection onto it, K factors and m the middle of the scale,
+    With the mean item vector v̄, the projection P onto it, K factors and the middle m of the scale,
 
         u = argmin Σ_i (r_i − u v_iᵀ)² + λ K ‖u − P u‖² + κ (m − u v̄ᵀ)².
 
-    Along v̄ all items score as they are liked by everybody: λ keeps u there until ratings say otherwise, and κ counts
-    as that many ratings of an average item with the middle of the scale. One linear system of size K has the answer.
+    A user vector along v̄ scores items by their general popularity; λ penalizes deviations from that direction. The last
+    term acts like κ ratings of an average item with the value m. The solution takes one linear system of size K.
     """
     n_factors = item_vectors.shape[1]
     mean = item_vectors.mean(axis=0)

@@ -1,10 +1,10 @@
-"""From how many devices on a network run of `sdcf` with its default terms pays, as measured on ML-100K.
+"""The accuracy of network runs of `sdcf` with default terms, by number of devices, as measured on ML-100K.
 
-The numbers are those of benchmarks/records/fleet-size-ml-100k.json, made by benchmarks/fleet_size.py; a test holds them
-to it.
+The numbers are those of benchmarks/records/fleet-size-ml-100k.json, written by benchmarks/fleet_size.py; a test
+compares them.
 """
 
-from hushrec.protocols.fleet_size import FleetSize, nearest_below, sentence_of, smallest_that_pays
+from hushrec.protocols.fleet_size import FleetSize, sentence_of
 
 MEASURED = (
     FleetSize(25, 1.0901, 1.0672, 1.0267),
@@ -16,16 +16,6 @@ MEASURED = (
 )
 
 
-def pays_from() -> int:
-    """The smallest measured number of devices from which on a run beats each person's own mean."""
-    return smallest_that_pays(MEASURED)
-
-
-def expected(n_devices: float) -> FleetSize:
-    """The largest measured fleet that is no larger than this one; the smallest of all for fewer devices."""
-    return nearest_below(MEASURED, n_devices)
-
-
 def fleet_sentence(n_devices: float) -> str:
-    """One sentence about a run with so many devices, for operators and for people who think about taking part."""
+    """Return the accuracy to expect with `n_devices` devices, in a sentence or two for operators and participants."""
     return sentence_of(MEASURED, n_devices)

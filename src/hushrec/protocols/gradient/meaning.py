@@ -1,7 +1,7 @@
-"""What a budget of [SDCF] means for one person, in numbers that can be said in plain words.
+"""The meaning of a budget of [SDCF] for one person, as probabilities that plain words can explain.
 
-Everything here is about the *selections*: which items a device reports. What it says about them, the gradient
-values, is not covered by these budgets, and `selection_not_covered` says so wherever a budget is printed.
+The numbers are about the *selections*: which items a device reports. The budgets do not cover the gradient values that
+it reports for these items, as `selection_not_covered` says wherever a budget is printed.
 """
 
 import math
@@ -17,7 +17,7 @@ from hushrec.protocols.gradient.wording import selection_not_covered, selection_
 
 @dataclass(frozen=True, kw_only=True)
 class SelectionBudget:
-    """A person, a catalogue, and the budgets to explain. `epsilon_g` is None for one-class models: no fakes."""
+    """The budgets to explain, for one person and one catalogue; `epsilon_g` is None for models without fake errors."""
 
     n_rated: int
     n_items: int
@@ -37,17 +37,19 @@ class SelectionBudget:
         if self.epsilon_g is not None and not self.epsilon_g >= 0:
             raise ParameterError(f"epsilon_g must be 0 or more (0 is α = ∞), got {self.epsilon_g}.")
         if not 1 <= self.n_rated < self.n_items:
-            raise ParameterError(f"rated must be from 1 to below the {self.n_items} items, got {self.n_rated}.")
+            raise ParameterError(f"rated must be at least 1 and below items = {self.n_items}, got {self.n_rated}.")
         if self.profile_cap is not None and not 1 <= self.profile_cap < self.n_items:
-            raise ParameterError(f"profile_cap must be from 1 to below the items, got {self.profile_cap}.")
+            raise ParameterError(
+                f"profile_cap must be at least 1 and below items = {self.n_items}, got {self.profile_cap}."
+            )
 
     @property
     def n_protected(self) -> int:
-        """h, or the public cap H where there is one: what f, p and q are calibrated from."""
+        """The number of ratings that f, p and q are calibrated from: the public cap H if there is one, else h."""
         return self.n_rated if self.profile_cap is None else self.profile_cap
 
     def probabilities(self) -> SelectionProbabilities[float]:
-        """Return f, p*, q*, p and q (Theorems 1 and 2)."""
+        """Return the probabilities f, p*, q*, p and q of the selections (Theorems 1 and 2)."""
         return calibrate_selection(
             self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i, self.epsilon_p
         )
@@ -59,35 +61,36 @@ class SelectionBudget:
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """What a `SelectionBudget` comes to. Beliefs are the server's, that one given item is rated."""
+    """The numbers that explain a `SelectionBudget`. A belief is the server's probability that one item is rated."""
 
     probabilities: SelectionProbabilities[float]
-    bit_survives: float  # a permanent bit is what it was: 1 − f/2
+    bit_survives: float  # probability 1 − f/2 that a permanent bit is the true one
     items_sent: float  # per round, on average
-    real_among_them: float
-    real_by_chance: float  # the same if the items were drawn blindly
+    real_among_them: float  # rated items among those sent
+    real_by_chance: float  # rated items among as many items drawn at random
     belief_before: float
-    belief_after_one_round: float  # at most: the item was sent
-    belief_after_all_rounds: float  # at most: the item was sent in every round
-    belief_never_sent: float  # at least: it was sent in none
+    belief_after_one_round: float  # largest: the item was sent
+    belief_after_all_rounds: float  # largest: the item was sent in every round
+    belief_never_sent: float  # smallest: the item was sent in no round
     epsilon_round: float
     epsilon_all_rounds: float
     epsilon_one_rating: float
     smallest_epsilon_p: float
-    real_errors_outside_fakes: float | None  # None where there are no fakes
+    real_errors_outside_fakes: float | None  # share; None for a model without fake errors
     unit: str
     not_covered: list[str]
 
 
 def explain_budget(budget: SelectionBudget) -> Meaning:
-    """Return the prices and probabilities of `budget` as one person meets them.
+    """Return the probabilities and costs that `budget` means for one person.
 
-    One item's bits over T rounds, k of them ones, are as likely as (1 − f/2) a + (f/2) b if it is rated and
-    (f/2) a + (1 − f/2) b if not, with a = qᵏ (1 − q)ᵀ⁻ᵏ and b the same in p. Their ratio grows with k: the belief
-    moves most when the item is sent always (k = T) or never (k = 0), and never beyond exp(±epsilon_p / 2h).
+    That an item is sent in k of T rounds has likelihood (1 − f/2) a + (f/2) b if the item is rated and
+    (f/2) a + (1 − f/2) b if it is not, with a = qᵏ (1 − q)ᵀ⁻ᵏ and b the same for p. The ratio of the two grows with k,
+    so the belief changes most when the item is sent always (k = T) or never (k = 0), and its odds change at most by
+    the factor exp(±epsilon_p / 2h).
     """
     found = budget.probabilities()
-    counted = min(budget.n_rated, budget.n_protected)  # ones in B
+    counted = min(budget.n_rated, budget.n_protected)  # number of ones in B
     real = counted * found.prob_send_rated + (budget.n_rated - counted) * found.prob_send_unrated
     sent = counted * found.prob_send_rated + (budget.n_items - counted) * found.prob_send_unrated
     spent = min(budget.rounds * budget.epsilon_i, budget.epsilon_p)
@@ -112,9 +115,9 @@ def explain_budget(budget: SelectionBudget) -> Meaning:
 
 
 def belief(budget: SelectionBudget, *, rounds: int, sent: bool = True) -> float:
-    """Return the server's belief in one item after seeing it in each of `rounds` selections, or in none of them.
+    """Return the server's probability that an item is rated, after `rounds` rounds that all sent it (or all did not).
 
-    Bayes' rule on the two likelihoods of `explain_budget`, in logarithms.
+    Bayes' rule with the two likelihoods of `explain_budget`, in logarithms.
     """
     found = budget.probabilities()
     one, zero = found.prob_send_one, found.prob_send_zero

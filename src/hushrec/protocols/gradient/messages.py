@@ -1,4 +1,4 @@
-"""The messages of protocols that send gradients: `plain`, `isgld` and `sdcf`.
+"""The messages of the gradient protocols `plain`, `isgld` and `sdcf`.
 
 server → device     Terms, in the Offer; ItemVectors
 device → server     GradientReport
@@ -14,7 +14,7 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.errors import RemoteProtocolError
 from hushrec.messages import LARGEST_TABLE, Row, Table, check_whole, crosses, freeze
 
-REPORT = "report"  # the one phase of a round
+REPORT = "report"  # the only phase of a round
 LARGEST_REGULARIZATION = 1e6
 
 # Fields of the terms that may never change during a run.
@@ -34,29 +34,33 @@ _FIXED = (
 @crosses("gradient.terms", largest=200_000)
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Terms:
-    """What a server asks of every device for a whole run; a device accepts it once and holds the server to it.
+    """The terms that a server asks of every device for a whole run.
 
-    `data_weight` is N: it stands for the number of ratings, which the server must not know, and is
-    n_clients · reports_per_client in `sdcf`. `step` is η₀ N.
+    A device accepts the terms once and refuses messages that break them. `data_weight`, N, replaces the number of
+    ratings, which the server must not know; in `sdcf` it is the number of devices times `reports_per_client`. `step` is
+    η₀ N.
     """
 
     model: str
     n_factors: int
     n_items: int
-    n_side_rows: int = 0  # of the item vectors, after those of the items: attributes and w₀ of model `fm`
-    reports_per_client: float | None  # z; None where devices send just their rated items
+    n_side_rows: int = 0  # rows of the item vectors after those of the items: attributes and w₀ of model `fm`
+    reports_per_client: float | None  # z; None where devices report exactly their rated items
     data_weight: float  # N
     step: float  # η₀ N
     decay: float  # γ of η_t = η₀ / t^γ
     max_rounds: int
-    epoch_rounds: int | None  # every so many rounds the permanent bits are drawn anew; None: never
+    epoch_rounds: int | None  # number of rounds after which the permanent bits are drawn anew; None: never
     user_regularization: Annotated[FloatArray, Row] = field(repr=False)  # diagonal of Λ_u
     item_regularization: Annotated[FloatArray, Row] = field(repr=False)  # diagonal of Λ_v
 
     def __post_init__(self) -> None:
         check_whole(self, "n_items", "n_factors", "n_side_rows", "max_rounds", "epoch_rounds")
         if not 1 <= self.n_items <= 10**8 or not 1 <= self.n_factors <= 10**4 or self.max_rounds < 1:
-            raise RemoteProtocolError("terms must name at least one item, one factor and one round, within reason.")
+            raise RemoteProtocolError(
+                "n_items must be in 1 to 100000000, n_factors in 1 to 10000 and max_rounds at least 1,"
+                f" got {self.n_items}, {self.n_factors} and {self.max_rounds}."
+            )
         if not 0 <= self.n_side_rows <= 10**6:
             raise RemoteProtocolError(f"n_side_rows must be in 0 to 1000000, got {self.n_side_rows}.")
         if self.reports_per_client is not None and not 0 < self.reports_per_client < self.n_items:
@@ -65,37 +69,38 @@ class Terms:
                 f" got {self.reports_per_client}."
             )
         if not (0 < self.step < math.inf and 0 < self.data_weight < math.inf and 0 <= self.decay <= 10):
-            raise RemoteProtocolError("step and data_weight must be positive and finite, decay between 0 and 10.")
+            raise RemoteProtocolError(
+                "step and data_weight must be positive and finite, and decay in 0 to 10,"
+                f" got {self.step:g}, {self.data_weight:g} and {self.decay:g}."
+            )
         if self.epoch_rounds is not None and self.epoch_rounds < 1:
             raise RemoteProtocolError(f"epoch_rounds must be at least 1, got {self.epoch_rounds}.")
         for name in ("user_regularization", "item_regularization"):
             freeze(self, name, np.floating)
             diagonal = getattr(self, name)
             if diagonal.ndim != 1 or not np.all((diagonal >= 0) & (diagonal <= LARGEST_REGULARIZATION)):
-                raise RemoteProtocolError(
-                    f"a regularization must be a row of numbers from 0 to {LARGEST_REGULARIZATION:g}."
-                )
+                raise RemoteProtocolError(f"{name} must be a row of numbers from 0 to {LARGEST_REGULARIZATION:g}.")
 
     def step_size(self, round_number: int) -> float:
-        """η_t = η₀ / t^γ, t = 1, 2, …  ([SDCF], section 2.3)."""
+        """Return the step size of round t = 1, 2, …: η_t = η₀ / t^γ ([SDCF], section 2.3)."""
         return self.step / self.data_weight * math.pow(round_number, -self.decay)
 
     @property
     def most_items(self) -> int:
-        """How many items a report may name: z + 6 √z + 12, or all of them where devices send what they rated.
+        """Largest number of items in a report: z + 6 √z + 12 with selections, all items without.
 
-        A selection names at most z items on average, each decided on its own: by Bernstein's inequality it exceeds
-        this number with probability below exp(−18).
+        A selection decides on each item independently and has at most z items on average. By Bernstein's inequality it
+        exceeds this number with probability below exp(−18).
         """
         z = self.reports_per_client
         return self.n_items if z is None else min(self.n_items, math.ceil(z + 6 * math.sqrt(z) + 12))
 
     def epoch(self, round_number: int) -> int:
-        """The permanent epoch of a round: 0 until the first announced redraw."""
+        """Return the number of the permanent epoch that a round belongs to, from 0."""
         return 0 if self.epoch_rounds is None else (round_number - 1) // self.epoch_rounds
 
     def agrees_with(self, accepted: "Terms") -> bool:
-        """Whether these terms keep what was accepted; only the list of items may grow."""
+        """Return whether these terms are the accepted ones, except that the catalogue may have grown."""
         return (
             all(getattr(self, name) == getattr(accepted, name) for name in _FIXED)
             and self.n_items >= accepted.n_items
@@ -104,34 +109,34 @@ class Terms:
         )
 
     def with_items(self, n_items: int) -> Self:
-        """The same terms for a catalogue of another length."""
+        """Return the same terms for a catalogue of `n_items` items."""
         return replace(self, n_items=n_items)
 
 
 @crosses("gradient.item-vectors", largest=LARGEST_TABLE + 200_000)
 @dataclass(frozen=True, eq=False)
 class ItemVectors:
-    """Opens a round on a device: the terms again, the round, and all that the server knows of the items."""
+    """The announcement of a round: the terms, the round number and the item vectors."""
 
     terms: Terms
     round_number: int
     item_vectors: Annotated[FloatArray, Table] = field(repr=False)  # (n_items + n_side_rows, item_width)
-    max_report_norm: float | None = None  # of all gradients of a report together; devices scale theirs down to it
+    max_report_norm: float | None = None  # joint norm of a report's gradients; devices scale theirs down to it
 
     def __post_init__(self) -> None:
         check_whole(self, "round_number")
         if not 1 <= self.round_number <= self.terms.max_rounds:
             raise RemoteProtocolError(
-                f"round must be in 1 to {self.terms.max_rounds}, the last round of the terms, got {self.round_number}."
+                f"round_number must be in 1 to max_rounds = {self.terms.max_rounds}, got {self.round_number}."
             )
         freeze(self, "item_vectors", np.floating)
         n_rows = self.terms.n_items + self.terms.n_side_rows
         if self.item_vectors.ndim != 2 or len(self.item_vectors) != n_rows:
             raise RemoteProtocolError(
-                f"item vectors must be a table of {n_rows} rows, got shape {self.item_vectors.shape}."
+                f"item_vectors must be a table of {n_rows} rows, got shape {self.item_vectors.shape}."
             )
         if not np.all(np.isfinite(self.item_vectors)):
-            raise RemoteProtocolError("item vectors must be finite numbers.")
+            raise RemoteProtocolError("item_vectors must be finite numbers.")
         if self.max_report_norm is not None and not 0 < self.max_report_norm < math.inf:
             raise RemoteProtocolError(f"max_report_norm must be positive and finite, got {self.max_report_norm:g}.")
 
@@ -139,13 +144,10 @@ class ItemVectors:
 @crosses("gradient.report", largest=LARGEST_TABLE)
 @dataclass(frozen=True, eq=False)
 class GradientReport:
-    """One device's gradients of the items that it selected in one round, possibly none.
-
-    Its repr shows nothing of them.
-    """
+    """A device's gradients for the items that it selected in one round, possibly none; the repr omits both."""
 
     round_number: int
-    items: Annotated[IntArray, Row] = field(repr=False)  # (n_selected,), rising
+    items: Annotated[IntArray, Row] = field(repr=False)  # (n_selected,), ascending
     gradients: Annotated[FloatArray, Table] = field(repr=False)  # (n_selected, item_width)
 
     def __post_init__(self) -> None:
@@ -153,8 +155,8 @@ class GradientReport:
         freeze(self, "items", np.integer)
         freeze(self, "gradients", np.floating)
         if self.items.ndim != 1 or self.gradients.ndim != 2 or len(self.items) != len(self.gradients):
-            raise RemoteProtocolError("a report must hold one gradient per item.")
+            raise RemoteProtocolError("gradients must be a table with one row for each of the report's items.")
         if np.any(np.diff(self.items) <= 0) or np.any(self.items[:1] < 0):
-            raise RemoteProtocolError("items of a report must be rising and not negative, each named once.")
+            raise RemoteProtocolError("items of a report must be in ascending order, distinct and not negative.")
         if not np.all(np.isfinite(self.gradients)):
             raise RemoteProtocolError("gradients must be finite numbers.")

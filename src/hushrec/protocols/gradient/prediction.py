@@ -1,4 +1,4 @@
-"""Predictors of a simulated run: user vectors, the public table, and what is known where training has seen nothing."""
+"""The predictors of simulated runs of gradient protocols: user vectors, public table and cold-start predictions."""
 
 from functools import cached_property
 from typing import Any
@@ -19,20 +19,20 @@ def initial_item_vectors(problem: Any) -> FloatArray:
 
 
 def initial_user_vectors(problem: Any) -> FloatArray:
-    """Return U before the first round, `(n_users, user_width)`: each user's own draw."""
+    """Return the user vectors before the first round, `(n_users, user_width)`, each from its user's random stream."""
     users = range(problem.first_user, problem.first_user + problem.n_users)
     streams = (SeededRandomness(problem.seed, user).stream(Purpose.USER_VECTOR) for user in users)
     return np.concatenate([problem.model.initial_vectors(1, rng=rng) for rng in streams])
 
 
 class Predictions:
-    """Makes the predictors of one problem, round after round."""
+    """A factory for the predictors of one problem; it computes what all rounds share only once."""
 
     def __init__(self, problem: Any) -> None:
         self._problem = problem
 
     def predictor(self, user_vectors: FloatArray, item_vectors: FloatArray) -> VectorPredictor:
-        """Return the predictor of these vectors."""
+        """Return the predictor for these user and item vectors, with a `ColdStart` if the model has a fallback."""
         model, n_items = self._problem.model, self._problem.n_items
         cold = None
         if model.fallback:
@@ -41,12 +41,12 @@ class Predictions:
         return VectorPredictor(model, user_vectors, item_vectors, cold)
 
     def predictor_from(self, arrays: Arrays) -> VectorPredictor:
-        """Return the predictor that `VectorPredictor.arrays` described; refused where it is of another problem."""
+        """Return the predictor rebuilt from `VectorPredictor.arrays`; raise `ValueError` if the shapes do not fit."""
         problem, model = self._problem, self._problem.model
         users, items = arrays["user_vectors"], arrays["item_vectors"]
         shapes = ((problem.n_users, model.user_width), (problem.n_items + model.n_side_rows, model.item_width))
         if (users.shape, items.shape) != shapes:
-            raise ValueError("these vectors are of another problem")
+            raise ValueError(f"user and item vectors must have shapes {shapes}, got {(users.shape, items.shape)}")
         return VectorPredictor(model, users, items, cold_start_of(arrays))
 
     @cached_property
@@ -55,5 +55,5 @@ class Predictions:
 
     @cached_property
     def _first_vectors(self) -> npt.NDArray[np.float32]:
-        """The items' vectors before the first round, as coarse as the coarsest engine keeps them."""
+        """The item vectors before the first round, in the lowest precision that an engine uses."""
         return initial_item_vectors(self._problem)[: self._problem.n_items].astype(np.float32)

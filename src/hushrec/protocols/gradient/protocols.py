@@ -1,7 +1,7 @@
-"""What a device sends: `plain`, `isgld` and `sdcf`, each a small frozen object that a client holds.
+"""The configured protocols `plain`, `isgld` and `sdcf`, whose devices report gradients of item vectors.
 
-A protocol answers four questions for its client: on which values to train, which items to report, which error
-stands in for an unrated one, and what all that releases. The model says what is learned from it.
+The three differ in the values that a device trains on, the items that it reports, the errors that it reports for
+unrated items, and the guarantee that follows.
 """
 
 import math
@@ -40,33 +40,33 @@ from hushrec.scale import HIGHEST, LOWEST
 
 DECAY = 0.6  # γ of [SDCF], section 4.1
 VALUE_DELTA = 1e-6
-USUAL_CAP, USUAL_SHARE = 600, 0.05  # of a network run: ratings, and share of the catalogue in a report
+USUAL_CAP, USUAL_SHARE = 600, 0.05  # defaults of a network run: profile cap, and share of the catalogue in a report
 
 
 @dataclass(frozen=True)
 class RatingNoise:
-    """Laplace noise on rating values. `clamp` brings them back to the scale, which costs nothing and helps."""
+    """Laplace noise on rating values; `clamp` clips the noisy values to the scale, which costs no budget."""
 
     epsilon: float
     clamp: bool
 
     def added(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
-        """The values with noise."""
+        """Return the values plus noise."""
         return perturb_ratings(values, LOWEST, HIGHEST, self.epsilon, clamp=self.clamp, rng=rng)
 
 
-LEFT_OUT = "or leave --step out: training then lowers it until it holds."
+LEFT_OUT = "or leave --step out: training then lowers it until it converges."
 
 
 class GradientProtocol(ConfiguredProtocol):
-    """A protocol whose devices send gradients of items: which items, which errors, which noise."""
+    """Base class of the protocols whose devices report gradients of item vectors, with the options of one run."""
 
     phases: ClassVar[tuple[str, ...]] = (REPORT,)
 
     # A run -----------------------------------------------------------------------------------------------------
 
     def can_take_part(self, rated_counts: IntArray, n_items: int, model: MatrixFactorization) -> BoolArray:
-        """Return which devices have ratings and, where the model or the selection needs them, unrated items."""
+        """Return which devices have ratings and, if the model or the selection needs them, unrated items."""
         needs_unrated = model.learns_from_pairs or self.needs_unrated
         return np.asarray((rated_counts > 0) & (rated_counts < n_items + (not needs_unrated)))
 
@@ -74,41 +74,44 @@ class GradientProtocol(ConfiguredProtocol):
         return make_terms(self, fleet, options)
 
     def expected_devices(self, terms: Terms) -> int | None:
-        """Return N / z, the number of devices, of a protocol that selects items."""
+        """Return the number of devices N / z for a protocol that selects items, else None."""
         return None if terms.reports_per_client is None else round(terms.data_weight / terms.reports_per_client)
 
     def expectation(self, terms: Terms, model: str, n_devices: float) -> str | None:
-        """Return the accuracy that as many devices of ML-100K reached, for `mf` with selections."""
+        """Return a sentence with the accuracy measured on ML-100K, for `mf` with selections; else None."""
         return fleet_sentence(n_devices) if terms.reports_per_client is not None and model == "mf" else None
 
     def make_device(self, terms: Terms, model: MatrixFactorization) -> GradientDevice:
         return GradientDevice(self, terms, model)
 
     def make_server(self, terms: Terms, model: MatrixFactorization, seed: int) -> GradientServer:
-        """Return the server; refuse initial vectors that devices would refuse: with few factors, many are near zero."""
+        """Return the server; raise `ParameterError` if devices would refuse its initial vectors.
+
+        With few factors many random vectors are near zero.
+        """
         vectors = model.initial_items(terms.n_items, rng=SeededRandomness(seed).stream(Purpose.ITEM_VECTORS))
         if too_short(vectors, terms.n_items):
             raise ParameterError(
                 f"factors must be more than {model.n_factors} for model {model.name} on these items: over"
-                f" {SMALL_SHARE:.0%} of their random vectors are shorter than {SMALLEST_ITEM_NORM:g}, and no device"
-                " answers such a start. Raise factors."
+                f" {SMALL_SHARE:.0%} of their random vectors are shorter than {SMALLEST_ITEM_NORM:g}, which devices"
+                " refuse. Raise factors."
             )
         return GradientServer(terms, model, vectors)
 
     def make_network_server(self, terms: Terms, model: MatrixFactorization, public: Arrays) -> GradientServer:
-        """Return the server with bounds on how far one device can move the item vectors."""
+        """Return the server of a network run, which limits the influence of one device on the item vectors."""
         vectors = public["item_vectors"]
         return GradientServer(terms, model, vectors, least_reports=LEAST_REPORTS, bounds_reports=True)
 
     def joining_costs(self, terms: Terms) -> dict[str, float]:
-        """One draw of permanent bits; each further epoch asks again."""
+        """Return the cost of one draw of permanent bits; the person is asked again before each further epoch."""
         return {} if self.selection is None else {"selection": self.selection_limit}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
         return {"selection": epsilon}
 
     def make_ledger(self, terms: Terms) -> Ledger:
-        """Simulated people agree to every announced draw of permanent bits."""
+        """Return the ledger of a simulated person, which allows every announced draw of permanent bits."""
         n_epochs = terms.epoch(terms.max_rounds) + 1
         return Ledger(selection=n_epochs * self.selection_limit)
 
@@ -134,7 +137,7 @@ class GradientProtocol(ConfiguredProtocol):
         }
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> VectorPredictor:
-        """Users who take no part keep the vector that they start with."""
+        """Return the predictor; users who do not take part keep their initial vectors."""
         vectors = initial_user_vectors(problem)
         for user, state in private.items():
             vectors[user] = state["user_vector"]
@@ -144,13 +147,13 @@ class GradientProtocol(ConfiguredProtocol):
         return Predictions(problem).predictor_from(arrays)
 
     def failure(self, terms: Terms, public: Arrays, round_number: int) -> Diverged:
-        """Return the error: too many item vectors are near zero, where errors show ratings, or numbers overflowed."""
+        """Return the error of a failed run: too many item vectors are near zero, or the numbers overflowed."""
         with np.errstate(over="ignore", invalid="ignore"):
             shrank = too_short(public["item_vectors"], terms.n_items)
         if shrank:
             return Diverged(
                 f"training with {self.name} ended in round {round_number}: over {SMALL_SHARE:.0%} of the item vectors"
-                f" are shorter than {SMALLEST_ITEM_NORM:g} at step {terms.step:g}, and no device answers those."
+                f" are shorter than {SMALLEST_ITEM_NORM:g} at step {terms.step:g}, which devices refuse."
                 f" Raise factors, or lower the step; {LEFT_OUT}"
             )
         besides = f", or {self.divergence_advice}" if self.divergence_advice else ""
@@ -167,7 +170,7 @@ class GradientProtocol(ConfiguredProtocol):
 
     @abstractmethod
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        """Unit, epsilon and what is not covered."""
+        """Return the entries of `statement` that differ by protocol: unit, epsilon, what is not covered and others."""
 
     @classmethod
     def load_predictor(cls, record: Mapping[str, Any], arrays: Arrays) -> VectorPredictor:
@@ -180,31 +183,31 @@ class GradientProtocol(ConfiguredProtocol):
 
     @property
     def selection(self) -> Selection | None:
-        """The randomized response that chooses the items to report; None where just the rated ones are reported."""
+        """The budgets of the randomized response that selects items; None if exactly the rated items are reported."""
         return None
 
     @property
     def rating_noise(self) -> RatingNoise | None:
-        """The noise on the values that are trained on; None where those are the ratings."""
+        """The noise on the values that a device trains on; None if it trains on the ratings themselves."""
         return None
 
     @property
     def fake_range(self) -> float | None:
-        """ε_g, from which the range of the fake errors of unrated items follows; None where there are no fakes."""
+        """ε_g, which sets the range of the fake errors of unrated items; None if there are no fake errors."""
         return None
 
     @property
     def needs_unrated(self) -> bool:
-        """Whether a device that rated everything must stay out: it has nothing to hide among."""
+        """Whether a device must have unrated items, to hide the rated ones among, in order to take part."""
         return self.selection is not None and self.selection.profile_cap is None
 
     @property
     def selection_limit(self) -> float:
-        """What the ledger allows for selections unless the person raises it: one draw of the permanent bits."""
+        """The default limit of the ledger for selections: the cost of one draw of the permanent bits."""
         return 0.0 if self.selection is None else self.selection.epsilon_p
 
     def training_values(self, values: FloatArray, *, rng: RandomStream) -> FloatArray:
-        """The values to train on, drawn once when a rating is stored."""
+        """Return the values to train on: the ratings, or in `isgld` the ratings plus noise; drawn once per rating."""
         return values if self.rating_noise is None else self.rating_noise.added(values, rng=rng)
 
     def perturbation_events(self) -> list[Event]:
@@ -212,9 +215,9 @@ class GradientProtocol(ConfiguredProtocol):
         return [] if self.rating_noise is None else [RatingsPerturbed(self.rating_noise.epsilon)]
 
     def fake_errors(self, count: int, rated_errors: FloatArray, *, rng: RandomStream) -> FloatArray:
-        """Errors for selected items that are not rated, from the normal law of this round's real errors, within ±α.
+        """Return `count` errors for unrated items, drawn from the normal distribution of the real errors within ±α.
 
-        [SDCF], section 3.3.
+        [SDCF], section 3.3. Empty for a protocol without selections.
         """
         if self.selection is None:
             return np.empty(0)
@@ -224,15 +227,15 @@ class GradientProtocol(ConfiguredProtocol):
         return fake_errors(count, mean, deviation, bound, rng=rng)
 
     def checked_fake_range(self) -> float:
-        """ε_g, refused where there is none: a model that does not learn from pairs needs fakes."""
+        """Return ε_g; raise `ParameterError` if it is None."""
         if self.fake_range is None:
-            raise ParameterError("epsilon_g must be given: this model needs fake errors.")
+            raise ParameterError("epsilon_g must be given: a model that does not learn from pairs needs fake errors.")
         return self.fake_range
 
 
 @dataclass(frozen=True)
 class Plain(GradientProtocol):
-    """The non-private baseline: gradients of the rated items, nothing hidden ("MF with SGLD")."""
+    """The non-private baseline ("MF with SGLD"): devices report the gradients of all rated items, nothing else."""
 
     name: ClassVar[str] = "plain"
 
@@ -249,9 +252,9 @@ class Plain(GradientProtocol):
 
 @dataclass(frozen=True)
 class Isgld(GradientProtocol):
-    """The naive baseline of [SDCF], section 4.1: Laplace noise on each rating once, then `plain`.
+    """The baseline ISGLD of [SDCF], section 4.1: Laplace noise is added to each rating once, then as in `plain`.
 
-    Covers one rating's value, not that it exists.
+    It protects the value of one rating, not the fact that the rating exists.
     """
 
     name: ClassVar[str] = "isgld"
@@ -285,11 +288,11 @@ class Isgld(GradientProtocol):
 
 @dataclass(frozen=True)
 class Sdcf(GradientProtocol):
-    """The paper's protocol: two-stage randomized response, fake errors for unrated items.
+    """The protocol of [SDCF]: two-stage randomized response selects the items; unrated ones get fake errors.
 
-    `epsilon_p` is 2 · `epsilon_i` unless given. `epsilon_g` is None for a model that learns from pairs: its unrated
-    items have errors of their own, and no fakes are drawn. `profile_cap` calibrates from a public number of ratings,
-    so that the selections no longer depend on how many there are.
+    `epsilon_p` is 2 · `epsilon_i` by default. `epsilon_g` is None for a model that learns from pairs, whose unrated
+    items need no fake errors. With a `profile_cap` the probabilities are calibrated from this public number of ratings,
+    so that the selections do not depend on how many items a person rated.
     """
 
     name: ClassVar[str] = "sdcf"
@@ -310,9 +313,10 @@ class Sdcf(GradientProtocol):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Without ratings to count, a device reports one item in twenty, and profiles are capped.
+        """Return the options with defaults for a network run, where no ratings can be counted.
 
-        The cap is 600, or half of a smaller catalogue.
+        A device reports one item in twenty on average. Profiles are capped at 600 ratings, or half of the catalogue if
+        that is less.
         """
         z, cap = options.get("reports_per_client"), options.get("profile_cap")
         return {
@@ -326,10 +330,10 @@ class Sdcf(GradientProtocol):
         often = "once, for the whole run" if draws == 1 else f"{draws:,} times, every {terms.epoch_rounds:,} rounds"
         covered = f"which items are reported, for any two profiles of up to {self.profile_cap:,} ratings"
         return [
-            f"Up to {terms.max_rounds:,} rounds, each about {terms.reports_per_client:,.0f} items chosen by chance.",
-            f"Permanent bits are drawn {often}. Each draw costs a person ε_P, over all rounds that use it.",
-            f"The usual ε_P is {self.selection.epsilon_p:g}. Every device chooses its own and does not tell it.",
-            f"It covers {covered}. It does not cover the numbers sent with them.",
+            f"Up to {terms.max_rounds:,} rounds, each about {terms.reports_per_client:,.0f} items, drawn at random.",
+            f"Permanent bits are drawn {often}. Each draw costs a person ε_P, for all rounds that use it.",
+            f"The default ε_P is {self.selection.epsilon_p:g}. Every device chooses its own and does not reveal it.",
+            f"The budget covers {covered}. It does not cover the gradient values sent with them.",
         ]
 
     @cached_property
@@ -341,7 +345,7 @@ class Sdcf(GradientProtocol):
         return self.epsilon_g
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        """Return the largest ε that any device spent, and everything that is not covered for at least one of them."""
+        """Return the guarantee for all devices: the largest ε of any, and all that is not covered for at least one."""
         selections, terms = selections_of(spending.protocols), spending.terms
         spent = max(own.spent(terms, spending.rounds) for own in selections)
         caps = [own.profile_cap for own in selections]
@@ -364,24 +368,23 @@ class Sdcf(GradientProtocol):
 
 
 def selections_of(protocols: Sequence[ConfiguredProtocol]) -> list[Selection]:
-    """Return the selection of every device; refuse devices whose protocol selects nothing."""
+    """Return the selection of every protocol; raise `ParameterError` if one has none."""
     found = [own.selection for own in gradient_protocols(protocols) if own.selection is not None]
     if len(found) != len(protocols):
-        raise ParameterError("all users of a run must speak the same protocol; budgets may differ.")
+        raise ParameterError("all devices of a run must use the same protocol; only their budgets may differ.")
     return found
 
 
 def gradient_protocols(protocols: Sequence[ConfiguredProtocol]) -> list["GradientProtocol"]:
-    """Return the protocols among these that send gradients."""
+    """Return the protocols that are gradient protocols."""
     return [own for own in protocols if isinstance(own, GradientProtocol)]
 
 
 def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
-    """The terms of a run: options `rounds`, `step`, `reports_per_client` and `epoch_rounds`.
+    """Return the terms of a run from the options `rounds`, `step`, `reports_per_client` and `epoch_rounds`.
 
-    z is |R| / n unless given, both counting those who take part alone: who rated everything has nothing to hide among,
-    and would bring z to the number of items. With selection, N = n z stands for |R|, which the server must not know;
-    without, N = |R|.
+    z, `reports_per_client`, is by default the mean number of ratings of the devices that take part. N, `data_weight`,
+    is n z with selections, because the server must not know the number of ratings |R|, and |R| without.
     """
     model, step, rounds = fleet.model, options["step"], options["rounds"]
     if rounds < 1:
@@ -404,7 +407,9 @@ def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, A
         data_weight = n_active * reports_per_client
         calibrate_devices(selections_of(fleet.protocols), fleet.rated_counts, fleet.n_items, reports_per_client)
     elif reports_per_client is not None:
-        raise ParameterError(f"protocol {protocol.name} sends its rated items; reports_per_client is not for it.")
+        raise ParameterError(
+            f"reports_per_client must be left out for protocol {protocol.name}, which reports all rated items."
+        )
     rng = SeededRandomness(fleet.seed).stream(Purpose.REGULARIZATION)
     return Terms(
         model=model.name,
@@ -423,7 +428,10 @@ def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, A
 
 
 def value_statement(median: float, largest: float) -> dict[str, Any]:
-    """Return the realized zCDP loss of the values, median and maximum over people; infinity where nothing bounds it."""
+    """Return the budget entry `value_rho`: the realized zCDP loss of the gradient values, median and maximum.
+
+    The loss is infinite where nothing bounds it.
+    """
     return {
         "median": median,
         "max": largest,

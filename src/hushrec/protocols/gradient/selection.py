@@ -1,4 +1,4 @@
-"""Which items a device reports: the two-stage randomized response of [SDCF], with its budgets.
+"""The selection of the items that a device reports: the two-stage randomized response of [SDCF] and its budgets.
 
 Letters: h = number of rated items, H = public cap on it, m = n_items, z = reports_per_client, T = rounds.
 """
@@ -18,23 +18,23 @@ from hushrec.mechanisms.randomized_response import instantaneous_items, permanen
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.randomness import RandomStream
 
-EPSILON_P_FACTOR = 2  # ε_P = 2 ε_I unless given: the smallest that works for every profile
+EPSILON_P_FACTOR = 2  # the default is ε_P = 2 ε_I, the smallest value that works for every profile
 
 
 @dataclass(frozen=True, eq=False)
 class PermanentChoice:
-    """The permanent bits B' and their probabilities, kept until the next permanent epoch. Private."""
+    """The permanent bits B' of a device and its selection probabilities, for one permanent epoch. Private."""
 
     bits: npt.NDArray[np.bool_] = field(repr=False)  # (n_items,)
     probabilities: SelectionProbabilities[float] = field(repr=False)
 
     def select_items(self, *, rng: RandomStream) -> IntArray:
-        """The items to report in one round, rising."""
+        """Draw the items to report in one round, in ascending order."""
         chances = self.probabilities
         return instantaneous_items(self.bits, chances.prob_send_zero, chances.prob_send_one, rng=rng)
 
     def extended(self, n_items: int, *, rng: RandomStream) -> "PermanentChoice":
-        """Return the permanent bits with new ones for items that joined the catalogue; existing bits are kept."""
+        """Return the same permanent bits with new bits appended for items that joined the catalogue."""
         nothing: IntArray = np.empty(0, dtype=np.int64)
         more = permanent_bits(nothing, n_items - len(self.bits), self.probabilities.prob_randomize, rng=rng)
         return PermanentChoice(np.concatenate([self.bits, more]), self.probabilities)
@@ -42,10 +42,10 @@ class PermanentChoice:
 
 @dataclass(frozen=True)
 class Selection:
-    """The budgets of one device's selections; `epsilon_p` None stands for 2 · `epsilon_i`.
+    """The budgets of one device's selections.
 
-    `profile_cap` calibrates from a public number of ratings, so that the selections no longer depend on how many
-    there are.
+    With a `profile_cap` the probabilities are calibrated from this public number of ratings instead of the device's
+    own, so that the selections do not depend on how many items a person rated.
     """
 
     epsilon_i: float
@@ -54,7 +54,7 @@ class Selection:
 
     @classmethod
     def checked(cls, epsilon_i: float, epsilon_p: float | None, profile_cap: int | None = None) -> "Selection":
-        """These budgets, ε_P at its default where it is None; refused where one is impossible for every profile."""
+        """Return a `Selection` with `epsilon_p` 2 · `epsilon_i` if None; raise `ParameterError` for bad values."""
         made = cls(epsilon_i, EPSILON_P_FACTOR * epsilon_i if epsilon_p is None else epsilon_p, profile_cap)
         for name in ("epsilon_i", "epsilon_p"):
             if not 0 < getattr(made, name) < math.inf:
@@ -64,11 +64,11 @@ class Selection:
         return made
 
     def n_protected(self, n_rated: int) -> int:
-        """What f, p and q are calibrated from: the device's own number of ratings, or the public cap."""
+        """Return the number of ratings that f, p and q are calibrated from: the public cap, or else `n_rated`."""
         return n_rated if self.profile_cap is None else self.profile_cap
 
     def spent(self, terms: Terms, rounds: int) -> float:
-        """What the selections of that many rounds cost one person: per permanent epoch, min(T ε_I, ε_P)."""
+        """Return the cost of the selections of `rounds` rounds: min(T ε_I, ε_P) per permanent epoch of T rounds."""
         length = terms.epoch_rounds or max(rounds, 1)
         full, last = divmod(rounds, length)
         whole = min(length * self.epsilon_i, self.epsilon_p)
@@ -79,7 +79,7 @@ class Selection:
     ) -> tuple[PermanentChoice, list[Event]]:
         """Return newly drawn permanent bits B', and the budget event of drawing them.
 
-        Theorems 1 and 2 give f, p, q; with a cap, at most `profile_cap` of the rated items count.
+        Theorems 1 and 2 give f, p and q. With a cap, only `profile_cap` of the rated items, chosen at random, are used.
         """
         assert terms.reports_per_client is not None
         n_protected = self.n_protected(len(rated))
@@ -97,9 +97,10 @@ class Selection:
 def calibrate_devices(
     selections: Sequence[Selection], rated_counts: IntArray, n_items: int, reports_per_client: float
 ) -> SelectionProbabilities[FloatArray]:
-    """f, p*, q*, p and q of every device, `(n_devices,)` each; refused where a budget is impossible for one of them.
+    """Return f, p*, q*, p and q of every device, `(n_devices,)` each.
 
-    `selections` has one entry for all devices, or one each.
+    `selections` has one entry for all devices, or one for each. Raises `ParameterError` if a budget is impossible for
+    some device.
     """
     for cap in {own.profile_cap for own in selections}:
         if cap is not None and cap >= n_items:

@@ -1,4 +1,4 @@
-"""The server of gradient protocols: item vectors that move by the mean of the reports. Algorithm 2 of [SDCF]."""
+"""The server side of gradient protocols: adds the mean of the reports to the item vectors. Algorithm 2 of [SDCF]."""
 
 from collections.abc import Collection, Iterable
 from typing import Any
@@ -15,17 +15,17 @@ from hushrec.protocols.gradient.plausible import LARGEST_GRADIENT, implausible_l
 from hushrec.protocols.parties import Inbox, Name, RoundOver, ServerSide
 from hushrec.randomness import RandomStream
 
-_ROUNDING = 1 + 1e-6  # of a norm, by float32 on the wire
+_ROUNDING = 1 + 1e-6  # tolerance for a norm rounded to float32 on the wire
 
 
 class GradientServer(ServerSide):
-    """Keeps the public table of item vectors, and nothing of a device.
+    """The server side of a gradient protocol; it keeps the public item vectors and nothing about devices.
 
-    `max_gradient_norm` bounds every row of a report; by default it stops the absurd, not the malicious. Two more bound
-    what one device can do to the item vectors: `max_report_norm`, which is announced, bounds all rows together, and
-    `least_reports`, c₀: an item with c reports moves by their sum over max(c, c₀), so that one report moves it by
-    at most `max_report_norm` / c₀ even where no other device reported it. `bounds_reports` sets the first anew for
-    every round, from how many devices it expects.
+    `max_gradient_norm` bounds the norm of each gradient; its default stops only extreme values. Two further parameters
+    limit the influence of one device. `max_report_norm`, which is announced, bounds the joint norm of a report's
+    gradients. With `least_reports`, c₀, an item with c reports changes by their sum divided by max(c, c₀), so that one
+    report changes an item by at most `max_report_norm` / c₀. `bounds_reports` computes `max_report_norm` for every
+    round from the expected number of devices.
     """
 
     phases = (REPORT,)
@@ -61,19 +61,19 @@ class GradientServer(ServerSide):
         item_vectors = np.array(public["item_vectors"], dtype=np.float64)
         shape = (self._terms.n_items + self._model.n_side_rows, self._model.item_width)
         if item_vectors.shape != shape:
-            raise ParameterError(f"item vectors must have shape {shape}, got {item_vectors.shape}.")
+            raise ParameterError(f"item_vectors must have shape {shape}, got {item_vectors.shape}.")
         _check_finite(item_vectors)
         self.item_vectors = item_vectors  # (n_items + n_side_rows, item_width), public
 
     @property
     def concern(self) -> str | None:
-        """Return a warning where item vectors of `mf` are longer than honest devices can make them."""
+        """A warning if the item vectors of `mf` are longer than honest devices can make them, else None."""
         longer = implausible_length(self.item_vectors) if self._model.name == "mf" else None
         if longer is None:
             return None
         return (
-            f"Item vectors are {longer:.2g} times as long as honest devices make them: a device lies, or the step is"
-            " too large."
+            f"Item vectors are {longer:.2g} times as long as honest devices make them: a device sends false gradients,"
+            " or the step is too large."
         )
 
     @property
@@ -81,14 +81,17 @@ class GradientServer(ServerSide):
         return self._model.n_side_rows == 0
 
     def add_items(self, count: int, *, rng: RandomStream) -> None:
-        """Add items, whose vectors are drawn as those of the first items were."""
+        """Append `count` items with newly drawn initial vectors to the catalogue."""
         if not self.can_grow:
-            raise ParameterError(f"model {self._model.name} knows the attributes of its items: none can join a run.")
+            raise ParameterError(
+                f"items cannot be added to a run of model {self._model.name}, which needs their attributes from the"
+                " start. Start a new run."
+            )
         self.item_vectors = np.concatenate([self.item_vectors, self._model.initial_vectors(count, rng=rng)])
         self._terms = self._terms.with_items(len(self.item_vectors))
 
     def open(self, round_number: int, attempt: int, members: Collection[Name]) -> Inbox:
-        """Every device downloads the same announcement."""
+        """Start a round; return the announcement, which is the same for every member."""
         if self._bounds_reports:
             self.max_report_norm = report_bound(self._terms, round_number, self.n_expected or len(members))
         announcement = ItemVectors(self._terms, round_number, self.item_vectors, self.max_report_norm)
@@ -96,37 +99,37 @@ class GradientServer(ServerSide):
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
         if not isinstance(message, GradientReport):
-            raise RemoteProtocolError("the open phase takes a report of gradients.")
+            raise RemoteProtocolError("the message of this phase must be a GradientReport.")
         if message.round_number != address.round_number:
-            raise RemoteProtocolError("a report must name the round that it is sent for.")
+            raise RemoteProtocolError(f"round_number of the report must be {address.round_number}, the open round.")
         if message.gradients.shape[1] != self._model.item_width:
             raise RemoteProtocolError(f"gradients must have {self._model.item_width} numbers each.")
         if len(message.items) == 0:
             return
         if message.items[-1] >= self._terms.n_items:
-            raise RemoteProtocolError(f"a report must name items below {self._terms.n_items}.")
+            raise RemoteProtocolError(f"items of a report must be below {self._terms.n_items}, the number of items.")
         if len(message.items) > self._terms.most_items:
             raise RemoteProtocolError(
-                f"a report must name at most {self._terms.most_items} items, got {len(message.items)}."
+                f"a report must have at most {self._terms.most_items} items, got {len(message.items)}."
             )
         self._check_norms(message, address.round_number)
 
     def _check_norms(self, report: GradientReport, round_number: int) -> None:
         largest = self._largest_gradient(round_number)
         if np.linalg.norm(report.gradients, axis=1).max() > largest:
-            raise RemoteProtocolError(f"gradients must have norms up to {largest:g} in this round.")
+            raise RemoteProtocolError(f"each gradient must have a norm of at most {largest:g} in this round.")
         together = self.max_report_norm
         if together is not None and np.linalg.norm(report.gradients) > _ROUNDING * together:
             raise RemoteProtocolError(
-                f"the gradients of a report must have norm up to {together:g} together in this round."
+                f"the gradients of a report must have a joint norm of at most {together:g} in this round."
             )
 
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> RoundOver:
-        """Each item moves by the mean of its reports, or less where they are few."""
+        """Add the mean of its reports to every item vector, or less if there are fewer than `least_reports`."""
         sums = np.zeros((self._terms.n_items, self._model.item_width))
         counts: IntArray = np.zeros(self._terms.n_items, dtype=np.int64)
         for _, report in reports:
-            sums[report.items] += report.gradients  # each item stands once in a report
+            sums[report.items] += report.gradients  # the items of a report are distinct
             counts[report.items] += 1
         sums *= (counts / np.maximum(counts, self._least_reports))[:, None]
         prior = self._terms.step_size(address.round_number) * self._terms.item_regularization
@@ -135,7 +138,7 @@ class GradientServer(ServerSide):
 
     @property
     def largest_report(self) -> int:
-        """Return the size of a report that names as many items as the terms allow."""
+        """Size in bytes of a report with as many items as the terms allow."""
         return 500 + self._terms.most_items * 4 * (1 + self._model.item_width)
 
     def _largest_gradient(self, round_number: int) -> float:
@@ -146,4 +149,4 @@ class GradientServer(ServerSide):
 
 def _check_finite(vectors: FloatArray) -> None:
     if not np.all(np.isfinite(vectors)):
-        raise ParameterError("item vectors must be finite numbers.")
+        raise ParameterError("item_vectors must be finite numbers.")

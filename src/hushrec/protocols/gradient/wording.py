@@ -1,6 +1,6 @@
-"""Every sentence about what the gradient protocols guarantee and what they do not: statements, ledgers, labels.
+"""The sentences about what the gradient protocols guarantee and what they do not, for statements, ledgers and labels.
 
-A *budget* here is the `budget` of a result, as a program or `run.json` holds it. Imports nothing heavy.
+A *budget* here is the `budget` of a result, as in `run.json`. This module imports nothing heavy.
 """
 
 from collections.abc import Mapping
@@ -30,13 +30,13 @@ MALICIOUS_SERVER = "a malicious server"
 
 
 def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -> str:
-    """Return the unit of the budget of the selections."""
+    """Return the unit of the selections' budget: which pairs of profiles it protects from being told apart."""
     cap = None if profile_cap is None else f"{profile_cap} ratings"
     return f"profile-level: which items are reported{rounds}, for {_profiles(cap)}"
 
 
 def ledger_unit(*, capped: bool) -> str:
-    """Return the unit of a device's own totals; `capped`: every draw was calibrated from the public cap."""
+    """Return the unit of a device's ledger; `capped` says that every draw was calibrated from the public cap."""
     cap = "the public cap" if capped else None
     return f"profile-level: which items are reported, over all rounds, for {_profiles(cap)}"
 
@@ -46,19 +46,19 @@ def _profiles(cap: str | None) -> str:
 
 
 def item_level_unit(n_rated: int) -> str:
-    """Return the unit of the same budget for one rating of a person with `n_rated` ratings."""
+    """Return the unit of the item-level budget of a person with `n_rated` ratings."""
     return f"one rating replaced by another, for a person with {n_rated} ratings"
 
 
 def selection_not_covered(profile_cap: int | None, *, from_pairs: bool = False) -> list[str]:
-    """Return what the budget of the selections does not cover."""
+    """Return the list of what the selections' budget does not cover; `from_pairs` is for a model like `bpr`."""
     covered_by_cap = [] if profile_cap is not None else [COUNT]
     about_values = OPPOSITE_PULLS if from_pairs else EPSILON_G_CAVEAT
     return [VALUES, *covered_by_cap, about_values, MALICIOUS_SERVER, TAKING_PART]
 
 
 def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
-    """Return what a device's own totals do not cover; `perturbed`: ratings were sent with noise."""
+    """Return the list of what a device's ledger does not cover; `perturbed` says that rating values got noise."""
     sentences = [f"{VALUES}; value_rho is their realized loss, not a guarantee"]
     if not capped:
         sentences.append(COUNT)
@@ -71,7 +71,7 @@ def ledger_not_covered(*, capped: bool, perturbed: bool) -> list[str]:
 
 
 def plain_label(budget: Budget) -> str:
-    """Return the protocol with the numbers that tell one setting from another."""
+    """Return the label of `plain`."""
     return "plain, not private"
 
 
@@ -81,7 +81,7 @@ def isgld_label(budget: Budget) -> str:
 
 
 def sdcf_label(budget: Budget) -> str:
-    """Return the label of `sdcf` with its budgets; one-class data has no fakes."""
+    """Return the label of `sdcf` with its budgets; ε_g is left out for models without fake errors."""
     fakes = budget.get("epsilon_g")
     shown = "" if fakes is None else ", α=∞" if float(fakes) == 0 else f", ε_g={float(fakes):g}"
     cap = f", cap {budget['profile_cap']}" if budget.get("profile_cap") else ""
@@ -89,22 +89,22 @@ def sdcf_label(budget: Budget) -> str:
 
 
 def plain_protects(budget: Budget) -> str:
-    """Return what is protected and how much, in a few words; `unit` has the whole sentence."""
+    """Return what `plain` protects: nothing."""
     return "nothing"
 
 
 def isgld_protects(budget: Budget) -> str:
-    """Return what `isgld` protects and how much."""
+    """Return what `isgld` protects and with which ε, in a few words."""
     return f"one rating's value: ε {float(budget['epsilon']):g}"
 
 
 def sdcf_protects(budget: Budget) -> str:
-    """Return what `sdcf` protects and how much."""
+    """Return what `sdcf` protects and with which ε, in a few words."""
     return f"list of items: ε {float(budget['epsilon']):g} profile-level, all rounds"
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return the numbers of a statement, one sentence each; unit and what is not covered go around them."""
+    """Return the numbers of a budget statement, one sentence each, without the unit and what is not covered."""
     lines = []
     if float(budget["epsilon"]) < float("inf"):
         lines.append(f"ε = {float(budget['epsilon']):g} (δ = 0, {_counted(budget['rounds'])})")

@@ -1,4 +1,4 @@
-"""The masked protocol: devices add up clipped, noised tables of integers; only sums are seen. Declaration only."""
+"""The declaration of `masked`: by secure aggregation the server sees only noisy sums of the devices' clipped tables."""
 
 from hushrec.options import Option
 from hushrec.protocols.masked import wording
@@ -11,7 +11,12 @@ MASKED = Protocol(
     is_private=True,
     options=(
         Option("epsilon", float, "Budget of one person's whole profile over the whole training; inf: no noise.", 8.0),
-        Option("delta", float, "How often the budget may fail.", default_text="1e-6, or 1/(10 devices) if smaller"),
+        Option(
+            "delta",
+            float,
+            "Probability with which the budget may be exceeded.",
+            default_text="1e-6, or 1/(10 devices) if smaller",
+        ),
         Option("dropout", float, "Part of the devices that are absent from a round.", 0.0),
         Option(
             "survivors",
@@ -65,19 +70,19 @@ MASKED = Protocol(
     unit="table",
     whole_catalogue=True,
     knowledge=ServerKnowledge(
-        risk="Whoever runs this server sees that you take part, and sums over everybody with noise in them. From these"
-        " it can hardly tell what you rated; how hardly is what you choose next.",
-        choice="The level limits what all your reports together can tell about your ratings. You can change it at any"
+        risk="Whoever runs this server sees that you take part, and sums over all devices with noise in them. These"
+        " sums reveal little about what you rated; how little is what you choose next.",
+        choice="The level limits what all your reports together can reveal about your ratings. You can change it at any"
         " time, and nobody sees the change.",
         can=(
             "That a device takes part, in which rounds, when it reports and from which network address.",
             "Which devices drop out of an attempt, and in which phase.",
-            "The sum of at least n_min tables, with everybody's noise in it, and what follows from these sums.",
+            "The sum of at least n_min tables, with the noise of all devices in it, and what follows from these sums.",
         ),
         cannot=(
             "One person's table: only the sum is without masks, if at most c_max devices of a cohort help the server.",
-            "Whether a person rated an item, how they rated it, or how many they rated, beyond what the budget says.",
-            "What a person's own budget is, and whether it is used up: a device that cannot pay sends zeros and noise.",
+            "Whether a person rated an item, how they rated it, or how many they rated, beyond what the budget allows.",
+            "A person's own budget, and whether it is used up: a device that cannot pay sends zeros and noise.",
             "A person's taste or their recommendations: both are computed on the device.",
         ),
     ),

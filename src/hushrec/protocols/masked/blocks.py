@@ -1,7 +1,7 @@
-"""What one device puts into each block of a round, before clipping: compiled, one person at a time.
+"""Compiled functions that compute one device's entries of each block of a round, before clipping.
 
-Every function takes the person's rated items and what the public table says of them. An empty profile never gets here:
-it sends exact zeros (`hushrec.protocols.masked.device`). Devices and the CPU engine call the same functions.
+They take the person's rated items and rows of the public table. Callers handle an empty profile, which sends exact
+zeros (`hushrec.protocols.masked.device`). Devices and the CPU engine call the same functions.
 """
 
 import math
@@ -9,12 +9,12 @@ import math
 import numpy as np
 from numba import njit
 
-SECOND_MOMENTS = 10.0  # of clipped weights, in a curvature block, are multiplied by this / C
+SECOND_MOMENTS = 10.0  # the second half of a curvature block is multiplied by this / C
 
 
 @njit(cache=True, nogil=True)
 def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[no-untyped-def]
-    """Return the description of a profile: spread Σ columns / (h + offset), and log h − the usual."""
+    """Return the description of a profile of h items: spread Σ columns / (h + offset), and log h − usual_log."""
     width = taste_columns.shape[1]
     found = np.zeros(width + 1)
     for item in items:
@@ -28,7 +28,7 @@ def describe(items, taste_columns, spread, offset, usual_log):  # type: ignore[n
 
 @njit(cache=True, nogil=True)
 def moment_entries(description):  # type: ignore[no-untyped-def]
-    """Return the description and the upper triangle of its outer product."""
+    """Return the entries of a moments block: the description, and the upper triangle of its outer product."""
     width = len(description)
     found = np.empty(width + width * (width + 1) // 2)
     for k in range(width):  # a slice assignment takes seconds to compile
@@ -49,7 +49,7 @@ def fill_products(vector, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def audience_scores(description, centre, matrix, limit):  # type: ignore[no-untyped-def]
-    """Return z = matrixᵀ(description − centre), shortened to the norm limit · √K."""
+    """Return the whitened description z = matrixᵀ(description − centre), scaled to norm limit · √K if longer."""
     found = np.zeros(matrix.shape[1])
     for k in range(matrix.shape[0]):
         for c in range(matrix.shape[1]):
@@ -60,7 +60,7 @@ def audience_scores(description, centre, matrix, limit):  # type: ignore[no-unty
 
 @njit(cache=True, nogil=True)
 def factor_scores(mean, directions, limit):  # type: ignore[no-untyped-def]
-    """Return q = (Dᵀd, shortened to the norm limit · √K, and 1)."""
+    """Return q = (Dᵀd, 1) for the taste d and directions D, with Dᵀd scaled to norm limit · √K if longer."""
     count = directions.shape[1]
     found = np.zeros(count + 1)
     for k in range(len(mean)):
@@ -73,7 +73,7 @@ def factor_scores(mean, directions, limit):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def shorten(vector, limit):  # type: ignore[no-untyped-def]
-    """Shorten a vector of K entries to the norm limit · √K, in place."""
+    """Scale a vector of K entries in place to norm limit · √K if it is longer."""
     norm = norm_of(vector) / math.sqrt(max(len(vector), 1)) / limit
     if norm > 1.0:
         for k in range(len(vector)):
@@ -82,7 +82,7 @@ def shorten(vector, limit):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def norm_of(vector):  # type: ignore[no-untyped-def]
-    """Return the Euclidean norm, summed in the order of the entries."""
+    """Return the Euclidean norm; squares are added in the order of the entries, so that all engines agree."""
     total = 0.0
     for value in vector:
         total += value * value
@@ -91,7 +91,7 @@ def norm_of(vector):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def]
-    """Return the rows value_j · ω_j · q of the rated items, one after the other, `(h · K,)`."""
+    """Return the rows value_j · ω_j · q of the rated items as one array, `(h · K,)`."""
     width = len(scores)
     found = np.empty(len(items) * width)
     for i in range(len(items)):
@@ -103,7 +103,7 @@ def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True)
 def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
-    """Return the rows ω_j · q_j of the rated items, one after the other, `(h · K,)`: each item has a q of its own."""
+    """Return the rows ω_j · q_j of the rated items as one array, `(h · K,)`, where `rows` holds a q_j for each item."""
     width = rows.shape[1]
     found = np.empty(len(items) * width)
     for i in range(len(items)):
@@ -115,7 +115,10 @@ def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-def]
-    """Return c h qqᵀ and (10/C) c² h qqᵀ, c = min(1, C/norm): what clipping made of the item block of this norm."""
+    """Return the curvature of an item block of this norm: the upper triangles of c h qqᵀ and (10/C) c² h qqᵀ.
+
+    c = min(1, C/norm) is the factor by which clipping to C scaled the item block down.
+    """
     kept = 1.0 if norm <= clip else clip / norm
     size = len(scores) * (len(scores) + 1) // 2
     found = np.empty(2 * size)
@@ -129,7 +132,10 @@ def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-d
 
 @njit(cache=True, nogil=True)
 def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
-    """Return 2d and the upper triangle of V + ddᵀ − I, off the diagonal times √2."""
+    """Return the entries of a prior block: 2d and the upper triangle of V + ddᵀ − I, with √2 times the off-diagonal.
+
+    d and V are the posterior mean and covariance of the person's taste.
+    """
     length = len(mean)
     found = np.empty(length + length * (length + 1) // 2)
     place = length
@@ -144,9 +150,9 @@ def prior_entries(mean, covariance):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # type: ignore[no-untyped-def]
-    """Return Σ (min(e², largest) − 1) of the model and of the bias model, and count_unit · h, over held-out ratings.
+    """Return Σ (min(e², largest) − 1) of the model and of the bias model over h held-out ratings, and count_unit · h.
 
-    The model's error is e = y − xᵀd with d the `mean`, the bias model's y − `level`; y are the `residuals`.
+    For residual y, the error e of the model is y − xᵀd, where d is `mean`; that of the bias model is y − `level`.
     """
     found = np.zeros(3)
     for t in range(len(residuals)):
@@ -161,7 +167,7 @@ def evaluation_entries(rows, residuals, mean, level, largest, count_unit):  # ty
 
 @njit(cache=True, nogil=True)
 def level_of(residuals, offset):  # type: ignore[no-untyped-def]
-    """Return a person's level in the bias model: Σ y / (h + offset)."""
+    """Return a person's level (user bias) in the bias model: Σ y / (h + offset) over residuals y."""
     total = 0.0
     for value in residuals:
         total += value

@@ -1,4 +1,4 @@
-"""One device's part of a masked round: from the public table and its own ratings to the entries of every block."""
+"""The device side of model `gp`: computes the blocks of a masked round from the public table and the own ratings."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -22,24 +22,27 @@ from hushrec.protocols.masked.plan import (
 )
 from hushrec.protocols.masked.table import PublicTable
 
-LOWEST, HIGHEST = 1.0, 5.0  # of a rating, once it is mapped
+LOWEST, HIGHEST = 1.0, 5.0  # range of ratings on the common scale
 
 
 class Entries(NamedTuple):
-    """The entries of one block that are not zero: where they are in the flattened block, or None for all of it."""
+    """A device's entries of one block: values at positions of the flattened block, zeros elsewhere."""
 
     values: FloatArray
-    positions: IntArray | None
+    positions: IntArray | None  # None if `values` is the whole block
 
 
 def check_profile(items: IntArray, values: FloatArray, n_items: int) -> None:
-    """Refuse a profile that is no map from items of the catalogue to ratings: an item twice would be priced once."""
+    """Raise `ParameterError` unless items are distinct, ascending and in the catalogue, with one rating each.
+
+    The price of a block assumes that an item occurs once.
+    """
     if len(items) != len(values) or np.any(np.diff(items) <= 0):
-        raise ParameterError("items of a profile must be rising, each named once, with one rating each.")
+        raise ParameterError("items of a profile must be in ascending order and distinct, with one rating each.")
     if len(items) and not (items[0] >= 0 and items[-1] < n_items):
-        raise ParameterError(f"items of a profile must be among the {n_items} of the catalogue.")
+        raise ParameterError(f"items of a profile must be at least 0 and below n_items = {n_items}.")
     if not np.all((values >= LOWEST) & (values <= HIGHEST)):
-        raise ParameterError(f"ratings of a profile must lie in {LOWEST:g} to {HIGHEST:g}.")
+        raise ParameterError(f"values of a profile must be ratings from {LOWEST:g} to {HIGHEST:g}.")
 
 
 def round_entries(
@@ -51,17 +54,19 @@ def round_entries(
     held: Held = NO_RATINGS,
     constants: Constants = CONSTANTS,
 ) -> list[Entries]:
-    """Return what this device puts into each block of a round, before clipping. Private.
+    """Return this device's entries of each block of a round, before clipping. Private.
 
-    `held` are ratings that only the evaluation block is made of. An empty profile gives exact zeros, before any formula
-    is evaluated.
+    `held` are the held-out ratings, which only the evaluation block uses. An empty profile gives exact zeros without
+    evaluating any formula.
     """
     from hushrec.models import gp  # compiled: imported where it is used
     from hushrec.protocols.masked import blocks as block_maths
 
     check_profile(items, values, table.n_items)
     if len(taste_columns) != table.n_items:
-        raise RemoteProtocolError(f"taste columns must have one row for each of the {table.n_items} items.")
+        raise RemoteProtocolError(
+            f"taste columns must have one row for each of {table.n_items} items, got {len(taste_columns)}."
+        )
     if len(items) == 0:
         return [Entries(np.zeros(block.size), None) for block in blocks]
     names = [block.name for block in blocks]

@@ -1,14 +1,15 @@
-"""The device's side of a masked round as a state machine. No I/O.
+"""The device side of a masked round as a state machine without I/O.
 
-    Idle       Announcement → PublicKeys     Keyed       fresh secrets
-    Keyed      Roster       → SealedShares   Shared      neighbours drawn
-    Shared     Partners     → MaskedTable    Sent        ledger charged; the own secrets are deleted
-    Sent       Survivors    → Consent        Consented   one list signed
-    Consented  Quorum       → Unmasking      Idle        others' shares are deleted
+    state      message      → report         next state
+    Idle       Announcement → PublicKeys     Keyed       draws fresh secrets
+    Keyed      Roster       → SealedShares   Shared      draws neighbours
+    Shared     Partners     → MaskedTable    Sent        charges the ledger and deletes the device's own secrets
+    Sent       Survivors    → Consent        Consented   signs one list of survivors
+    Consented  Quorum       → Unmasking      Idle        deletes the shares of other devices
 
-The state is a frozen value: whoever stores it together with the report, before sending, can be killed at any moment. A
-message that is refused changes nothing. A newer announcement ends an attempt in every state; an older one, or the same
-again, is refused, so that no attempt is answered twice.
+A state is an immutable value. A device that stores it together with the report, before it sends the report, can be
+stopped at any moment. A refused message changes nothing. A newer announcement ends an attempt in any state; an older or
+repeated one is refused, so that a device never reports twice in an attempt.
 """
 
 from collections.abc import Callable, Mapping
@@ -39,14 +40,14 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True)
 class Idle:
-    """The device is between attempts; `place` is the last (round, attempt) that it answered."""
+    """The state between attempts; `place` is the last (round, attempt) in which the device reported."""
 
     place: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, repr=False)
 class Keyed:
-    """The device has published keys."""
+    """The state after the device has published its keys."""
 
     announcement: Announcement
     secrets: secagg.Secrets
@@ -55,7 +56,7 @@ class Keyed:
 
 @dataclass(frozen=True, repr=False)
 class Shared:
-    """The device has sealed shares for its neighbours."""
+    """The state after the device has sent sealed shares for its neighbours."""
 
     announcement: Announcement
     secrets: secagg.Secrets
@@ -66,7 +67,7 @@ class Shared:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The device has sent its table, and holds the shares of others."""
+    """The state after the device has sent its masked table; it holds shares of other devices' secrets."""
 
     announcement: Announcement
     roster: Roster
@@ -77,7 +78,7 @@ class Sent:
 
 @dataclass(frozen=True, repr=False)
 class Consented:
-    """The device has signed a list of survivors."""
+    """The state after the device has signed a list of survivors."""
 
     sent: Sent
     survivors: frozenset[int]
@@ -85,7 +86,7 @@ class Consented:
 
 State = Idle | Keyed | Shared | Sent | Consented
 
-# What may be answered in which state, and the state after it. An announcement may come at any time.
+# The messages that each state accepts, and the state that follows. Every state accepts an announcement.
 NEXT_STATE: dict[type, dict[type, type]] = {
     Idle: {Announcement: Keyed},
     Keyed: {Announcement: Keyed, Roster: Shared},
@@ -96,7 +97,11 @@ NEXT_STATE: dict[type, dict[type, type]] = {
 
 
 class DeviceRound:
-    """One device in one run. `make_upload` gives its integers with noise for a round, and charges the ledger."""
+    """The state machine of one device in one run.
+
+    `make_upload` returns the device's table of a round, as integers with noise but without masks, and charges the
+    ledger.
+    """
 
     def __init__(
         self,
@@ -114,13 +119,16 @@ class DeviceRound:
         self.state: State = Idle() if state is None else state
 
     def report(self, message: Any, *, table_digest: bytes, rng: RandomStream) -> Any:
-        """Return the report on a message of the server, and move on; or refuse it and stay.
+        """Return the report on a message of the server and enter the next state; an error leaves the state unchanged.
 
         `table_digest` is the hash of the public table that this device holds and has checked.
         """
-        if type(message) not in NEXT_STATE[type(self.state)]:
+        accepted = NEXT_STATE[type(self.state)]
+        if type(message) not in accepted:
+            names = " or ".join(kind.__name__ for kind in accepted)
             raise RemoteProtocolError(
-                f"a device that is {type(self.state).__name__.lower()} must not be sent {type(message).__name__}.",
+                f"message must be {names} for a device in state {type(self.state).__name__},"
+                f" got {type(message).__name__}.",
                 status_hint=409,
             )
         self.state, reply = self._step(message, table_digest, rng)
@@ -141,14 +149,14 @@ class DeviceRound:
 
     def _publish_keys(self, message: Announcement, table_digest: bytes, rng: RandomStream) -> tuple[State, Any]:
         if message.run_id != self._run_id or not message.is_signed_by(self._server_key):
-            raise RemoteProtocolError("an announcement must be of this run and signed by the server that was joined.")
+            raise RemoteProtocolError("announcement must be for this run and signed by the server that was joined.")
         if message.terms_digest != self._terms.digest:
-            raise RemoteProtocolError("an announcement must be of the terms that this device accepted.")
+            raise RemoteProtocolError("terms_digest must be that of the terms that this device accepted.")
         if message.table_digest != table_digest:
-            raise RemoteProtocolError("an announcement must be of the public table that this device holds.")
+            raise RemoteProtocolError("table_digest must be that of the public table that this device holds.")
         if message.place <= self.place:
             raise RemoteProtocolError(f"round and attempt must be later than {self.place}, got {message.place}.")
-        self._terms.table_size(message.round_number)  # refuses a round that the plan does not have
+        self._terms.table_size(message.round_number)  # raises for a round that the plan does not have
         secrets = secagg.draw_secrets(rng=rng)
         keys = secagg.make_keys(secrets, message.digest, self._device, self._identity)
         return Keyed(message, secrets, keys), keys
@@ -162,7 +170,7 @@ class DeviceRound:
         return Shared(state.announcement, state.secrets, roster, own, drawn), reply
 
     def _send_table(self, state: Shared, message: Partners) -> tuple[State, Any]:
-        """Charge the ledger and mask the upload: after this the device's own secrets are not needed any more."""
+        """Charge the ledger and mask the table; the next state no longer holds the device's own secrets."""
         roster, own = state.roster, state.own
         inbox = dict(zip(map(int, message.senders), message.sealed, strict=True))
         partners = positions_in(message.partners, len(roster))
@@ -170,7 +178,7 @@ class DeviceRound:
         held = secagg.open_shares(state.secrets, roster, own, inbox)
         upload = self._make_upload(state.announcement.round_number)
         if upload.shape != (self._terms.table_size(state.announcement.round_number),):
-            raise LocalProtocolError("an upload must have one integer for each number of the round's blocks.")
+            raise LocalProtocolError("make_upload must return one integer for each number of the round's blocks.")
         table = secagg.mask_table(state.secrets, roster, own, pairing, upload)
         return Sent(state.announcement, roster, own, pairing, held), MaskedTable(table)
 
@@ -193,7 +201,7 @@ class DeviceRound:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Round and attempt of the last announcement that was answered."""
+        """Round and attempt of the last announcement that this device answered."""
         return place_of(self.state)
 
 

@@ -1,4 +1,4 @@
-"""The device of a masked run: `DeviceRound` between messages, the upload of a round, and predictions."""
+"""The device side of the masked protocol: it reports by a `DeviceRound`, pays for its tables, and predicts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -27,12 +27,18 @@ from hushrec.randomness import Purpose, Randomness
 
 
 class MaskedDevice(DeviceSide):
-    """One person's device. `fraction` is k of a budget of their own: how much of the run's norm they use."""
+    """The device side of the masked protocol for one person.
+
+    `fraction`, k, scales the norm bound of the person's tables down to a budget smaller than the run's.
+    """
 
     def __init__(self, terms: MaskedTerms, model: Any, fraction: float) -> None:
         self._terms, self._fraction = terms, fraction
         if model.columns.n_items < terms.n_items:
-            raise RemoteProtocolError(f"terms must be of the catalogue's {model.columns.n_items} items.")
+            raise RemoteProtocolError(
+                f"terms must be for at most {model.columns.n_items} items, the size of the catalogue, got"
+                f" {terms.n_items}."
+            )
         learning = type(learning_of(model))
         self._learning = learning(model.columns.first(terms.n_items))
         self._predicting = learning(model.columns) if learning.predicts_new_items else self._learning
@@ -53,7 +59,9 @@ class MaskedDevice(DeviceSide):
 
     def report(self, private: Private, address: Address, message: Any, draws: Any = None) -> Report:
         if private.membership is None or (private.public is None and isinstance(message, Announcement | Partners)):
-            raise LocalProtocolError("a device must have joined and hold the public table before it reports.")
+            raise LocalProtocolError(
+                "a device must have joined the run and fetched its public table before it reports."
+            )
         upload = _Upload(self._terms, self._learning, self._fraction, private, address.attempt)
         device = _device_round(self._terms, private.membership, upload, attempt_in(private.state))
         purpose = Purpose.MASK_KEYS if isinstance(message, Announcement) else Purpose.MASK_SHARES
@@ -61,22 +69,25 @@ class MaskedDevice(DeviceSide):
         digest = b"" if private.public is None else published_digest(private.public)
         reply = device.report(message, table_digest=digest, rng=stream)
         if device.place != (address.round_number, address.attempt):
-            raise RemoteProtocolError(f"a message of {device.place} must not come in the envelope of {address}.")
+            raise RemoteProtocolError(
+                f"message must be for the round and attempt of its envelope, {address}, got {device.place}."
+            )
         return Report(reply, make_state(device.state, upload.spent), upload.events)
 
     def spent(self, state: State) -> dict[str, float]:
         return {"table": spent_in(state).charged()}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Charge all that is left of this run if another copy of the store reported later: that copy may have spent it.
+        """Return the state, and charge the rest of the run's budget if another copy of the store has reported later.
 
-        The tables of the rounds that are left are then zeros with noise; nobody can tell.
+        That copy may have spent the rest. This device then sends zeros with noise in the remaining rounds, which nobody
+        can distinguish from other tables.
         """
         spent, priced = spent_in(private.state), self._terms.priced
         if reported <= int(private.state["place"][0]) or priced.is_exact:
             return at_rest(private.state), []
         allowed = (private.ledger.limit("table") or 0.0) - private.ledger["table"].charged()
-        rest = min(allowed, priced.mu_squared - spent.charged())  # of the run's own budget: the copy may have used it
+        rest = min(allowed, priced.mu_squared - spent.charged())  # the copy may have used the run's whole budget
         lost = TablesElsewhere(max(0.0, rest), priced.accountant().distance)
         spent.compose(lost)
         return make_state(attempt_in(at_rest(private.state)), spent), [lost]
@@ -86,7 +97,9 @@ class MaskedDevice(DeviceSide):
     def check_public(self, public: Arrays) -> None:
         super().check_public(public)
         if self._learning.table_from(public).n_items != self._terms.n_items:
-            raise RemoteProtocolError(f"a public table must have one row for each of {self._terms.n_items} items.")
+            raise RemoteProtocolError(
+                f"the public table must have one row for each of {self._terms.n_items} items. Do not use it."
+            )
 
     @property
     def predicts_new_items(self) -> bool:
@@ -117,9 +130,10 @@ class MaskedDevice(DeviceSide):
 
 
 class _Upload:
-    """Makes the upload of a round when the attempt asks for it, and says what it costs.
+    """A callable that returns the device's table of a round; afterwards `spent` and `events` hold its cost.
 
-    A device that cannot pay, by the run's budget or by its ledger, sends zeros with full noise: nobody can tell.
+    A device whose run budget or ledger does not allow the cost sends zeros with full noise, which nobody can
+    distinguish from other tables.
     """
 
     def __init__(self, terms: MaskedTerms, learning: Learning, fraction: float, private: Private, attempt: int) -> None:
@@ -145,7 +159,7 @@ class _Upload:
         return table
 
     def _blocks(self, round_number: int) -> list[BlockValues]:
-        assert self._private.public is not None  # `report` asks for it
+        assert self._private.public is not None  # checked by `report`
         one = self._terms.priced.plan.rounds[round_number - 1]
         table = self._learning.table_from(self._private.public)
         (items, values), held = self._parts()
@@ -153,11 +167,11 @@ class _Upload:
         return [BlockValues(own.values, own.positions) for own in entries]
 
     def _parts(self) -> tuple[Held, Held]:
-        """Return the ratings that the run learns from, and those that it is measured with."""
+        """Return the ratings that the run learns from, and the held-out ratings that measure its accuracy."""
         items, values, priced = self._private.items, self._private.values, self._terms.priced
         if not priced.plan.holds_out:
             return Held(items, values), NO_RATINGS
-        assert self._private.membership is not None  # `report` asks for it
+        assert self._private.membership is not None  # checked by `report`
         held = is_held_out(self._private.membership.device, items, self._terms.n_items)
         return Held(items[~held], values[~held]), Held(items[held], values[held])
 

@@ -1,7 +1,7 @@
-"""What a device of a masked run keeps between messages, as arrays: what the run has cost, and the open attempt.
+"""The stored state of a device of a masked run, as arrays: the costs of the run, and the open attempt.
 
-The attempt holds secrets of this device and shares of others': it is stored with the report that it belongs to, and
-`NO_ATTEMPT` takes its place as soon as it is over.
+The attempt holds secrets of this device and shares of other devices' secrets. It is stored together with the report of
+its phase, and replaced by `NO_ATTEMPT` when the attempt is over.
 """
 
 from dataclasses import astuple
@@ -20,12 +20,12 @@ NO_ATTEMPT: npt.NDArray[np.uint8] = np.empty(0, dtype=np.uint8)
 
 
 def new_state() -> State:
-    """Return what a device keeps before its first round."""
+    """Return the state of a device before its first round."""
     return make_state(rounds.Idle(), TableAccountant())
 
 
 def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
-    """Return the state that a device keeps: where its attempt stands, and what its tables have cost in this run."""
+    """Pack the state of the attempt and the costs of this run into arrays."""
     packed = NO_ATTEMPT
     if not isinstance(attempt, rounds.Idle):
         name = type(attempt).__name__
@@ -38,7 +38,7 @@ def make_state(attempt: rounds.State, spent: TableAccountant) -> State:
 
 
 def attempt_in(state: State) -> rounds.State:
-    """Return where a device stands in its attempt."""
+    """Return the state of the attempt that is stored in the arrays."""
     if not len(state["attempt"]):
         return rounds.Idle((int(state["place"][0]), int(state["place"][1])))
     name, packed = msgspec.msgpack.decode(state["attempt"].tobytes(), type=tuple[str, msgspec.Raw])
@@ -47,11 +47,11 @@ def attempt_in(state: State) -> rounds.State:
 
 
 def spent_in(state: State) -> TableAccountant:
-    """Return what this run has cost so far."""
+    """Return the costs of this run that are stored in the arrays."""
     tables, *costs = state["spent"].tolist()
     return TableAccountant(int(tables), *costs)
 
 
 def at_rest(state: State) -> State:
-    """Return the state without the secrets of an attempt that is over."""
+    """Return the arrays without the attempt and its secrets."""
     return {**state, "attempt": NO_ATTEMPT}

@@ -1,8 +1,8 @@
-"""From how many devices on a network run of `masked` with model `gp` pays, as measured on MovieLens.
+"""The accuracy of network runs of `masked` with model `gp`, by number of devices, as measured on MovieLens.
 
 The terms are those that `hushrec serve` offers. The numbers are those of benchmarks/records/masked-fleet-size-*.json:
 ml-100k-network, ml-1m-network above 943 devices, and ml-100k-bare-network for catalogues without attributes.
-benchmarks/masked_fleet_size.py makes them; a test holds them to it.
+benchmarks/masked_fleet_size.py writes these records; a test compares them.
 """
 
 from hushrec.protocols.fleet_size import FleetSize, sentence_of
@@ -58,11 +58,11 @@ BARE: dict[float, tuple[FleetSize, ...]] = {  # by ε, for a catalogue of ids an
 
 
 def measured_at(epsilon: float, *, knows_attributes: bool = True) -> tuple[FleetSize, ...]:
-    """Return the measurements at the largest measured budget that is at most `epsilon`, or at the smallest of all."""
+    """Return the measurements at the largest measured ε that is at most `epsilon`, or else at the smallest one."""
     measured = MEASURED if knows_attributes else BARE
     return measured[max((known for known in measured if known <= epsilon), default=min(measured))]
 
 
 def fleet_sentence(epsilon: float, n_devices: float, *, knows_attributes: bool = True) -> str:
-    """Return one sentence about a run with so many devices at the budget ε, for operators and for people."""
+    """Return the accuracy to expect with `n_devices` devices at ε, in a sentence or two for operators and people."""
     return sentence_of(measured_at(epsilon, knows_attributes=knows_attributes), n_devices)

@@ -1,4 +1,4 @@
-"""Model `gp` under the masked protocol."""
+"""The parts of model `gp` that the masked protocol calls."""
 
 from collections.abc import Sequence
 
@@ -19,14 +19,14 @@ from hushrec.protocols.masked.price import PricedPlan
 from hushrec.protocols.masked.server import GpLearner
 from hushrec.protocols.masked.table import PublicTable, table_in
 
-PLAIN_COLUMNS = 3  # that every item has: quality, log-popularity and 1
+PLAIN_COLUMNS = 3  # columns that every run has: quality, log-popularity and 1
 
 
 class GpLearning(Learning):
-    """Learn item effects, columns of taste and the prior of everybody's taste from noisy sums."""
+    """Model `gp` under the masked protocol: learns items and the prior of tastes from noisy sums."""
 
     order = (
-        "The list is sorted by how many people rated an item and by how your prediction differs from the usual one,"
+        "The list is sorted by how many people rated an item and by how your prediction differs from the average one,"
         " not by the predicted rating alone."
     )
 
@@ -66,10 +66,11 @@ class GpLearning(Learning):
 
 
 def item_table(table: PublicTable, columns: ItemColumns, *, final: bool) -> ItemTable:
-    """Return what predictions need of a public table.
+    """Return the arrays that predictions need, from a public table and the item columns.
 
-    Before the last round the process has its linear part alone: quick, and good enough to watch training. So it does
-    where items have neither titles, attributes nor learned columns: quality and popularity make no items alike.
+    Before the last round (`final` is False) the kernel has its linear part only, which is fast and accurate enough to
+    follow training. The same holds for a catalogue without titles, attributes and learned columns, since quality and
+    popularity alone do not make items similar.
     """
     titles = columns.titles
     starts = titles.starts if final else np.zeros_like(titles.starts)

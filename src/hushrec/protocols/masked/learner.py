@@ -1,4 +1,4 @@
-"""The server of a masked run, whatever the model: it learns from one round after the other, and can be kept."""
+"""The base class of the learners that a masked server has for each model: learning from sums, saving and restoring."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -18,50 +18,50 @@ LearnedT = TypeVar("LearnedT")
 
 
 class Learner(ABC, Generic[LearnedT]):
-    """Learns from one round after the other. It never sees a sum without noise.
+    """The server side of a model: it updates its public state `learned` from the noisy sums of one round after another.
 
-    `learned` is a frozen dataclass of arrays, all of them public; its field `counts` has one number per item.
+    `learned` is a frozen dataclass of public arrays; its field `counts` has one number per item.
     """
 
     learned: LearnedT
 
     def __init__(self, columns: ItemColumns, plan: Plan, devices: int) -> None:
         self.item_columns, self.plan, self.devices = columns, plan, devices
-        self.round_number = 0  # the last one that was learned from
-        self.measured: list[Measured] = []  # accuracy after each round that an evaluation block was about
+        self.round_number = 0  # number of rounds learned from so far
+        self.measured: list[Measured] = []  # accuracy, from each evaluation block so far
         self.learned = self._start()
 
     @abstractmethod
     def _start(self) -> LearnedT:
-        """Return what is known before the first round."""
+        """Return the state before the first round."""
 
     @abstractmethod
     def table(self) -> Any:
-        """Return the public table for the next round, or of the finished run."""
+        """Return the public table for the next round or, after the last round, the final one."""
 
     @abstractmethod
     def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> LearnedT:
-        """Return what is known after the noisy sums of the next round."""
+        """Return the state after the next round, from its noisy sums over `survivors` devices."""
 
     def learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> None:
-        """Learn from the noisy sums of the next round, by the names of its blocks, over so many devices."""
+        """Update the state with the noisy sums of the next round, given by block name, over `survivors` devices."""
         if self.round_number == 0:
-            self.devices = max(self.devices, survivors)  # several cohorts are more than one sum holds
-        if EVALUATION in sums:  # of the table that devices had in this round
+            self.devices = max(self.devices, survivors)  # several cohorts have more devices than the terms expect
+        if EVALUATION in sums:  # measures the table that devices had in this round
             self.measured.append(measured(sums[EVALUATION], self.round_number))
         self.learned = self._learn(sums, survivors)
         self.round_number += 1
 
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
-        """Return how far the sums of the next round are from what honest devices make: at most 1 for those."""
+        """Return how implausible the sums of the next round are: at most 1 for sums that honest devices can produce."""
         return 0.0
 
     def block(self, name: str) -> Block:
-        """Return the block of that name of the next round."""
+        """Return the block called `name` of the next round."""
         return next(block for block in self.plan.rounds[self.round_number].blocks if block.name == name)
 
     def state(self) -> Arrays:
-        """Return everything that was learned, by name: all that a restart needs between rounds."""
+        """Return all arrays that a restart between rounds needs, by name."""
         learned: Any = self.learned
         return {entry.name: getattr(learned, entry.name) for entry in fields(learned)} | {
             "round_number": np.array(self.round_number),
@@ -70,11 +70,14 @@ class Learner(ABC, Generic[LearnedT]):
         }
 
     def restore(self, state: Arrays) -> None:
-        """Continue from what `state` was."""
+        """Continue from a saved `state`; raise `ParameterError` if it has another number of items."""
         learned: Any = self.learned
         kept = {entry.name: np.asarray(state[entry.name], np.float64) for entry in fields(learned)}
         if len(kept["counts"]) != self.item_columns.n_items:
-            raise ParameterError("this state is of another catalogue.")
+            raise ParameterError(
+                f"state must have {self.item_columns.n_items} items, the size of the catalogue, got"
+                f" {len(kept['counts'])}."
+            )
         self.learned, self.round_number = type(learned)(**kept), int(state["round_number"])
         self.devices = int(state["devices"])
         self.measured = [Measured(*row) for row in state["measured"].tolist()]

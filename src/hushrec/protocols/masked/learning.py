@@ -1,4 +1,4 @@
-"""What a model brings to the masked protocol: a plan, a device's part of a round, the server's, and predictions."""
+"""The interface between a model and the masked protocol: plan, device entries, server learner and predictions."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -22,65 +22,65 @@ LEARNINGS = {
 
 
 class Learning(ABC):
-    """What the protocol, its devices, its server and its engines need to know of one model."""
+    """The functions of one model that the masked protocol, its devices, its server and its engines call."""
 
-    order: ClassVar[str | None] = None  # how lists are sorted, in one sentence, where not by the predictions alone
+    order: ClassVar[str | None] = None  # one sentence on how lists are sorted, if not by the predictions alone
 
     def __init__(self, columns: ItemColumns) -> None:
         self.columns = columns
 
     @abstractmethod
     def choose_plan(self, devices: int, mu: float) -> Plan:
-        """Return the plan for this many devices at the budget μ: public numbers only."""
+        """Return the plan for this number of devices at the budget μ; it depends on public numbers only."""
 
     @abstractmethod
     def make_learner(self, plan: Plan, devices: int) -> Learner[Any]:
-        """Return the learner that the server has before the first round."""
+        """Return the server's learner, before the first round."""
 
     @abstractmethod
     def table_from(self, published: Arrays) -> Any:
-        """Return the public table in what a server published; refuse one that no honest server has."""
+        """Return the public table from a server's public state; raise `RemoteProtocolError` for an impossible one."""
 
     @abstractmethod
     def entries(
         self, blocks: Sequence[Block], table: Any, items: IntArray, values: FloatArray, held: Held = NO_RATINGS
     ) -> list[Entries]:
-        """Return what a device puts into each block of a round, before clipping. Private.
+        """Return a device's entries of each block of a round, before clipping. Private.
 
-        `held` are ratings that only an evaluation block is made of.
+        `held` are the held-out ratings, which only an evaluation block uses.
         """
 
     @abstractmethod
     def predictor(self, table: Any, ratings: Ratings, *, final: bool) -> Predictor:
-        """Return everybody's predictions from a public table; `final` is that of the finished run."""
+        """Return the predictor for these people's ratings under a public table; `final` after the last round."""
 
-    predicts_new_items: ClassVar[bool] = False  # whether attributes alone say what an item is like
+    predicts_new_items: ClassVar[bool] = False  # whether the model can predict items from their attributes alone
 
     def with_new_items(self, published: Arrays) -> Arrays:
-        """Return a public table with a row for each item of the catalogue that joined after the run was made."""
+        """Return the public state with a row added for each item that joined the catalogue after the run began."""
         return published
 
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return what a person's list is sorted by, from their predictions for all items."""
+        """Return the scores that a person's list is sorted by, from the predictions for all items."""
         return predictions
 
     @staticmethod
     def expectation(priced: PricedPlan, n_devices: float) -> str | None:
-        """Return one sentence about the accuracy to expect with `n_devices`; None where it was not measured."""
+        """Return one sentence about the accuracy to expect with `n_devices` devices; None if it was never measured."""
         return None
 
     @staticmethod
     @abstractmethod
     def predictor_from(arrays: Arrays, ratings: Ratings) -> Predictor:
-        """Return the predictor that `Predictor.arrays` described."""
+        """Return the predictor rebuilt from the arrays of `Predictor.arrays`."""
 
 
 def find_learning(model: str) -> type[Learning]:
-    """Return the class of the model of that name."""
+    """Return the `Learning` subclass of the model called `model`."""
     found: type[Learning] = imported(LEARNINGS[model])
     return found
 
 
 def learning_of(model: Any) -> Learning:
-    """Return the learning of a model, with its public item columns."""
+    """Return the `Learning` of a model, with the model's public item columns."""
     return find_learning(model.name)(model.columns)

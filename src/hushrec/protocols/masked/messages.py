@@ -1,14 +1,14 @@
-"""The messages of a masked round: a question of the server and a report of the device in each of five phases.
+"""The messages of a masked round: one from the server and one report of the device in each of five phases.
 
     phase     server → device                            device → server
     keys      Announcement                               PublicKeys
     shares    Roster                                     SealedShares
-    table     Partners, with what was sealed for it      MaskedTable
+    table     Partners, with shares for the device       MaskedTable
     consent   Survivors                                  Consent
     unmask    Quorum                                     Unmasking
 
-`secagg` says what they mean, docs/secure-aggregation.md how they are computed. Lists of devices are bitmaps over the
-roster, or rising positions in it.
+`secagg` explains their meaning, docs/secure-aggregation.md their computation. Lists of devices are bitmaps over the
+roster, or ascending positions in it.
 """
 
 from collections.abc import Collection
@@ -45,41 +45,47 @@ crosses("masked.roster", largest=400 * MOST_DEVICES)(Roster)
 @crosses("masked.announcement", largest=1_000)
 @dataclass(frozen=True)
 class Announcement:
-    """Opens an attempt of a round: which terms, which public table, signed by the server."""
+    """The server's signed announcement of an attempt of a round, with hashes of the terms and of the public table."""
 
     run_id: str
     round_number: int
     attempt: int
     terms_digest: bytes
-    table_digest: bytes  # of the public table that devices compute with, as they downloaded it
+    table_digest: bytes  # hash of the public table that devices downloaded for this round
     signature: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
         lengths = [len(part) for part in (self.terms_digest, self.table_digest, self.signature)]
         if lengths != [HASH_BYTES, HASH_BYTES, SIGNATURE_BYTES] or len(self.run_id) != 32:
-            raise RemoteProtocolError("an announcement must have a run id of 32 digits and hashes of 32 bytes.")
+            raise RemoteProtocolError(
+                f"announcement must have a run_id of 32 digits, digests of {HASH_BYTES} bytes and a signature of"
+                f" {SIGNATURE_BYTES} bytes."
+            )
         if not (1 <= self.round_number < 2**31 and 1 <= self.attempt < 2**31):
-            raise RemoteProtocolError("round and attempt of an announcement must be positive.")
+            raise RemoteProtocolError(
+                "round_number and attempt of an announcement must be at least 1 and below 2^31,"
+                f" got {self.round_number} and {self.attempt}."
+            )
 
     @property
     def place(self) -> tuple[int, int]:
-        """Round and attempt; a device only accepts rising ones."""
+        """Round and attempt; a device accepts announcements in ascending order only."""
         return self.round_number, self.attempt
 
     @property
     def digest(self) -> bytes:
-        """The hash a of the announcement, to which every key and signature of the attempt is bound."""
+        """The hash a of the announcement; every key and signature of the attempt depends on it."""
         return digest(self.text(self.run_id, self.round_number, self.attempt, self.terms_digest, self.table_digest))
 
     @staticmethod
     def text(run_id: str, round_number: int, attempt: int, terms_digest: bytes, table_digest: bytes) -> bytes:
-        """Return what the server signs: label ‖ run ‖ round ‖ attempt ‖ both hashes."""
+        """Return the bytes that the server signs: label ‖ run ‖ round ‖ attempt ‖ both hashes."""
         return b"".join(
             (ANNOUNCEMENT_LABEL, run_id.encode(), number(round_number), number(attempt), terms_digest, table_digest)
         )
 
     def is_signed_by(self, server_key: bytes) -> bool:
-        """Tell whether the server that the device joined signed this."""
+        """Return whether the server with this public key signed the announcement."""
         fields = (self.run_id, self.round_number, self.attempt, self.terms_digest, self.table_digest)
         return is_signed(server_key, self.signature, self.text(*fields))
 
@@ -92,7 +98,7 @@ def announce(
     terms_digest: bytes,
     table_digest: bytes,
 ) -> Announcement:
-    """Return a signed announcement."""
+    """Return an announcement signed with the server's key."""
     text = Announcement.text(run_id, round_number, attempt, terms_digest, table_digest)
     return Announcement(run_id, round_number, attempt, terms_digest, table_digest, server.sign(text))
 
@@ -100,7 +106,7 @@ def announce(
 @crosses("masked.shares", largest=160 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class SealedShares:
-    """One device's shares of its secrets, sealed to each neighbour that it drew."""
+    """A device's shares of its secrets, encrypted to each neighbour that it drew."""
 
     recipients: Annotated[IntArray, Row]
     sealed: tuple[bytes, ...] = field(repr=False)
@@ -113,7 +119,7 @@ class SealedShares:
 @crosses("masked.partners", largest=160 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class Partners:
-    """Who sent shares, and what they sealed for this device."""
+    """The devices that sent shares, and the shares that some of them encrypted to the recipient of this message."""
 
     partners: bytes  # bitmap
     senders: Annotated[IntArray, Row]
@@ -127,7 +133,7 @@ class Partners:
 @crosses("masked.table", largest=LARGEST_TABLE)
 @dataclass(frozen=True, eq=False)
 class MaskedTable:
-    """A device's upload with its noise, under its masks: random numbers."""
+    """A device's table of integers with its noise and under its masks: uniformly random numbers to the server."""
 
     numbers: Annotated[npt.NDArray[np.uint32], Row] = field(repr=False)
 
@@ -135,7 +141,7 @@ class MaskedTable:
 @crosses("masked.survivors", largest=MOST_DEVICES // 4)
 @dataclass(frozen=True)
 class Survivors:
-    """Whose tables arrived."""
+    """The devices whose tables have arrived."""
 
     survivors: bytes  # bitmap
 
@@ -154,7 +160,7 @@ class Consent:
 @crosses("masked.quorum", largest=80 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class Quorum:
-    """Who consented, with their signatures."""
+    """The devices that signed the list of survivors, with their signatures."""
 
     signers: Annotated[IntArray, Row]
     signatures: tuple[bytes, ...] = field(repr=False)
@@ -167,7 +173,7 @@ class Quorum:
 @crosses("masked.unmasking", largest=80 * MOST_DEVICES)
 @dataclass(frozen=True, eq=False)
 class Unmasking:
-    """One share of each neighbour that drew this device: of its seed if it survived, else of its mask key."""
+    """One share for each device that drew the sender: of that device's seed if it survived, else of its mask key."""
 
     owners: Annotated[IntArray, Row]
     shares: tuple[bytes, ...] = field(repr=False)
@@ -178,19 +184,21 @@ class Unmasking:
 
 
 def positions_in(bits: bytes, devices: int) -> frozenset[int]:
-    """Return the positions that a bitmap names; one of another length, or with bits beyond the roster, is refused."""
+    """Return the positions of the ones in a bitmap; raise `RemoteProtocolError` unless it is for `devices` devices."""
     if len(bits) != (devices + 7) // 8:
-        raise RemoteProtocolError(f"a bitmap must have one bit for each of {devices} devices.")
+        raise RemoteProtocolError(
+            f"bitmap must have one bit for each of {devices} devices, {(devices + 7) // 8} bytes, got {len(bits)}."
+        )
     found = np.flatnonzero(np.unpackbits(np.frombuffer(bits, dtype=np.uint8)))
     if found.size and found[-1] >= devices:
-        raise RemoteProtocolError(f"a bitmap must name positions below {devices} only.")
+        raise RemoteProtocolError(f"bitmap must have ones at positions below {devices} only, got {found[-1]}.")
     return frozenset(map(int, found))
 
 
 def _check_positions(name: str, positions: IntArray, count: int) -> None:
     rising = positions.ndim == 1 and not np.any(np.diff(positions) <= 0) and not np.any(positions < 0)
     if not rising or len(positions) != count:
-        raise RemoteProtocolError(f"{name} must be {count} rising positions of the roster, one for each entry.")
+        raise RemoteProtocolError(f"{name} must be {count} ascending positions in the roster, one for each entry.")
 
 
 def _check_lengths(name: str, parts: Collection[bytes], length: int) -> None:

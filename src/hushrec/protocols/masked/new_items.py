@@ -1,9 +1,8 @@
-"""Items that joined the catalogue after a run of model `gp` was made: guessed from their attributes.
+"""Cold-start items: rows of the public table for items that joined the catalogue after a run of model `gp` was created.
 
-A finished table says what items with such attributes are like. Its offsets, rows and log-popularity are regressed on
-the taste columns of the items that the run knows, each item weighing n_j/(n_j + 20), with a ridge of 1; a new item gets
-what the regression says, and the variance that it leaves as doubt about its own effect. All of it is public: devices
-compute it themselves, and nobody is asked anything.
+Offsets, rows and log-popularity of the known items are regressed on their taste columns, with item weights
+n_j/(n_j + 20) and a ridge of 1. A new item gets the predictions of this regression, and the residual variance of the
+offsets as uncertainty about its effect. Everything is computed from public numbers on the device, without a message.
 """
 
 import numpy as np
@@ -16,7 +15,7 @@ RIDGE = 1.0
 
 
 def with_new_items(published: Arrays, taste: FloatArray) -> Arrays:
-    """Return a public table with one more row for each item that only `taste`, `(n_items, n_taste)`, has."""
+    """Return the public state with rows added for the items of `taste`, `(n_items, n_taste)`, that it does not have."""
     offsets, rows, log_counts = (np.asarray(published[name]) for name in ("offsets", "rows", "log_counts"))
     known, new = len(offsets), len(taste) - len(offsets)
     columns = np.concatenate([np.ones((len(taste), 1)), taste], axis=1)

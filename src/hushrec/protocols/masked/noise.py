@@ -1,10 +1,10 @@
-"""Discrete Gaussian noise on the integers: P(x) ∝ exp(−x²/2V), V a whole number [Canonne2020].
+"""Discrete Gaussian noise on the integers: P(x) ∝ exp(−x²/2V) for a whole number V [Canonne2020].
 
 A draw inverts a table of cumulative probabilities of 256 bits, built in integer arithmetic: no floating-point number is
-involved, and the statistical distance from the exact law is known (`distance`). A variance too large for a table is
-split, V = V₁ + B²V₂: x₁ + B x₂ has the law of variance V within a factor of (1 + θ)/(1 − θ), with θ of
-`smoothing_error` at v ≥ 8, 1/v = 1/V₂ + B²/V₁. The same lemma says that n devices' shares of variance V add up to one
-draw of variance nV, which is what the CPU engine draws.
+involved, and the statistical distance from the exact distribution is known (`distance`). A variance too large for a
+table is split as V = V₁ + B²V₂: the distribution of x₁ + B x₂ is that of variance V within a factor of (1 + θ)/(1 − θ),
+where θ is `smoothing_error` at v ≥ 8, 1/v = 1/V₂ + B²/V₁. By the same lemma, the sum of n devices' shares of variance V
+is distributed like one draw of variance nV, which is what the CPU engine draws.
 """
 
 import decimal
@@ -27,32 +27,32 @@ LARGEST_VARIANCE = 2**62
 LARGEST_TABLE_VARIANCE = 2**18  # a table of 18,434 entries
 RADIX = 64  # B
 _LOWEST_PART = 2 * SMOOTHING_VARIANCE * RADIX**2  # V₁ is at least this
-_BITS = 256  # of a cumulative probability
-_WORK_BITS = 320  # of the numbers that a table is built from
-_DEVIATIONS = 18  # a table ends here on both sides
+_BITS = 256  # precision of a cumulative probability
+_WORK_BITS = 320  # precision of the numbers that a table is built from
+_DEVIATIONS = 18  # a table covers this number of standard deviations on both sides
 
 
 class _Table(NamedTuple):
-    """256-bit thresholds, ascending: a draw is `lowest` plus the number of thresholds at or below the uniform."""
+    """A table of ascending 256-bit thresholds; a draw is `lowest` plus the number of thresholds ≤ a uniform number."""
 
     lowest: int
-    high: Words  # their upper 64 bits, (n,)
-    low: Words  # the other 192 bits, (n, 3), the uppermost first
+    high: Words  # the upper 64 bits of the thresholds, (n,)
+    low: Words  # the lower 192 bits, (n, 3), most significant word first
     distance: float
 
 
 @dataclass(frozen=True)
 class DiscreteGaussian:
-    """A sampler of the discrete Gaussian of variance V. Make one by `discrete_gaussian`, which caches its tables."""
+    """A sampler of the discrete Gaussian of variance V; create it with `discrete_gaussian`, which caches its tables."""
 
     variance: int
-    distance: float  # statistical distance of one draw from the exact law, at most
+    distance: float  # upper bound on the statistical distance of one draw from the exact distribution
     _tables: tuple[_Table, ...] = field(repr=False)  # of x₁, of x₂, …; empty for variance 0
 
     def draw(self, size: int, /, *, rng: RandomStream) -> IntArray:
         """Return `size` independent draws.
 
-        Each part of a draw takes 8 random bytes, and 24 more where these do not decide.
+        Each part of a draw takes 8 random bytes, and 24 more in the rare case that these do not decide.
         """
         total = np.zeros(size, dtype=np.int64)
         for place, table in enumerate(self._tables):
@@ -61,9 +61,9 @@ class DiscreteGaussian:
 
 
 def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
-    """Return a sampler of the sum of `devices` shares, for simulation.
+    """Return a sampler of the sum of `devices` noise shares, for simulation.
 
-    `distance` bounds how far its law is from theirs.
+    Its `distance` bounds the statistical distance from the real sum of the devices' draws.
     """
     if share_variance == 0 or devices == 0:
         return discrete_gaussian(0)
@@ -76,15 +76,16 @@ def summed_noise(share_variance: int, devices: int) -> DiscreteGaussian:
 
 @functools.lru_cache(maxsize=64)
 def discrete_gaussian(variance: int) -> DiscreteGaussian:
-    """Return the sampler for this variance: 0 (always 0) or a whole number from 16 on.
+    """Return the sampler for this variance, which must be 0 (every draw is 0) or at least 16.
 
-    Splits are by B = 64 with V₁ from 16 B² on, and V₂ = (V − V₁)/B² ≥ 16 is split again while it is too large.
+    A variance too large for one table is split with B = 64 and V₁ ≥ 16 B²; V₂ = (V − V₁)/B² ≥ 16 is split again while
+    it is too large.
     """
     if variance == 0:
         return DiscreteGaussian(0, 0.0, ())
     if not SMALLEST_SHARE_VARIANCE <= variance <= LARGEST_VARIANCE:
         raise ParameterError(
-            f"variance must be 0 or from {SMALLEST_SHARE_VARIANCE} to 2^62 squared grid units, got {variance}."
+            f"variance must be 0, or from {SMALLEST_SHARE_VARIANCE} to 2^62 squared grid units, got {variance}."
         )
     parts: list[int] = []
     rest = variance
@@ -97,7 +98,10 @@ def discrete_gaussian(variance: int) -> DiscreteGaussian:
 
 
 def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
-    """Return `lowest` + the number of thresholds ≤ U, where U has 256 bits of which the lower 192 are drawn last."""
+    """Draw `size` numbers: `lowest` plus the number of thresholds ≤ U, for uniform 256-bit numbers U.
+
+    The lower 192 bits of U are drawn only where its upper 64 bits equal those of a threshold.
+    """
     words = np.frombuffer(rng.bytes(8 * size), dtype="<u8").astype(np.uint64)
     found = np.searchsorted(table.high, words, side="left").astype(np.int64)
     for place in np.flatnonzero(table.high[np.minimum(found, len(table.high) - 1)] == words):
@@ -108,10 +112,11 @@ def _invert(table: _Table, size: int, rng: RandomStream) -> IntArray:
 
 
 def _build_table(variance: int) -> _Table:
-    """Return thresholds ⌊2²⁵⁶ P(X ≤ x)⌋ for x = −m … m − 1, of the law cut to −m … m, m = ⌈18 √V⌉.
+    """Return the thresholds ⌊2²⁵⁶ P(X ≤ x)⌋ for x = −m … m − 1 of the distribution cut to −m … m, m about 18 √V.
 
-    Cutting costs 2 exp(−(m + 1)²/2V), since the law is sub-Gaussian; rounding every threshold down moves each of 2m + 1
-    probabilities by less than 2⁻²⁵⁶; the weights are exact to 2⁻²⁹⁰, and count as one unit more.
+    The statistical distance has three parts: cutting adds at most 2 exp(−(m + 1)²/2V), since the distribution is
+    sub-Gaussian; rounding every threshold down changes each of 2m + 1 probabilities by less than 2⁻²⁵⁶; and the errors
+    of the weights, below 2⁻²⁹⁰, are covered by one more unit of 2⁻²⁵⁶.
     """
     limit = math.isqrt(_DEVIATIONS**2 * variance) + 1
     weights = _weights(variance, limit)
@@ -130,8 +135,8 @@ def _build_table(variance: int) -> _Table:
 def _weights(variance: int, limit: int) -> list[int]:
     """Return exp(−x²/2V) for x = 0 … limit as integers of 320 fractional bits.
 
-    w(x + 1) = w(x) q^(2x + 1), q = exp(−1/2V). Each product is cut below 2⁻³²⁰, so that w(x) is off by less than
-    2 (x + 1)² units: below 2⁻²⁹⁰ for every table here.
+    w(x + 1) = w(x) q^(2x + 1) with q = exp(−1/2V). Each product is truncated at 2⁻³²⁰, so that the error of w(x) is
+    less than 2 (x + 1)² units, below 2⁻²⁹⁰ for every table here.
     """
     with decimal.localcontext() as context:
         context.prec = 120

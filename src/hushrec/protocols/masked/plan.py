@@ -1,8 +1,8 @@
-"""The plan of a masked run: which blocks a device uploads in which round, and what part of the budget each one gets.
+"""The plan of a masked run: the blocks that a device sends in each round, and the share of the budget for each block.
 
-A block b is one array per device with Euclidean norm at most C_b, its *clip*. Its share f_b of μ² sizes the noise of
-the sum: σ_b = C_b / (μ √f_b). Gaussian mechanisms compose by adding (C_b / σ_b)² = f_b μ², so the shares of a plan add
-up to 1 and the whole run costs μ². A plan is fixed and published before the first round.
+A block b is one array per device with Euclidean norm at most C_b, its *clip*. Its share f_b of μ² determines the noise
+of the sum: σ_b = C_b / (μ √f_b). Gaussian mechanisms compose by adding (C_b / σ_b)² = f_b μ², so the shares of a plan
+add up to 1 and the whole run costs μ². A plan is fixed and published before the first round.
 """
 
 import math
@@ -14,7 +14,7 @@ from hushrec.errors import ParameterError
 
 @dataclass(frozen=True)
 class Block:
-    """One array that every device uploads in a round: its name, shape, clip C_b and share of μ²."""
+    """One array that every device sends in a round: its name, shape, clip C_b and share of μ²."""
 
     name: str
     shape: tuple[int, ...]
@@ -23,7 +23,7 @@ class Block:
 
     def __post_init__(self) -> None:
         if not self.shape or any(length < 1 for length in self.shape):
-            raise ParameterError(f"shape of block {self.name} must hold positive lengths, got {self.shape}.")
+            raise ParameterError(f"shape of block {self.name} must consist of positive lengths, got {self.shape}.")
         if not 0 < self.clip < math.inf:
             raise ParameterError(f"clip of block {self.name} must be positive and finite, got {self.clip}.")
         if not 0 < self.share <= 1:
@@ -31,30 +31,30 @@ class Block:
 
     @property
     def size(self) -> int:
-        """Numbers in the block."""
+        """Number of entries of the block."""
         return math.prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Round:
-    """The blocks that a device uploads together, as one vector."""
+    """The blocks that a device sends in one round, as one table."""
 
     blocks: tuple[Block, ...]
 
     def __post_init__(self) -> None:
         names = [block.name for block in self.blocks]
         if not names or len(set(names)) != len(names):
-            raise ParameterError(f"a round must have at least one block, each with its own name, got {names}.")
+            raise ParameterError(f"blocks of a round must be at least one and have distinct names, got {names}.")
 
     @property
     def size(self) -> int:
-        """Numbers in the upload of one device."""
+        """Number of entries of one device's table."""
         return sum(block.size for block in self.blocks)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All rounds of a run. The shares of all blocks add up to 1. `str(plan)` is a table."""
+    """The rounds of a run, with shares that add up to 1 over all blocks; `str(plan)` is a readable table."""
 
     rounds: tuple[Round, ...]
 
@@ -65,12 +65,12 @@ class Plan:
 
     @property
     def blocks(self) -> Iterator[Block]:
-        """Every block, in the order of the rounds."""
+        """All blocks, in the order of the rounds."""
         return (block for one in self.rounds for block in one.blocks)
 
     @property
     def holds_out(self) -> bool:
-        """Whether devices keep a part of their ratings out of every block but `EVALUATION`."""
+        """Whether devices hold out a part of their ratings for `EVALUATION` blocks."""
         return any(block.name == EVALUATION for block in self.blocks)
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ class Plan:
 
 
 def make_plan(rounds: list[list[Block]]) -> Plan:
-    """Return the plan of these rounds; shares may add up to any number and are scaled to add up to 1."""
+    """Return the plan of these rounds, with the shares of all blocks rescaled to add up to 1."""
     total = math.fsum(block.share for blocks in rounds for block in blocks)
     scaled = [
         Round(tuple(Block(block.name, block.shape, block.clip, block.share / total) for block in blocks))
@@ -95,16 +95,17 @@ def make_plan(rounds: list[list[Block]]) -> Plan:
     return Plan(tuple(scaled))
 
 
-# Names of blocks. An item block holds rows value · ω_j · q of rated items; what clipping made of it is its curvature.
+# Names of blocks. An item block holds rows value · ω_j · q of rated items; its curvature block records the effect of
+# clipping on it.
 COUNTS, MOMENTS, AUDIENCE, BIAS, FACTORS, PRIOR = "counts", "moments", "audience", "bias", "factors", "prior"
-EVALUATION = "evaluation"  # errors on ratings that are kept out of all other blocks of the run, and their number
+EVALUATION = "evaluation"  # squared errors on held-out ratings, and their number
 
 CURVATURE_CLIP = 20.0  # times the clip C of its item block and √K: a person with h ratings adds about C √(hK)
-LARGE_FLEET = 3_000.0  # devices · μ²: from here on audience and factor columns gain more than they cost
-VAST_FLEET = 60_000.0  # from here on more factors do
-FEWEST_FOR_COLUMNS = 300  # devices: with fewer, learned columns fit their few ratings even where there is no noise
+LARGE_FLEET = 3_000.0  # devices · μ² from which audience and factor columns gain more than they cost
+VAST_FLEET = 60_000.0  # devices · μ² from which more factors do
+FEWEST_FOR_COLUMNS = 300  # devices; with fewer, learned columns overfit the few ratings even without noise
 AUDIENCE_COLUMNS = 7
-FACTOR_ROUNDS = 2  # with half of the budget together
+FACTOR_ROUNDS = 2  # which together get half of the budget
 FACTOR_COLUMNS, VAST_FACTOR_COLUMNS = 5, 8
 
 
@@ -114,29 +115,29 @@ def curvature_of(name: str) -> str:
 
 
 def prior_size(length: int) -> int:
-    """Return how many numbers a prior block has for taste vectors of this length: a mean and a triangle."""
+    """Return the size of a prior block for taste vectors of this length: a mean, and the triangle of a covariance."""
     return length + length * (length + 1) // 2
 
 
 def fleet_strength(devices: int, mu: float) -> float:
-    """Return devices · μ²: how much a run can learn of an item that a given part of the people rated.
+    """Return devices · μ², which determines how precisely a run learns about an item that a given share of people rate.
 
-    The length of the catalogue does not matter: noise is by item, and items that nobody rates cost nothing.
+    The number of items does not matter: each item has its own noise, and items that nobody rates cost nothing.
     """
     return devices * mu**2
 
 
 def knows_attributes(plan: Plan) -> bool:
-    """Tell whether a plan of `choose_plan` is for a catalogue with attributes, which are columns of taste."""
+    """Return whether a plan from `choose_plan` is for a catalogue with attributes, that is, with taste columns."""
     sizes = {block.name: block.size for block in reversed(list(plan.blocks))}  # the first of each name
     return sizes[MOMENTS] > prior_size(1) if MOMENTS in sizes else sizes[PRIOR] > prior_size(3)
 
 
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
-    """Return the plan for this many devices, items and taste columns at the budget μ: public numbers only.
+    """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public.
 
-    Few devices learn counts, biases and the prior of taste. Where devices · μ² reaches `LARGE_FLEET`, and devices
-    `FEWEST_FOR_COLUMNS`, two rounds of factor columns and one of audience columns come with them.
+    A small fleet learns counts, biases and the prior of tastes. A fleet with devices · μ² of at least `LARGE_FLEET` and
+    at least `FEWEST_FOR_COLUMNS` devices also learns audience columns in one round and factor columns in two.
     """
     strength = fleet_strength(devices, mu)
     length = n_taste + 3  # quality, attributes, popularity, level
@@ -162,7 +163,7 @@ def _large_plan(n_items: int, n_taste: int, length: int, factors: int) -> Plan:
     ]
     length += audience
     for _ in range(FACTOR_ROUNDS):
-        directions = min(factors, length - 1)  # of taste; everybody's level is no direction
+        directions = min(factors, length - 1)  # the level is not a direction of taste
         columns = _item_blocks(FACTORS, n_items, directions + 1, 5.0, 0.5 / FACTOR_ROUNDS)
         rounds += [[_prior_block(length, 0.01)], columns]
         length += directions

@@ -1,8 +1,8 @@
-"""What a server concludes from noisy sums whose noise it knows: empirical Bayes, all of it free post-processing.
+"""Empirical Bayes estimates from noisy sums with known noise: post-processing, which costs no budget.
 
 No function here sees a sum without its noise. Each takes estimates with known variances and public columns F_j of the
-items, fits a prior to all items at once, and returns every item's posterior under that prior. How wide a prior is, and
-how strongly a column is believed, is read from the data by their evidence (marginal likelihood); nothing is tuned.
+items, fits a prior to all items at once, and returns every item's posterior under that prior. The width of a prior and
+the shrinkage of column coefficients maximize the evidence (marginal likelihood); they are not tuned.
 """
 
 from typing import NamedTuple
@@ -13,28 +13,28 @@ from numba import njit
 from hushrec.arrays import FloatArray
 from hushrec.models.linear import factorize, multiply, solve_factor, weighted_gram
 
-GRID_POINTS = 120  # of log counts
-SMALLEST_COUNT = 0.3  # people: what is rarer does not matter
-COUNT_ROUNDS, EFFECT_ROUNDS, COLUMN_ROUNDS, SPREAD_ROUNDS = 20, 3, 2, 15  # iterations, enough to settle
+GRID_POINTS = 120  # number of grid points for log counts
+SMALLEST_COUNT = 0.3  # smallest count on the grid
+COUNT_ROUNDS, EFFECT_ROUNDS, COLUMN_ROUNDS, SPREAD_ROUNDS = 20, 3, 2, 15  # iterations, enough to converge
 COUNT_RIDGE = 10.0
 INTERCEPT_RIDGE = 0.1
 RIDGES = np.geomspace(0.1, 3000, 10)
-SPREADS = np.geomspace(1e-4, 2, 60)  # τ², in squared rating points
+SPREADS = np.geomspace(1e-4, 2, 60)  # candidates for τ², in squared rating points
 SMALLEST_LOG_SPREAD = 0.05
-CHANGE_LIMITS = (0.1, 4.0)  # of the eigenvalues of one step of the prior
-LOUD_NOISE = 0.1  # per entry of the average of a prior step: from here on shrinking gains, below it costs 0.0005 RMSE
-TYPICAL_PROFILES = (20, 40, 80, 160, 350)  # numbers of ratings at which directions are compared
+CHANGE_LIMITS = (0.1, 4.0)  # bounds on the eigenvalues of one step of the prior
+LOUD_NOISE = 0.1  # standard deviation per entry above which `prior_step` shrinks; below, shrinking costs 0.0005 RMSE
+TYPICAL_PROFILES = (20, 40, 80, 160, 350)  # numbers of ratings that `best_known_directions` averages over
 
 
 class Counts(NamedTuple):
-    """Posterior of how many people rated each item."""
+    """The posterior of the number of people who rated each item."""
 
     mean: FloatArray  # E n_j, (n_items,)
-    log_mean: FloatArray  # E log n_j, at least 0
+    log_mean: FloatArray  # E log n_j, at least 0, (n_items,)
 
 
 class Effects(NamedTuple):
-    """Posterior of one number per item."""
+    """The posterior of one number per item, such as its effect."""
 
     mean: FloatArray  # (n_items,)
     variance: FloatArray  # (n_items,)
@@ -43,8 +43,8 @@ class Effects(NamedTuple):
 def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArray) -> Counts:
     """Return E n_j and E log n_j from noisy counts s_j = n_j + N(0, σ_j²), where log n_j ~ N(F_j a, τ²).
 
-    Expectation maximization on a grid of log n: posterior weights of the grid, then a by ridge regression and τ² from
-    their moments.
+    Expectation maximization on a grid of log n: the E-step computes the posterior weights of the grid points, the
+    M-step a by ridge regression and τ² from the posterior moments.
     """
     grid = np.linspace(np.log(SMALLEST_COUNT), np.log(1.3 * max(sums.max(), 10.0)), GRID_POINTS)
     design = np.concatenate([np.ones((len(sums), 1)), columns], axis=1)
@@ -62,7 +62,7 @@ def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArra
 
 @njit(cache=True)
 def _grid_moments(sums, deviations, grid, centre, spread):  # type: ignore[no-untyped-def]
-    """Return E n, E log n and Var log n of each item under weights exp(−(s − n)²/2σ_j² − (log n − centre)²/2τ²)."""
+    """Return E n, E log n and Var log n of each item, for grid weights exp(−(s − n)²/2σ_j² − (log n − centre)²/2τ²)."""
     counts, weights = np.exp(grid), np.empty(len(grid))
     mean, log_mean, variance = np.empty(len(sums)), np.empty(len(sums)), np.empty(len(sums))
     for j in range(len(sums)):
@@ -84,10 +84,11 @@ def _grid_moments(sums, deviations, grid, centre, spread):  # type: ignore[no-un
 
 
 def regress(estimates: FloatArray, precisions: FloatArray, columns: FloatArray) -> FloatArray:
-    """Return F_j a for each of K estimates per item, `(n_items, K)`: generalized least squares with a ridge.
+    """Return the fitted values F_j a of K estimates per item, `(n_items, K)`, by weighted ridge regression on F.
 
-    The first column is the intercept, which is hardly penalized. The ridge ρ of the others maximizes, for each estimate
-    by itself, the evidence log ∏ρ − log det(A + ρI) + qᵀ(A + ρI)⁻¹q, with A = FᵀWF and q = FᵀWy.
+    F are `columns`, and W the `precisions`. The first column is the intercept, with a small ridge of its own. The ridge
+    ρ of the others maximizes, for each of the K estimates separately, the evidence
+    log ∏ρ − log det(A + ρI) + qᵀ(A + ρI)⁻¹q, with A = FᵀWF and q = FᵀWy.
     """
     together = np.concatenate([columns, estimates], axis=1)
     gram = weighted_gram(together, precisions)
@@ -98,7 +99,10 @@ def regress(estimates: FloatArray, precisions: FloatArray, columns: FloatArray) 
 
 @njit(cache=True)
 def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore[no-untyped-def]
-    """Return a = (A + ρI)⁻¹q for each column q of `moments`, ρ by evidence; the first diagonal entry has its own."""
+    """Return a = (A + ρI)⁻¹q for each column q of `moments`, with the ρ of largest evidence for each column.
+
+    The first diagonal entry, of the intercept, has its own ridge.
+    """
     width, n_estimates = moments.shape
     found, best = np.zeros((width, n_estimates)), np.full(n_estimates, -np.inf)
     for ridge in ridges:
@@ -123,7 +127,10 @@ def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore
 
 
 def effect_posterior(estimates: FloatArray, variances: FloatArray, columns: FloatArray) -> Effects:
-    """Return the posterior of θ_j ~ N(F_j a, τ²) from y_j = θ_j + N(0, v_j); τ² maximizes the marginal likelihood."""
+    """Return the posterior of θ_j from y_j = θ_j + N(0, v_j) with the prior θ_j ~ N(F_j a, τ²).
+
+    y are `estimates`, v `variances` and F `columns`; τ² maximizes the marginal likelihood.
+    """
     spread = 0.1
     for _ in range(EFFECT_ROUNDS):
         centre = regress(estimates[:, None], 1 / (variances + spread), columns)[:, 0]
@@ -135,26 +142,26 @@ def effect_posterior(estimates: FloatArray, variances: FloatArray, columns: Floa
 
 
 def pool(estimates: list[FloatArray], variances: list[FloatArray]) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of independent estimates, weighted by precision, and its variance."""
+    """Return the precision-weighted mean of independent estimates, and its variance."""
     precision = sum(1 / variance for variance in variances)
     total = sum(estimate / variance for estimate, variance in zip(estimates, variances, strict=True))
     return np.asarray(total / precision), np.asarray(1 / precision)
 
 
 class RowNoise(NamedTuple):
-    """Covariance of the noise of each row: Σ_j = a_j G + b_j H."""
+    """The covariance of the noise of each row, Σ_j = a_j G + b_j H."""
 
-    private: FloatArray  # a_j: noise that was added, (n_items,)
+    private: FloatArray  # a_j: noise added for privacy, (n_items,)
     private_shape: FloatArray  # G, (K, K)
-    sampling: FloatArray  # b_j: noise of the ratings themselves, (n_items,)
+    sampling: FloatArray  # b_j: sampling noise of the ratings, (n_items,)
     sampling_shape: FloatArray  # H, (K, K)
 
 
 def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray) -> FloatArray:
     """Return the posterior means of rows θ_j ~ N(F_j A, T) from y_j = θ_j + N(0, Σ_j), `(n_items, K)`.
 
-    A by `regress`, T (full K × K) by expectation maximization, in which a row counts as much as is known of it: the
-    catalogue may hold many items that nobody rated, and an average over all of them would hardly move T.
+    A comes from `regress`, the full K × K matrix T from expectation maximization. There a row weighs as much as its
+    estimate is known: a catalogue may have many items that nobody rated, and their equal weight would dominate T.
     """
     weights = 1 / np.maximum(noise.private + noise.sampling, np.finfo(np.float64).tiny)
     spread = np.diag(np.maximum(0.1 * np.average(estimates**2, axis=0, weights=weights), 1e-3))
@@ -171,9 +178,10 @@ def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray
 def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread, rounds, posterior):  # type: ignore[no-untyped-def]
     """Return T after `rounds` steps T ← average of E_j E_jᵀ + T − T A_j⁻¹T, A_j = T + Σ_j, E_j = T A_j⁻¹r_j.
 
-    The weight of row j in the average is tr(T A_j⁻¹T) / tr T, what is known of it: from 0 to 1.
+    The weight of row j in the average is tr(T A_j⁻¹T) / tr T, from 0 (nothing known about the row) to 1.
 
-    `posterior` gets the E_j under the last T. With A = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr these are Xᵀz and XᵀX.
+    `posterior` is filled with the E_j under the last T. With A = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr, E_j = Xᵀz and
+    T A_j⁻¹T = XᵀX.
     """
     n_rows, width = rows.shape
     noisy, solved, known = np.empty((width, width)), np.empty((width, width + 1)), np.empty((width, width))
@@ -206,7 +214,7 @@ def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread,
 
 @njit(cache=True)
 def _solve_forward(factor, right):  # type: ignore[no-untyped-def]
-    """Replace `right` by U⁻ᵀ right."""
+    """Replace `right` by U⁻ᵀ right, where U is the Cholesky factor `factor`."""
     for k in range(len(factor)):
         right[k] /= factor[k, k]
         for i in range(k + 1, len(factor)):
@@ -215,21 +223,22 @@ def _solve_forward(factor, right):  # type: ignore[no-untyped-def]
 
 
 class PriorStep(NamedTuple):
-    """How the prior of everybody's taste moves, in whitened coordinates."""
+    """An update of the prior of tastes, in whitened coordinates."""
 
-    shift: FloatArray  # of the mean, (L,)
-    growth: FloatArray  # the new covariance, where I was the old one, (L, L)
+    shift: FloatArray  # change of the mean, (L,)
+    growth: FloatArray  # new covariance, relative to the old one, which is I, (L, L)
 
 
 def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_relaxation: float) -> PriorStep:
     """Return one over-relaxed step of expectation maximization for d ~ N(0, I).
 
-    `means` are averages over people of d, `moments` of V + ddᵀ − I, both with noise of `deviation` per entry (the
-    average of 2d has that of d twice). The step of the mean is its average. The covariance becomes Aᵖ with
-    A = I + average − mean meanᵀ, eigenvalues limited, p the over-relaxation.
+    `means` is the average of d over people and `moments` that of V + ddᵀ − I, with noise: of standard deviation
+    `deviation` on the diagonal of `moments`, `deviation`/√2 off it, and `deviation`/2 on `means`. The mean moves to
+    `means`. The covariance becomes Aᵖ, where A = I + moments − means meansᵀ with clipped eigenvalues and p is the
+    over-relaxation.
 
-    Where the noise is loud (above `LOUD_NOISE`), mean, diagonal and off-diagonal are first shrunk toward 0, each by the
-    share of its mean square that noise explains (James and Stein's rule).
+    If the noise exceeds `LOUD_NOISE`, the mean, the diagonal and the off-diagonal part are first shrunk toward 0, each
+    by the share of its mean square that noise explains (James-Stein shrinkage).
     """
     if deviation > LOUD_NOISE:
         means = means * _signal_share(means, deviation / 2)
@@ -244,24 +253,27 @@ def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_re
 
 
 def _signal_share(values: FloatArray, deviation: float) -> float:
-    """Return 1 − σ²/mean square, at least 0: the part of the mean square that is signal; 1 where there are none."""
+    """Return the share of the mean square of `values` that is not noise, 1 − σ²/mean square, at least 0.
+
+    1 where `values` is empty.
+    """
     if values.size == 0:
         return 1.0
     return float(max(0.0, 1 - deviation**2 / max(float(np.mean(values**2)), np.finfo(np.float64).tiny)))
 
 
 def weighted_covariance(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Covariance of rows, each counted `weights` times, `(L, L)`."""
+    """Return the covariance of the rows, `(L, L)`, each row counted `weights` times."""
     centred = rows - np.average(rows, axis=0, weights=weights)
     return np.asarray(weighted_gram(np.ascontiguousarray(centred), weights) / weights.sum())
 
 
 def best_known_directions(covariance: FloatArray, noise: float, count: int) -> FloatArray:
-    """Return `count` directions D, `(L, count)`, in which a typical person's taste is best known: p = Dᵀd.
+    """Return the `count` directions D, `(L, count)`, in which a typical person's taste d is known best.
 
-    M is the covariance of item rows; with h ratings the posterior of d is about (I + hM/noise)⁻¹, so that
-    C = I − mean over h of that is the covariance of posterior means. The directions are those in which √M C √M, the
-    part of the ratings' variance that is known, is largest; p has variance 1 in each.
+    With h ratings and the covariance M of item rows, the posterior covariance of d is about (I + hM/noise)⁻¹. So
+    C = I − its mean over `TYPICAL_PROFILES` is the covariance of posterior means. The directions are those in which
+    √M C √M, the explained part of the variance of ratings, is largest; the scores Dᵀd have variance 1 in each.
     """
     identity = np.eye(len(covariance))
     unknown = [np.linalg.inv(identity + h * covariance / noise) for h in TYPICAL_PROFILES]

@@ -1,4 +1,4 @@
-"""What a plan costs a person, and in which words: codes of all blocks, events, and the statement of a run."""
+"""The privacy price of a plan: the codes of all blocks, the budget events of rounds, and the statement of a run."""
 
 import math
 from collections.abc import Sequence
@@ -41,18 +41,18 @@ UNLISTED = (
 
 @dataclass(frozen=True)
 class PricedPlan:
-    """A plan with the code of every block, for a budget and a cohort. Everything in it is public."""
+    """A plan with the code of every block, for a budget and a cohort. All its fields are public."""
 
     plan: Plan
     codes: tuple[tuple[BlockCode, ...], ...]  # by round, in the order of its blocks
     epsilon: float
     delta: float
     cohort: Cohort
-    reserve: float  # part of μ² kept for attempts that are repeated
+    reserve: float  # share of μ² kept for repeated attempts
 
     @property
     def is_exact(self) -> bool:
-        """Whether sums are exact: without noise there is nothing that a ledger could price."""
+        """Whether sums have no noise (ε = ∞), so that there is no budget to account for."""
         return self.epsilon == math.inf
 
     @property
@@ -61,11 +61,11 @@ class PricedPlan:
         return run_mu(self.epsilon, self.delta) ** 2
 
     def table_sent(self, round_index: int, fraction: float = 1.0) -> TableSent:
-        """Return the event of one attempt of a round, for a device that uses `fraction` of its norm."""
+        """Return the budget event of one table of a round, for a device that uses `fraction` of the norm bound."""
         return TableSent(tuple(code.event(self.cohort, fraction) for code in self.codes[round_index]))
 
     def accountant(self, fraction: float = 1.0) -> TableAccountant:
-        """Return the totals after every round was sent once."""
+        """Return the total cost when every round is sent exactly once."""
         accountant = TableAccountant()
         for index in range(len(self.codes)):
             accountant.compose(self.table_sent(index, fraction))
@@ -74,7 +74,7 @@ class PricedPlan:
     def statement(self, n_unlisted: int = 0) -> dict[str, Any]:
         """Return the `budget` of a result: ε and its unit, ε for a replaced profile, and what is not covered.
 
-        `n_unlisted` items of the catalogue were not published before the run but taken from ratings.
+        `n_unlisted` is the number of items that are in the catalogue only because somebody rated them.
         """
         spent = self.accountant()
         not_covered = [
@@ -102,9 +102,9 @@ class PricedPlan:
 
 
 def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, reserve: float = 0.0) -> PricedPlan:
-    """Return the plan with noise sized so that all rounds together cost (1 − reserve) μ², and retries the rest.
+    """Return the plan with noise such that all rounds together cost (1 − reserve) μ²; repeated attempts use the rest.
 
-    A budget that cannot be kept is refused: the price of the finished codes is checked against it.
+    Raises `ParameterError` if the price of the resulting codes exceeds `epsilon`.
     """
     require_delta(delta, cohort.devices)
     if not 0 <= reserve < 1:

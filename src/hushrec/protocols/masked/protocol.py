@@ -1,4 +1,4 @@
-"""The masked protocol with its options chosen: plan and price of a run, its statement, and what it predicts."""
+"""The masked protocol with the options of one run: its plan and price, its two sides, its statement and predictor."""
 
 import math
 from collections.abc import Mapping
@@ -31,17 +31,17 @@ from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.protocols.parties import DeviceSide, ServerSide, State
 from hushrec.randomness import Purpose, SeededRandomness, SystemRandomness
 
-SAFE_DEVIATIONS = 5.0  # below the expected number of survivors: a round with fewer cannot be revealed
-NETWORK_SURVIVORS = 0.8  # of the expected devices, unless the operator says otherwise
-NETWORK_CORRUPT = 0.05  # of the smallest cohort
-LARGE_COHORT = 20  # devices: a smaller one could not do without five in a hundred of them
-MOST_EVALUATION = 0.5  # of μ²
-NETWORK_RESERVE = 0.2  # of μ²: a second attempt of the most expensive round of every plan
+SAFE_DEVIATIONS = 5.0  # standard deviations between the expected and the smallest allowed number of survivors
+NETWORK_SURVIVORS = 0.8  # default share of the expected devices that must survive
+NETWORK_CORRUPT = 0.05  # default share of the smallest cohort that may be corrupt
+LARGE_COHORT = 20  # with fewer devices the default share of corrupt ones is 0
+MOST_EVALUATION = 0.5  # largest share of μ² for evaluation
+NETWORK_RESERVE = 0.2  # default share of μ² for repeated attempts: one of the most expensive round of any plan
 
 
 @dataclass(frozen=True)
 class Masked(ConfiguredProtocol):
-    """Sums only: one clipped, noised, masked table of integers per device and round."""
+    """The masked protocol: in each round a device sends one clipped, noised and masked table; the server sees sums."""
 
     name: ClassVar[str] = "masked"
     phases: ClassVar[tuple[str, ...]] = PHASES
@@ -63,7 +63,7 @@ class Masked(ConfiguredProtocol):
             raise ParameterError(f"survivors must be above 0 and at most 1, got {self.survivors}.")
         if not 0 <= self.evaluation <= MOST_EVALUATION:
             raise ParameterError(f"evaluation must be from 0 to {MOST_EVALUATION}, got {self.evaluation}.")
-        run_mu(self.epsilon, self.delta or 1e-6)  # refuses an impossible budget
+        run_mu(self.epsilon, self.delta or 1e-6)  # raises for an impossible budget
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Self:
@@ -71,7 +71,7 @@ class Masked(ConfiguredProtocol):
 
     @classmethod
     def network_options(cls, options: Mapping[str, Any], n_items: int, n_devices: int) -> dict[str, Any]:
-        """Return the options with defaults of a network run: some devices drop out, and attempts are repeated."""
+        """Return the options with defaults for a network run, where devices drop out and attempts are repeated."""
         given = {name: value for name, value in options.items() if value is not None}
         corrupt = NETWORK_CORRUPT if n_devices >= LARGE_COHORT else 0.0
         found = {**options, "survivors": NETWORK_SURVIVORS, "corrupt": corrupt, "reserve": NETWORK_RESERVE, **given}
@@ -80,7 +80,7 @@ class Masked(ConfiguredProtocol):
         return found
 
     def readable_evaluation(self, devices: int) -> float:
-        """Return the part of μ² that measures accuracy in a network run: none where noise would hide it."""
+        """Return the default share of μ² for evaluation in a network run; 0 if the noise would hide the accuracy."""
         mu = run_mu(self.epsilon, default_delta(devices) if self.delta is None else self.delta)
         cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
         return NETWORK_SHARE if is_readable(devices, cohort.honest, mu * math.sqrt(1 - (self.reserve or 0.0))) else 0.0
@@ -93,8 +93,8 @@ class Masked(ConfiguredProtocol):
         largest = max(one.size for one in priced.plan.rounds)
         return [
             f"{terms.max_rounds} rounds, each with a masked table of up to {largest:,} integers.",
-            f"At most ε = {priced.epsilon:g} (δ = {priced.delta:g}) of one person's whole profile over all rounds.",
-            f"A sum is revealed of {rules.smallest:,} tables or more; {rules.most_corrupt:,} may lack their noise.",
+            f"At most ε = {priced.epsilon:g} (δ = {priced.delta:g}) for one person's whole profile over all rounds.",
+            f"Only sums of at least {rules.smallest:,} tables are revealed; {rules.most_corrupt:,} may lack noise.",
         ]
 
     def expected_devices(self, terms: MaskedTerms) -> int:
@@ -104,12 +104,15 @@ class Masked(ConfiguredProtocol):
         return find_learning(model).expectation(terms.priced, n_devices)
 
     def make_terms(self, fleet: Fleet, options: Mapping[str, Any]) -> MaskedTerms:
-        """Choose the plan from public numbers, and size the noise of every block."""
+        """Return the terms: a plan chosen from public numbers, with the noise of every block, and the masking rules."""
         devices = len(fleet.rated_counts)
         delta = default_delta(devices) if self.delta is None else self.delta
         cohort = Cohort(devices, self.expected_survivors(devices), self.corrupt or 0.0)
         if self.least_cohort is not None and cohort.smallest < self.least_cohort:
-            raise ParameterError(f"least_cohort must be at most the smallest cohort, {cohort.smallest}.")
+            raise ParameterError(
+                f"least_cohort must be at most {cohort.smallest}, the smallest cohort of this run, got"
+                f" {self.least_cohort}. Raise survivors or lower least_cohort."
+            )
         plan = learning_of(fleet.model).choose_plan(devices, run_mu(self.epsilon, delta))
         if self.evaluation:
             plan = with_evaluation(plan, self.evaluation)
@@ -117,14 +120,17 @@ class Masked(ConfiguredProtocol):
         return MaskedTerms(priced, _rules(cohort))
 
     def expected_survivors(self, devices: int) -> float:
-        """The smallest part of the devices that a round may end with: as asked for, or what dropout surely leaves."""
+        """Return the smallest share of the devices that a round may end with.
+
+        That is the option `survivors` or, by default, what `dropout` leaves with `SAFE_DEVIATIONS` to spare.
+        """
         if self.survivors is not None:
             return self.survivors
         absent = self.dropout * devices + SAFE_DEVIATIONS * math.sqrt(devices * self.dropout * (1 - self.dropout))
         return max(math.floor(devices - absent), 1) / devices
 
     def statement(self, spending: Spending) -> dict[str, Any]:
-        """Return the budget of a simulated run: its noise is seeded, which a service's is not."""
+        """Return the `budget` of a simulated run; `not_covered` says that its noise is seeded, unlike a service's."""
         terms: MaskedTerms = spending.terms
         own = {} if self.own_epsilon is None else {"own_epsilon": self.own_epsilon}
         whole = terms.priced.statement(spending.model.columns.n_unlisted)
@@ -136,14 +142,14 @@ class Masked(ConfiguredProtocol):
         return find_learning(record["model"]).predictor_from(arrays, ratings)
 
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
-        """Everybody's predictions from the public table; devices keep nothing but their ratings."""
+        """Return the predictor from the public table and everybody's ratings; private states are not needed."""
         learning = learning_of(problem.model)
         final = int(public["round_number"]) == problem.terms.max_rounds
         return learning.predictor(learning.table_from(public), _ratings(problem), final=final)
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
         if len(arrays["log_counts"]) != problem.n_items:
-            raise ValueError("this table is of another catalogue.")
+            raise ValueError(f"arrays must have {problem.n_items} items, got {len(arrays['log_counts'])}.")
         return learning_of(problem.model).predictor_from(arrays, _ratings(problem))
 
     def failure(self, terms: Any, public: Arrays, round_number: int) -> Diverged:
@@ -152,7 +158,7 @@ class Masked(ConfiguredProtocol):
             " Raise epsilon, or wait for more devices."
         )
 
-    # Its two sides ----------------------------------------------------------------------------------------------
+    # The two sides ----------------------------------------------------------------------------------------------
 
     def make_device(self, terms: MaskedTerms, model: Any) -> DeviceSide:
         self.check_terms(terms)
@@ -162,10 +168,11 @@ class Masked(ConfiguredProtocol):
         smallest = terms.rules.smallest
         if self.least_cohort is not None and smallest < self.least_cohort:
             raise ParameterError(
-                f"the smallest cohort must be at least {self.least_cohort}, as this device asks, got {smallest}."
+                f"the smallest cohort of the run must be at least {self.least_cohort} (least_cohort), got {smallest}."
+                " Lower least_cohort, or do not join."
             )
-        choose_rules(terms.priced.cohort.devices, smallest, terms.rules.most_corrupt)  # refuses impossible ones
-        self.fraction(terms)  # refuses a run without noise
+        choose_rules(terms.priced.cohort.devices, smallest, terms.rules.most_corrupt)  # raises for impossible rules
+        self.fraction(terms)  # raises for an own budget in a run without noise
 
     def make_server(self, terms: MaskedTerms, model: Any, seed: int) -> ServerSide:
         return MaskedServer(terms, model, SeededRandomness(seed))
@@ -176,7 +183,7 @@ class Masked(ConfiguredProtocol):
         return side
 
     def joining_costs(self, terms: MaskedTerms) -> dict[str, float]:
-        """Return k² μ²: the cost of all rounds, with the reserve for repeated attempts."""
+        """Return k² μ², the cost of all rounds including the reserve for repeated attempts; empty without noise."""
         return {} if terms.priced.is_exact else {"table": self.fraction(terms) ** 2 * terms.priced.mu_squared}
 
     def limits_at(self, epsilon: float) -> dict[str, float]:
@@ -186,7 +193,7 @@ class Masked(ConfiguredProtocol):
         return Ledger(**self.joining_costs(terms))
 
     def ledger_statement(self, ledger: Ledger) -> dict[str, Any]:
-        """Return what the tables of all runs so far have cost, at a δ that suits up to 100,000 devices."""
+        """Return the cost of the tables of all runs so far; the default δ suits runs of up to 100,000 devices."""
         spent: TableAccountant = ledger["table"]
         limit, delta = ledger.limit("table") or 0.0, self.delta or LEDGER_DELTA
         allowed = TableAccountant(mu_squared=limit, rho=limit / 2, distance=spent.distance)
@@ -203,7 +210,7 @@ class Masked(ConfiguredProtocol):
         }
 
     def fraction(self, terms: MaskedTerms) -> float:
-        """Return k of a person's own budget: how much of the run's norm their tables use."""
+        """Return k, the fraction of the run's norm bound that a person's own budget allows for their tables."""
         if self.own_epsilon is None:
             return 1.0
         return own_fraction(self.own_epsilon, terms.priced.epsilon, terms.priced.delta)
@@ -214,7 +221,7 @@ class Masked(ConfiguredProtocol):
 
 
 def _rules(cohort: Cohort) -> Rules:
-    """Return the rules of masks; a cohort too small for a real run draws everybody, and no device accepts it."""
+    """Return the masking rules of a cohort; one too small for secure aggregation gets rules that no device accepts."""
     try:
         return choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt)
     except ParameterError:

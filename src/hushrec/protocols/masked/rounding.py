@@ -1,4 +1,4 @@
-"""The loop that turns real numbers into integers of bounded norm, compiled: devices and the CPU engine share it."""
+"""Compiled stochastic rounding of real numbers to integers of bounded norm, for devices and the CPU engine."""
 
 import math
 
@@ -7,12 +7,13 @@ from numba import njit
 
 @njit(cache=True)
 def round_block(values, uniforms, scale, clip_units, limit, out):  # type: ignore[no-untyped-def]
-    """Clip, scale, round stochastically; truncate toward zero if the squared integer norm exceeds `limit`.
+    """Fill `out` (int64) with the clipped and stochastically rounded values, whose squared norm is at most `limit`.
 
-    With x = values · scale · min(1, clip_units/‖values · scale‖), each integer is ⌊x⌋ plus one if its uniform is below
-    x − ⌊x⌋, so that its expectation is x, and zeros and whole numbers stay what they are. Truncated integers are not
-    longer than x. `out` (int64) is all zeros if the sum of squares is not finite, or if even they are longer than
-    `limit`. Sums run in the order of the entries: the same draws give the same integers in every engine.
+    With x = values · scale · min(1, clip_units/‖values · scale‖), each integer is ⌊x⌋, plus one if its uniform number
+    is below x − ⌊x⌋. Its expectation is x; zeros and whole numbers do not change. If the squared norm exceeds `limit`,
+    x is truncated toward zero instead, which cannot increase the norm. `out` is all zeros if the sum of squares is not
+    finite, or if even the truncated integers exceed `limit`. Sums are computed in the order of the entries, so that the
+    same draws give the same integers in every engine.
     """
     total = 0.0
     for value in values:
@@ -28,7 +29,7 @@ def round_block(values, uniforms, scale, clip_units, limit, out):  # type: ignor
 
 @njit(cache=True)
 def _rounded(values, uniforms, factor, out):  # type: ignore[no-untyped-def]
-    """Round stochastically and return the squared norm. |x| ≤ 2¹⁷ here, and Σ x² ≤ 2³⁴: nothing overflows."""
+    """Round stochastically into `out` and return the squared norm; |x| ≤ 2¹⁷ and Σ x² ≤ 2³⁴, so nothing overflows."""
     squared = 0
     for place in range(len(values)):
         x = values[place] * factor
@@ -42,7 +43,7 @@ def _rounded(values, uniforms, factor, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _truncated(values, factor, out):  # type: ignore[no-untyped-def]
-    """Truncate toward zero and return the squared norm."""
+    """Truncate toward zero into `out` and return the squared norm."""
     squared = 0
     for place in range(len(values)):
         whole = int(values[place] * factor)

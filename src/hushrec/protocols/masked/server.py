@@ -1,11 +1,11 @@
-"""The server of model `gp`: from noisy sums to the next public table.
+"""The server side of model `gp`: learns items and the prior of tastes from noisy sums, and makes the public table.
 
-Columns of items x_j, in this order: factors, audience, quality, attributes, log-popularity, 1. Quality is the item's
-own effect b_j again: people differ in how far they follow the crowd. A rating is
+The columns of items x_j are, in this order: factors, audience, quality, attributes, log-popularity, 1. Quality is the
+item's effect b_j again, because people differ in how much they agree with the average. A rating is
 
     r_uj = centre + b_j + x_jᵀu + N(0, noise + Var b_j),     u ~ N(m, S).
 
-Published are whitened rows, chol(S)ᵀx_j, and offsets, centre + b_j + x_jᵀm: everybody's taste is then d ~ N(0, I).
+The public table has whitened rows, chol(S)ᵀx_j, and offsets, centre + b_j + x_jᵀm, so that every taste is d ~ N(0, I).
 """
 
 from collections.abc import Mapping
@@ -44,21 +44,21 @@ from hushrec.protocols.masked.sums import (
 )
 from hushrec.protocols.masked.table import PublicTable
 
-SMALLEST_SIZE = 1e-4  # of a learned column, before it is scaled
-ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # least variances of a description's parts
+SMALLEST_SIZE = 1e-4  # lower bound on the root mean square of a learned column, for scaling
+ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # lower bounds on the variances of a description's two parts
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """Everything that was learned so far, in plain coordinates: public."""
+    """The public state of a `GpLearner`, in coordinates that are not whitened."""
 
     columns: FloatArray = field(repr=False)  # x_j, (n_items, L)
     mean: FloatArray = field(repr=False)  # m, (L,)
     covariance: FloatArray = field(repr=False)  # S, (L, L)
     effects: FloatArray = field(repr=False)  # b_j, (n_items,)
     effect_variances: FloatArray = field(repr=False)  # Var b_j, (n_items,)
-    estimates: FloatArray = field(repr=False)  # of b_j, by the rounds that measured it, (n_rounds, n_items)
-    estimate_variances: FloatArray = field(repr=False)  # of their noise, (n_rounds, n_items)
+    estimates: FloatArray = field(repr=False)  # of b_j, one row for each round that measured it, (n_rounds, n_items)
+    estimate_variances: FloatArray = field(repr=False)  # variances of the noise in `estimates`, (n_rounds, n_items)
     counts: FloatArray = field(repr=False)  # E n_j, (n_items,)
     log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,)
     prior_columns: FloatArray = field(repr=False)  # F_j, (n_items, n_columns), an intercept first
@@ -67,19 +67,19 @@ class Learned:
 
     @property
     def root(self) -> FloatArray:
-        """The lower triangular R with S = RRᵀ: u = m + Rd."""
+        """The lower triangular Cholesky factor R of S = RRᵀ, so that u = m + Rd."""
         return np.asarray(np.linalg.cholesky(self.covariance), dtype=np.float64)
 
 
 class GpLearner(Learner[Learned]):
-    """Learns the items and the prior of taste of model `gp`. `table` is what devices get for the next round."""
+    """A learner of model `gp`, for the effects and columns of the items and the prior of tastes."""
 
     def __init__(self, columns: ItemColumns, plan: Plan, devices: int, constants: Constants = CONSTANTS) -> None:
         self.constants = constants
         super().__init__(columns, plan, devices)
 
     def _start(self) -> Learned:
-        """Before the first round: attributes and levels alone, effects of 0."""
+        """Return the state before the first round: attribute columns and levels, effects of 0."""
         items, taste = self.item_columns.n_items, self.item_columns.taste
         length = taste.shape[1] + 3
         variances = np.full(length, self.constants.taste_variance)
@@ -101,7 +101,7 @@ class GpLearner(Learner[Learned]):
         )
 
     def table(self) -> PublicTable:
-        """The public table for the next round, or of the finished run."""
+        """Return the public table for the next round or, after the last round, the final one."""
         learned, constants = self.learned, self.constants
         rows = multiply(np.ascontiguousarray(learned.columns), learned.root)
         spread = weighted_covariance(rows, learned.counts)
@@ -122,7 +122,7 @@ class GpLearner(Learner[Learned]):
         )
 
     def _factor_count(self) -> int:
-        """How many directions the factor block of the next round asks for."""
+        """Return the number of directions in the factor block of the next round; 0 if it has none."""
         if self.round_number >= len(self.plan.rounds):
             return 0
         widths = [block.shape[1] for block in self.plan.rounds[self.round_number].blocks if block.name == FACTORS]
@@ -135,7 +135,7 @@ class GpLearner(Learner[Learned]):
             learned = self._learn_counts(learned, sums[COUNTS], share)
         if MOMENTS in sums:
             learned = self._learn_moments(learned, sums[MOMENTS], survivors)
-        if PRIOR in sums:  # of the columns that devices saw, before others join them
+        if PRIOR in sums:  # for the columns that devices had in this round, before new columns are added
             learned = self._learn_prior(learned, sums[PRIOR], survivors)
         audience = self._audience(learned, self.item_sum(AUDIENCE, sums, share)) if AUDIENCE in sums else None
         if BIAS in sums:
@@ -149,7 +149,7 @@ class GpLearner(Learner[Learned]):
     # Counts and descriptions -----------------------------------------------------------------------------------
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
-        """Popularity, a column of its own, and with its square a column of every item prior."""
+        """Return the state with the popularity of the items, as a column of taste and as columns of item priors."""
         everywhere = np.ones(self.item_columns.n_items)
         found = popularity_of(count_sum(noisy, share, everywhere), self.item_columns)
         columns = learned.columns.copy()
@@ -157,7 +157,7 @@ class GpLearner(Learner[Learned]):
         return replace(learned, columns=columns, **found._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Whiten descriptions: principal axes of the attributes' part, and log h by itself."""
+        """Return the state with the map that whitens descriptions: principal axes of the attributes, and log h."""
         width = len(learned.description_centre)
         centre, covariance = moments_of(noisy, width, survivors)
         count = self._audience_width() - 1
@@ -177,13 +177,13 @@ class GpLearner(Learner[Learned]):
         return gp_surprise.surprise(self, sums, survivors)
 
     def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """Return an item block's sum, scaled up from `share` of the devices."""
+        """Return the sum of the item block `name`, scaled up from `share` of the devices."""
         table = self.table()
         weights = table.factor_weights if name == FACTORS else table.weights
         return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, self.learned.counts, share)
 
     def _learn_bias(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """The mean of what is left of an item's ratings: c̄ n_j (θ_j − b_j) plus noise."""
+        """Return the state with new estimates of the effects, from the sums c̄ n_j (θ_j − b_j) of residuals."""
         weight, squared = noisy.mean_weight[0, 0], noisy.squared_weight[0, 0]
         ratings = learned.counts * weight
         return self._with_estimate(
@@ -196,10 +196,10 @@ class GpLearner(Learner[Learned]):
     def _with_estimate(
         self, learned: Learned, estimate: FloatArray, variances: FloatArray, sampling: FloatArray
     ) -> Learned:
-        """Pool a round's estimate of the effects with earlier ones.
+        """Return the state with a round's estimate of the effects pooled with those of earlier rounds.
 
-        Noise of different rounds is independent; the ratings behind them are the same, so that `sampling`, the variance
-        that ratings themselves have, is added once.
+        The noise of different rounds is independent, but the ratings are the same in every round. So `sampling`, the
+        sampling variance of the ratings, is added once, after pooling.
         """
         estimates = np.concatenate([learned.estimates, estimate[None]])
         estimate_variances = np.concatenate([learned.estimate_variances, np.maximum(variances, TINY)[None]])
@@ -222,9 +222,9 @@ class GpLearner(Learner[Learned]):
         )
 
     def _public_effects(self) -> tuple[FloatArray, FloatArray]:
-        """Estimates of the effects from public ratings alone, and their variances: no noise, and no budget.
+        """Return estimates of the effects from public ratings alone, and their variances; they cost no budget.
 
-        As on a device: what is left of each rating when taste explains the others, under the table of this round.
+        They average leave-one-out residuals under the current table, as devices do.
         """
         from hushrec.models import gp  # compiled: imported where it is used
 
@@ -242,21 +242,22 @@ class GpLearner(Learner[Learned]):
         return self.learned.effects + sums / np.maximum(counts, 1), self.constants.noise / np.maximum(counts, TINY)
 
     def _audience(self, learned: Learned, noisy: ItemSum) -> FloatArray:
-        """Who rates this item: the mean description of its raters, `(n_items, K)`, with mean 0 and mean square 1."""
+        """Return the audience of each item, the mean description of its raters, scaled to mean 0 and mean square 1."""
         counts = learned.counts
         found = audience_means(noisy, counts, learned.prior_columns)
         found = found - np.average(found, axis=0, weights=counts)
         return np.asarray(found / np.maximum(_sizes(found, counts), SMALLEST_SIZE))
 
     def _add_audience(self, learned: Learned, audience: FloatArray) -> Learned:
-        """Audience columns are columns of taste and of every later item prior."""
+        """Return the state with the audiences added as columns of taste and of later item priors."""
         wider = replace(learned, prior_columns=np.concatenate([learned.prior_columns, audience], axis=1))
         return self._append(wider, self.constants.column_spread * audience, self.constants.taste_variance)
 
     def _learn_factors(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """How what is left of an item's ratings depends on taste: θ_j of e = θ_jᵀq, q = (p, 1), by least squares.
+        """Return the state with new factor columns: the regression of an item's residuals on the raters' tastes.
 
-        The last entry is one more estimate of the effect; the others become columns.
+        The coefficients θ_j of e = θ_jᵀq with q = (Dᵀd, 1) come from least squares. The last coefficient is one more
+        estimate of the effect; the others become columns.
         """
         inverse = np.linalg.inv(noisy.mean_weight)
         found = noisy.sums @ inverse / learned.counts[:, None]
@@ -275,7 +276,7 @@ class GpLearner(Learner[Learned]):
         return self._append(learned, factors * scale, self.constants.factor_variance)
 
     def _append(self, learned: Learned, columns: FloatArray, variance: float) -> Learned:
-        """Put new columns before the others; people's tastes for them are independent with this variance."""
+        """Return the state with new columns before the others; tastes for them are independent with this variance."""
         width, length = columns.shape[1], len(learned.mean)
         covariance = np.zeros((width + length, width + length))
         covariance[:width, :width] = variance * np.eye(width)
@@ -290,7 +291,7 @@ class GpLearner(Learner[Learned]):
     # Tastes ----------------------------------------------------------------------------------------------------
 
     def _learn_prior(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """Move m and S toward the mean and covariance of everybody's taste."""
+        """Return the state with m and S updated by one `prior_step`."""
         length, root = len(learned.mean), learned.root
         averages = noisy.values / survivors
         moments = symmetric(averages[length:], length)

@@ -1,4 +1,4 @@
-"""What noisy sums say, for every model that learns from them: popularity, moments of descriptions, audiences."""
+"""Estimates from noisy sums that several models share: popularity, moments of descriptions, and audiences."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,13 +12,13 @@ from hushrec.protocols.masked.encoding import DecodedSum
 from hushrec.protocols.masked.plan import Block
 from hushrec.protocols.masked.posteriors import RowNoise, column_posterior, count_posterior
 
-SMALLEST_DEVIATION = 0.3  # of the noise of counts: their grid is no finer
-SMALLEST_WEIGHT = 1e-3  # mean weight of a clipped rating, which noise could make negative
+SMALLEST_DEVIATION = 0.3  # lower bound on the noise of counts, because the grid of log counts is no finer
+SMALLEST_WEIGHT = 1e-3  # lower bound on the mean weight of a clipped rating, which noise could make negative
 TINY = 1e-9
 
 
 class Popularity(NamedTuple):
-    """What the counts of a run say of every item."""
+    """The popularity of every item, from the counts of a run."""
 
     counts: FloatArray  # E n_j, (n_items,)
     log_counts: FloatArray  # E log n_j, (n_items,)
@@ -26,22 +26,22 @@ class Popularity(NamedTuple):
 
 
 class CountSum(NamedTuple):
-    """Noisy counts of all devices."""
+    """The noisy number of ratings of every item, scaled up to all devices."""
 
     sums: FloatArray  # (n_items,)
-    variances: FloatArray  # of the noise in them, (n_items,)
+    variances: FloatArray  # variances of the noise, (n_items,)
 
 
 def count_sum(noisy: DecodedSum, share: float, weights: FloatArray) -> CountSum:
-    """Return the counts of all devices, without item weights, from the sum over the `share` of them that reported."""
+    """Return the counts of all devices, from the sum over the `share` of them that reported, with `weights` removed."""
     deviations = np.maximum(deviation_of(noisy) / (share * weights), SMALLEST_DEVIATION)
     return CountSum(noisy.values / (share * weights), deviations**2)
 
 
 def popularity_of(counts: CountSum, public: ItemColumns) -> Popularity:
-    """Return the posterior of counts.
+    """Return the posterior of counts, and the columns of item priors.
 
-    Its logarithm and that squared become columns of every item prior, beside the public ones.
+    These are an intercept, the public columns, and log-popularity and its square.
     """
     columns = np.concatenate([public.taste, public.details], axis=1)
     found = count_posterior(counts.sums, np.sqrt(counts.variances), columns)
@@ -52,14 +52,14 @@ def popularity_of(counts: CountSum, public: ItemColumns) -> Popularity:
 
 
 class Moments(NamedTuple):
-    """Mean and covariance of descriptions over people."""
+    """The mean and covariance of descriptions over people."""
 
     mean: FloatArray  # (L,)
     covariance: FloatArray  # (L, L)
 
 
 def moments_of(noisy: DecodedSum, length: int, survivors: int) -> Moments:
-    """Return the moments of descriptions of this length."""
+    """Return the moments of descriptions with `length` numbers, from the noisy sum of moments blocks."""
     averages = noisy.values / survivors
     mean = averages[:length]
     return Moments(mean, symmetric(averages[length:], length) - np.outer(mean, mean))
@@ -67,13 +67,13 @@ def moments_of(noisy: DecodedSum, length: int, survivors: int) -> Moments:
 
 @dataclass(frozen=True, eq=False)
 class ItemSum:
-    """The noisy sum of an item block, and what its curvature block says of the weights c that clipping left.
+    """The noisy sum of an item block, with the weights c that clipping left, estimated from its curvature block.
 
-    A curvature block has the rank of the vectors q that it is made of: those of the block, or 1.
+    The matrices of weights have the size of the vectors q of the curvature block: K, or 1 if it has a single weight.
     """
 
-    sums: FloatArray  # Σ c value q of each item, item weights taken out, (n_items, K)
-    deviations: FloatArray  # of the noise in them, (n_items,)
+    sums: FloatArray  # Σ c value q for each item, with item weights removed, (n_items, K)
+    deviations: FloatArray  # standard deviations of the noise in `sums`, (n_items,)
     mean_weight: FloatArray  # M, the mean of c qqᵀ over ratings, (K, K) or (1, 1)
     squared_weight: FloatArray  # the mean of c² qqᵀ, of the same shape
 
@@ -81,7 +81,7 @@ class ItemSum:
 def item_sum(
     block: Block, noisy: DecodedSum, curvature: DecodedSum, weights: FloatArray, counts: FloatArray, share: float
 ) -> ItemSum:
-    """Return an item block's sum over all devices, from the sum over the `share` of them that reported."""
+    """Return the sum of an item block over all devices, from the sum over the `share` of them that reported."""
     means = curvature.values / (share * counts.sum())
     half = len(means) // 2
     rank = int(np.sqrt(2 * half))  # rank (rank + 1) / 2 numbers in each half
@@ -107,23 +107,23 @@ def audience_means(noisy: ItemSum, counts: FloatArray, prior_columns: FloatArray
 
 
 def deviation_of(noisy: DecodedSum) -> float:
-    """Return the standard deviation of what was added to each number of a sum: noise, and rounding."""
+    """Return the standard deviation of the noise and the rounding errors in each number of a sum."""
     return float(np.sqrt(noisy.noise_variance + noisy.rounding_variance))
 
 
 def unit_weights(weights: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return the weights, scaled so that their mean square over ratings is 1."""
+    """Return the item weights scaled so that their mean square over ratings is 1."""
     return np.asarray(weights / np.sqrt(np.average(weights**2, weights=counts)))
 
 
 def symmetric(upper: FloatArray, length: int) -> FloatArray:
-    """Return the symmetric matrix with this upper triangle, row by row."""
+    """Return the symmetric matrix whose upper triangle, row by row, is `upper`."""
     matrix = np.zeros((length, length))
     matrix[np.triu_indices(length)] = upper
     return np.asarray(matrix + matrix.T - np.diag(np.diag(matrix)))
 
 
 def at_least(matrix: FloatArray, smallest: float) -> FloatArray:
-    """Return the matrix with eigenvalues of at least `smallest`: a mean of squares under noise need not be positive."""
+    """Return the matrix with its eigenvalues raised to at least `smallest`, since noise may make them negative."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.maximum(values, smallest)) @ vectors.T)

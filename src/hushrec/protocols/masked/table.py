@@ -1,4 +1,4 @@
-"""The public table of a masked run: all that a device needs to know of the items in one round."""
+"""The public table of a masked run with model `gp`, and checks for the public tables of all models."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -15,23 +15,23 @@ TableT = TypeVar("TableT")
 
 
 def freeze_entries(table: Any) -> None:
-    """Make the arrays of a table read-only; refuse one with an entry that is not finite or beyond `LARGEST_ENTRY`.
+    """Make the arrays of a table read-only; raise `RemoteProtocolError` for non-finite or too large entries.
 
-    Numbers are rounded to float32, as they are sent: whoever computes with a table computes with the same numbers.
+    Numbers are rounded to float32, as on the wire, so that the server and all devices compute with the same numbers.
     """
     for entry in fields(table):
-        with np.errstate(over="ignore"):  # what does not fit is infinite, and refused
+        with np.errstate(over="ignore"):  # a number beyond float32 becomes infinite and is refused below
             values = np.ascontiguousarray(getattr(table, entry.name), dtype=np.float32).astype(np.float64)
         if not np.all(np.abs(values) <= LARGEST_ENTRY):
             raise RemoteProtocolError(
-                f"{entry.name} of a public table must be finite and at most {LARGEST_ENTRY:g} in size."
+                f"{entry.name} of a public table must be finite and at most {LARGEST_ENTRY:g} in absolute value."
             )
         values.flags.writeable = False
         object.__setattr__(table, entry.name, values)
 
 
 def published_digest(published: Mapping[str, Any]) -> bytes:
-    """SHA-256 of a public state: for each array in the order of names its name, shape and float32 numbers."""
+    """Return the SHA-256 of a public state: of the name, shape and float32 numbers of each array, sorted by name."""
     parts = []
     for name, array in sorted(published.items()):
         lengths = (len(name), array.ndim, *array.shape)
@@ -40,16 +40,16 @@ def published_digest(published: Mapping[str, Any]) -> bytes:
 
 
 def table_in(kind: type[TableT], published: Mapping[str, Any]) -> TableT:
-    """Return the table of this kind that a public state holds."""
+    """Return the table of this class from a public state; raise `RemoteProtocolError` if an array is missing."""
     names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     missing = [name for name in names if name not in published]
     if missing:
-        raise RemoteProtocolError(f"a public table must have {missing[0]}.")
+        raise RemoteProtocolError(f"the public table must have an array called {missing[0]}.")
     return kind(**{name: published[name] for name in names})
 
 
 def check_shapes(table: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a table whose arrays do not fit together."""
+    """Raise `RemoteProtocolError` if an array of the table does not have its expected shape."""
     for name, shape in expected.items():
         found = getattr(table, name).shape
         if found != shape:
@@ -58,10 +58,10 @@ def check_shapes(table: Any, expected: Mapping[str, tuple[int, ...]]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class PublicTable:
-    """What the server knows after the rounds so far, in whitened coordinates: everybody's taste is d ~ N(0, I).
+    """The public arrays of model `gp` after the rounds so far, in whitened coordinates: tastes are d ~ N(0, I).
 
-    A device refuses a table with an entry that is not finite or beyond `LARGEST_ENTRY`, or a variance that is not
-    positive: formulas would fail on it, and a failure could depend on the profile.
+    A device refuses a table with an entry that is not finite or beyond `LARGEST_ENTRY`, or with a variance that is not
+    positive: computations would fail on such a table, and a failure could depend on the profile.
     """
 
     offsets: FloatArray = field(repr=False)  # o_j, (n_items,)
@@ -72,7 +72,7 @@ class PublicTable:
     directions: FloatArray = field(repr=False)  # D, (L, n_factors): p = Dᵀd
     description_centre: FloatArray = field(repr=False)  # (n_taste + 1,)
     description_map: FloatArray = field(repr=False)  # (n_taste + 1, n_audience): z = mapᵀ(description − centre)
-    log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,): ranks lists
+    log_counts: FloatArray = field(repr=False)  # E log n_j, (n_items,), for the order of lists
     length_squared: FloatArray = field(repr=False)  # ℓ² of the kernel, (1,)
 
     def __post_init__(self) -> None:
@@ -97,5 +97,5 @@ class PublicTable:
 
     @property
     def n_items(self) -> int:
-        """Length of the catalogue."""
+        """Number of items in the catalogue."""
         return len(self.rows)

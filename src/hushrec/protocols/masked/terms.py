@@ -1,7 +1,7 @@
-"""What a device accepts once, when it joins a masked run: the priced plan, and the rules of secure aggregation.
+"""The terms of a masked run, which a device accepts when it joins: the priced plan and the rules of secure aggregation.
 
-The digest of the terms is in every announcement, so that a later change to a block, a clip, the noise, the smallest
-cohort or the number of neighbours is seen by every device before it reports.
+Every announcement contains the digest of the terms, so that every device notices a later change to a block, a clip, the
+noise, the smallest cohort or the number of neighbours before it reports.
 """
 
 import math
@@ -23,53 +23,54 @@ from hushrec.protocols.masked.secagg.roster import Rules
 
 @dataclass(frozen=True)
 class MaskedTerms:
-    """Everything that a run asks of every device; public, and the same for all."""
+    """The terms of a masked run: public, and the same for every device."""
 
     priced: PricedPlan
     rules: Rules
 
     def __post_init__(self) -> None:
-        """Refuse terms that contradict themselves or cost more than they say.
+        """Raise `RemoteProtocolError` for terms that are inconsistent or cost more than their epsilon.
 
-        The price is computed here from the codes, whoever made them.
+        The price is computed here from the codes, whatever the sender of the terms claims.
         """
         priced, cohort = self.priced, self.priced.cohort
         blocks = [[(block.size, block.clip) for block in one.blocks] for one in priced.plan.rounds]
         if not blocks or blocks != [[(code.size, code.clip) for code in codes] for codes in priced.codes]:
-            raise RemoteProtocolError("terms must have one code for each block of the plan, of the same size and clip.")
-        if max(4 * one.size for one in priced.plan.rounds) > LARGEST_TABLE:
-            raise RemoteProtocolError(f"a table must have at most {LARGEST_TABLE} bytes.")
+            raise RemoteProtocolError("codes must match the blocks of the plan: one each, of the same size and clip.")
+        largest = max(4 * one.size for one in priced.plan.rounds)
+        if largest > LARGEST_TABLE:
+            raise RemoteProtocolError(f"tables of the plan must have at most {LARGEST_TABLE} bytes, got {largest}.")
         if not all(_is_possible(code, priced.epsilon) for codes in priced.codes for code in codes):
-            raise RemoteProtocolError("codes of the terms must have a grid, a norm and noise that devices can draw.")
+            raise RemoteProtocolError("codes must have a grid, a norm and a noise variance in the allowed ranges.")
         require_delta(priced.delta, cohort.devices)
         if (self.rules.smallest, self.rules.most_corrupt) != (cohort.smallest, cohort.most_corrupt):
-            raise RemoteProtocolError("terms must have the same smallest cohort for the noise and for the rules.")
+            raise RemoteProtocolError("rules must have the same smallest cohort and corrupt devices as the noise.")
         if not priced.accountant().epsilon(priced.delta) <= priced.epsilon * (1 + 1e-9):
-            raise RemoteProtocolError(f"terms must cost at most the epsilon that they name, {priced.epsilon:g}.")
+            raise RemoteProtocolError(f"terms must cost at most their epsilon, {priced.epsilon:g}; they cost more.")
 
     @property
     def max_rounds(self) -> int:
-        """How many rounds the plan has."""
+        """Number of rounds of the plan."""
         return len(self.priced.plan.rounds)
 
     @property
     def n_items(self) -> int:
-        """Length of the catalogue: the first block of every plan counts the ratings of each item."""
+        """Number of items in the catalogue: the length of the first block of every plan, which counts ratings."""
         return self.priced.plan.rounds[0].blocks[0].shape[0]
 
     def agrees_with(self, accepted: "MaskedTerms") -> bool:
-        """Whether these are the terms that were accepted: nothing in them may change."""
+        """Return whether these terms equal the accepted ones; nothing in them may change."""
         return self == accepted
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of all numbers and names, in the order of the fields."""
+        """The SHA-256 of all numbers and names of the terms, in the order of the fields."""
         return digest(TERMS_LABEL, *self._parts())
 
     def table_size(self, round_number: int) -> int:
-        """Return how many integers a table of this round has; rounds count from 1."""
+        """Return the number of integers in a table of this round; rounds count from 1."""
         if not 1 <= round_number <= len(self.priced.codes):
-            raise RemoteProtocolError(f"round must be in 1 to {len(self.priced.codes)}, got {round_number}.")
+            raise RemoteProtocolError(f"round_number must be in 1 to {len(self.priced.codes)}, got {round_number}.")
         return sum(code.size for code in self.priced.codes[round_number - 1])
 
     def _parts(self) -> Iterator[bytes]:
@@ -86,14 +87,17 @@ class MaskedTerms:
 
 
 def _is_possible(code: BlockCode, epsilon: float) -> bool:
-    """Whether a device can round to this grid, hold the norm and draw the noise; without noise only at ε = ∞."""
+    """Return whether grid, norm and noise variance are in the ranges of a device; variance 0 only for ε = ∞."""
     smallest = 0 if epsilon == math.inf else SMALLEST_SHARE_VARIANCE
     in_range = smallest <= code.share_variance <= LARGEST_VARIANCE and 1 <= code.norm_squared < 2**63
     return in_range and 1 <= code.clip_units <= FINEST_CLIP
 
 
 def _block_bytes(block: Block, code: BlockCode) -> bytes:
-    """Return name, shape, clip, share, and the code's units, squared norm and variance; lengths before what varies."""
+    """Return the bytes of a block for the digest: name, shape, clip, share, and the numbers of its code.
+
+    Parts of variable length are preceded by their length.
+    """
     name = block.name.encode()
     return b"".join(
         (

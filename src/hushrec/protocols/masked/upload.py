@@ -1,4 +1,4 @@
-"""One device's upload of a round: what it can pay for, as integers with noise."""
+"""One device's table of a round as integers with noise, before masking; zeros if the device cannot pay for it."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -13,12 +13,12 @@ from hushrec.protocols.masked.encoding import Table, add_share, encode_block
 from hushrec.protocols.masked.price import PricedPlan
 from hushrec.randomness import Purpose, Randomness
 
-ATTEMPTS_APART = 2**20  # rounds between the streams of two attempts
-_SLACK = 1 + 1e-12  # so that the shares of a plan, added up, fit into 1
+ATTEMPTS_APART = 2**20  # distance between the stream numbers of two attempts of a round
+_SLACK = 1 + 1e-12  # tolerance for rounding errors when the shares of a plan are added up
 
 
 class BlockValues(NamedTuple):
-    """What a device computed for one block: all its numbers, or those at `positions` and zeros elsewhere."""
+    """A device's real numbers of one block: all of them, or those at `positions` with zeros elsewhere."""
 
     values: FloatArray
     positions: IntArray | None = None
@@ -34,15 +34,15 @@ def make_upload(
     randomness: Randomness,
     attempt: int = 1,
 ) -> tuple[Table, TableAccountant]:
-    """Return the integers of a round with their noise, and the totals after they are sent.
+    """Return the integers of a round with their noise, and the total cost of the run once they are sent.
 
-    `blocks` is None for a device without ratings. Such a device, and one that cannot pay, sends zeros with full noise,
-    which costs nothing: nobody can tell it from the others. `fraction` is k of a budget of one's own; the limit is then
-    k² μ². Attempts of one round differ in their randomness: nothing is drawn from a stream twice.
+    `blocks` is None for a device without ratings. Such a device, and one that cannot pay, sends zeros with full noise:
+    that costs nothing, and nobody can distinguish it from other tables. `fraction`, k, is the share of the run's norm
+    bound that the device uses; its limit is then k² μ². Every attempt of a round draws from its own random streams.
     """
     codes = priced.codes[round_number - 1]
     if blocks is not None and len(blocks) != len(codes):
-        raise ParameterError(f"blocks of round {round_number} must be {len(codes)}, got {len(blocks)}.")
+        raise ParameterError(f"blocks must have {len(codes)} entries in round {round_number}, got {len(blocks)}.")
     after = spent.copy()
     after.compose(priced.table_sent(round_number - 1, fraction))
     if blocks is None or after.spent() > fraction**2 * priced.mu_squared * _SLACK:
@@ -60,5 +60,5 @@ def make_upload(
 
 
 def stream_number(round_number: int, attempt: int) -> int:
-    """Return the number that keys the seeded streams of an attempt: no two attempts share one."""
+    """Return the number of an attempt's random streams; no two attempts have the same."""
     return round_number + (attempt - 1) * ATTEMPTS_APART

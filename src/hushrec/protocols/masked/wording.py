@@ -1,4 +1,4 @@
-"""The budget of a masked run in few words. Imports nothing heavy; `price.py` has the unit and what is not covered."""
+"""Short descriptions of the `budget` of a masked run; `price.py` has the unit and what is not covered."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,17 +7,17 @@ Budget = Mapping[str, Any]
 
 
 def label(budget: Budget) -> str:
-    """Return the protocol with the number that tells one setting from another."""
+    """Return the label of `masked` with its ε."""
     return f"masked ε={_epsilon(budget, 'epsilon')}"
 
 
 def protects(budget: Budget) -> str:
-    """Return what is protected, and how much."""
+    """Return what `masked` protects and with which ε and δ, in a few words."""
     return f"whole profile: ε {_epsilon(budget, 'epsilon')} (δ {float(budget['delta']):g}), all rounds"
 
 
 def numbers(budget: Budget) -> list[str]:
-    """Return the numbers of a statement, one sentence each."""
+    """Return the numbers of a budget statement, one sentence each, without the unit and what is not covered."""
     rounds = f"{budget['rounds']} round" if budget["rounds"] == 1 else f"{budget['rounds']} rounds"
     whole = f"ε = {_epsilon(budget, 'epsilon')} (δ = {float(budget['delta']):g}, {rounds})"
     return [

@@ -1,1 +1,1 @@
-"""Model `audience` under the masked protocol: who would meet which item next, from sums alone."""
+"""Model `audience` under the masked protocol: rankings from implicit feedback, learned from noisy sums only."""

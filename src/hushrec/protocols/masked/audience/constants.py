@@ -1,23 +1,25 @@
-"""The numbers of model `audience` that were chosen once, for all data, on validation parts: public."""
+"""The public constants of model `audience`, chosen once for all data sets on validation parts."""
 
-# Descriptions of people: Σ columns / (h + offset) and log h − the usual, whitened, K numbers of norm at most limit · √K
+# Descriptions of people: Σ columns / (h + offset) and log h − usual, whitened; K numbers of norm at most limit · √K
 PROFILE_OFFSET = 5.0
 USUAL_LOG_PROFILE = 4.3
 DESCRIPTION_LIMIT = 2.0
-LEAST_VARIANCE = 0.01  # of a description in any direction, before it is whitened
-TASTE_SPREAD = 4.0  # of taste columns in the first pass
-LATER_TASTE_SPREAD = 2.0  # in the second, beside audiences of mean square 1
-POPULARITY_SPREAD = 0.7  # of log-popularity in the second
-FEWEST_COLUMNS = 8  # of the first pass: where taste columns are fewer, random signs of the items stand in
+LEAST_VARIANCE = 0.01  # lower bound on the variance of descriptions in any direction, for whitening
+TASTE_SPREAD = 4.0  # factor of taste columns in the first pass
+LATER_TASTE_SPREAD = 2.0  # factor of taste columns in the second pass, where audiences have mean square 1
+POPULARITY_SPREAD = 0.7  # factor of log-popularity in the second pass
+FEWEST_COLUMNS = 8  # of the first pass: random signs of the items replace missing taste columns
 
-# Uploads
-WEIGHT_OFFSET, WEIGHT_POWER = 20.0, 0.4  # an item with n people weighs (n + 20)^(−0.4)
-COUNT_WEIGHT_POWER = 0.7  # in counts: where a first count says that many met an item, the second asks less of it
+# Tables that devices send
+WEIGHT_OFFSET, WEIGHT_POWER = 20.0, 0.4  # an item with n people has weight (n + 20)^(−0.4)
+COUNT_WEIGHT_POWER = (
+    0.7  # the same in count blocks: popular items, known from the first count, weigh less in the second
+)
 
 # Scores
 AUDIENCE_WEIGHT, DENSITY_WEIGHT, PREFERENCE_WEIGHT = 0.15, 0.6, 0.5  # β, γ, θ
-CROWD_ITEMS = 5.0  # c, items of the crowd that every profile starts with
-KERNEL_LENGTH = 0.5  # of the three parts of an item's place
-AUDIENCE_PLACE, TASTE_PLACE, POPULARITY_PLACE = 1.2, 1.0, 0.3  # their spreads; taste columns have total variance 1
-AUDIENCE_FEATURE, TASTE_FEATURE, DETAIL_FEATURE, POPULARITY_FEATURE = 1.9, 0.8, 0.4, 0.3  # spreads in a preference
-MOST_FEATURES = 32  # of a preference, those of largest variance: the others change no AUC by 0.0005
+CROWD_ITEMS = 5.0  # c, the weight of the population as a prior, in items
+KERNEL_LENGTH = 0.5  # length scale of the kernel over places
+AUDIENCE_PLACE, TASTE_PLACE, POPULARITY_PLACE = 1.2, 1.0, 0.3  # factors of the three parts of an item's place
+AUDIENCE_FEATURE, TASTE_FEATURE, DETAIL_FEATURE, POPULARITY_FEATURE = 1.9, 0.8, 0.4, 0.3  # factors in the features
+MOST_FEATURES = 32  # features of largest variance that are kept; the others change no AUC by 0.0005

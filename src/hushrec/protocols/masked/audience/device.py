@@ -1,4 +1,4 @@
-"""One device's part of a round of model `audience`: from the public table and its own items to every block."""
+"""The device side of model `audience`: computes the blocks of a round from the public table and the person's items."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from hushrec.protocols.masked.plan import AUDIENCE, COUNTS, MOMENTS, Block, curv
 
 
 def round_entries(blocks: Sequence[Block], table: AudienceTable, items: IntArray, values: FloatArray) -> list[Entries]:
-    """Return what this device puts into each block of a round, before clipping. Private.
+    """Return this device's entries of each block of a round, before clipping. Private.
 
-    An empty profile gives exact zeros, before any formula is evaluated. Values are not looked at.
+    An empty profile gives exact zeros without evaluating any formula. `values` are checked but not used.
     """
     from hushrec.models import audience as maths  # compiled: imported where it is used
     from hushrec.protocols.masked import blocks as block_maths

@@ -1,4 +1,4 @@
-"""Model `audience` under the masked protocol."""
+"""The parts of model `audience` that the masked protocol calls."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ from hushrec.protocols.masked.table import table_in
 
 
 class AudienceLearning(Learning):
-    """Learn popularity and audiences of items from noisy sums."""
+    """Model `audience` under the masked protocol: learns popularity and audiences of items from noisy sums."""
 
     def choose_plan(self, devices: int, mu: float) -> Plan:
         return choose_plan(devices, self.columns.n_items, self.columns.taste.shape[1], mu)

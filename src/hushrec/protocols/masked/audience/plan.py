@@ -1,4 +1,4 @@
-"""The plan of model `audience`: counts and moments, then counts again and audiences, in one pass or in two."""
+"""The plan of model `audience`: a round of counts and moments, a round of counts and audiences, then a second pass."""
 
 from hushrec.protocols.masked.audience.constants import FEWEST_COLUMNS
 from hushrec.protocols.masked.plan import (
@@ -13,21 +13,21 @@ from hushrec.protocols.masked.plan import (
     prior_size,
 )
 
-FEW_COLUMNS, MORE_COLUMNS, TWO_PASSES = 0.0, 120.0, 1_600.0  # from which fleet strength on each plan is used
+FEW_COLUMNS, MORE_COLUMNS, TWO_PASSES = 0.0, 120.0, 1_600.0  # smallest fleet strength for each of the three plans
 WIDTHS = {FEW_COLUMNS: (4,), MORE_COLUMNS: (6,), TWO_PASSES: (16, 12)}  # columns of the audience block of each pass
 COUNTS_CLIP, MOMENTS_CLIP, AUDIENCE_CLIP = 3.0, 6.0, 5.0
-CURVATURE_CLIP = 12.0  # times that of the audience block: a person with h items adds about C √(h/K)
+CURVATURE_CLIP = 12.0  # times the clip of the audience block: a person with h items adds about C √(h/K)
 
 
 def first_columns(n_taste: int) -> int:
-    """Return how many columns of items the first descriptions are made of."""
+    """Return the number of item columns that the first descriptions are computed from."""
     return max(n_taste, FEWEST_COLUMNS)
 
 
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
-    """Return the plan for this many devices, items and taste columns at the budget μ: public numbers only.
+    """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public.
 
-    Strong fleets make a second pass, which describes people by the audiences that the first one found.
+    Large fleets or budgets get a second pass, which describes people by the audiences that the first pass learned.
     """
     strength = fleet_strength(devices, mu)
     widths = WIDTHS[max(start for start in WIDTHS if start <= strength)]
@@ -49,11 +49,11 @@ def _counts(n_items: int, share: float) -> Block:
 
 
 def _moments(width: int) -> Block:
-    """Return the block of first and second moments of `width` columns and log h."""
+    """Return the block of first and second moments of descriptions with `width` columns and log h."""
     return Block(MOMENTS, (prior_size(width + 1),), MOMENTS_CLIP, 0.05)
 
 
 def _audience(n_items: int, width: int, share: float) -> list[Block]:
-    """Return an audience block and its curvature, two numbers: Σ c h and Σ c² h."""
+    """Return an audience block and its curvature block, which has two numbers: Σ c h and Σ c² h."""
     curvature = Block(curvature_of(AUDIENCE), (2,), CURVATURE_CLIP * AUDIENCE_CLIP, 0.02)
     return [Block(AUDIENCE, (n_items, width), AUDIENCE_CLIP, share), curvature]

@@ -1,13 +1,13 @@
-"""The server of model `audience`: from noisy sums to who meets which item.
+"""The server side of model `audience`: learns popularity and audiences of items from noisy sums.
 
-1. Counts give every item's popularity; a second count, in which rare items weigh more, makes it more precise. Moments
-   of people's descriptions give the directions in which people differ most, K of them, and scale each to variance 1.
-2. Audience sums give a_j, the mean description of the people who met item j, shrunk toward what public columns and
-   popularity say of it.
-3. A strong fleet does both again: people are then described by the audiences of the items that they met.
+1. Counts give the popularity of every item; a second count, in which rare items weigh more, makes it more precise. The
+   moments of people's descriptions give the K directions in which people differ most, each scaled to variance 1.
+2. Audience sums give a_j, the mean description of the people who chose item j, shrunk toward its prediction from public
+   columns and popularity.
+3. A large fleet repeats both steps with people described by the audiences of the items that they chose.
 
-The first descriptions are means of taste columns. Where those are few, random signs of the items stand in for them:
-the audiences of random signs are a random projection of who meets what together, which the second pass refines.
+The first descriptions are means of taste columns. Where there are few of these, random signs of the items replace them:
+the audiences of random signs are a random projection of which items are chosen together, which the second pass refines.
 """
 
 from collections.abc import Mapping
@@ -36,17 +36,17 @@ from hushrec.protocols.masked.sums import (
 )
 from hushrec.randomness import Purpose, SeededRandomness
 
-MOST_OFF = 2.5  # times what is expected of a mean weight: what noise may make of it
+MOST_OFF = 2.5  # largest factor between an estimate under noise and its expected value; estimates are clipped to it
 
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """Everything that was learned so far: public. The fields are those of `AudienceTable`."""
+    """The public state of an `AudienceLearner`; fields without a comment are those of `AudienceTable`."""
 
     counts: FloatArray = field(repr=False)
     log_counts: FloatArray = field(repr=False)
     count_sums: FloatArray = field(repr=False)  # all noisy counts so far, pooled, (n_items,)
-    count_variances: FloatArray = field(repr=False)  # of the noise in them, (n_items,)
+    count_variances: FloatArray = field(repr=False)  # variance of the noise in `count_sums`, (n_items,)
     prior_columns: FloatArray = field(repr=False)  # F_j, (n_items, n_columns), an intercept first
     columns: FloatArray = field(repr=False)
     asked_rows: FloatArray = field(repr=False)
@@ -62,10 +62,10 @@ class Learned:
 
 
 class AudienceLearner(Learner[Learned]):
-    """Learns popularity and audiences. `table` is what devices get for the next round."""
+    """A learner of model `audience`, for the popularity and the audiences of the items."""
 
     def _start(self) -> Learned:
-        """Before the first round: taste columns, or random signs, and nothing about any item."""
+        """Return the state before the first round: taste columns and random signs, equal counts, no audiences."""
         n_items, taste = self.item_columns.n_items, self.item_columns.taste
         missing = first_columns(taste.shape[1]) - taste.shape[1]
         stream = SeededRandomness(0).stream(Purpose.ITEM_SIGNS)  # public: the same in every run
@@ -104,9 +104,9 @@ class AudienceLearner(Learner[Learned]):
         return learned
 
     def _learn_counts(self, learned: Learned, noisy: CountSum) -> Learned:
-        """Popularity, from these counts and those before: the noise of rare items is smaller in later ones.
+        """Return the state with the popularity from these counts, pooled with earlier counts by precision.
 
-        A person's weight depends on the item weights, which moves all counts by about the same factor, near 1.
+        Clipping depends on the item weights, which changes all counts by about the same factor; `factor` removes it.
         """
         if learned.count_variances.any():
             before, now = learned.count_sums.sum(), noisy.sums.sum()
@@ -117,7 +117,7 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, **popularity_of(noisy, self.item_columns)._asdict())
 
     def _learn_moments(self, learned: Learned, noisy: DecodedSum, survivors: int) -> Learned:
-        """The directions of largest variance of descriptions, each scaled to variance 1."""
+        """Return the state whose next descriptions are the directions of largest variance, scaled to variance 1."""
         length = learned.columns.shape[1] + 1
         mean, covariance = moments_of(noisy, length, survivors)
         values, vectors = np.linalg.eigh(covariance)
@@ -136,10 +136,10 @@ class AudienceLearner(Learner[Learned]):
         return next(block.shape[1] for one in rounds for block in one.blocks if block.name == AUDIENCE)
 
     def _audience_sum(self, learned: Learned, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
-        """The sum of an audience block, with a mean weight that is possible.
+        """Return the sum of an audience block, with its mean weight clipped to a plausible range.
 
-        A device with h items weighs each by C₁/√h in the counts and by about C₂/√(hK) here, so that the weights of
-        the two sums have about the ratio C₂/(C₁√K), whatever the profiles. Noise may move it far away from that.
+        After clipping, a device with h items weighs each by C₁/√h in the counts and by about C₂/√(hK) here. So the
+        weights of the two sums have about the ratio C₂/(C₁√K) for any profiles; noise may change the estimate of it.
         """
         curvature = sums[curvature_of(AUDIENCE)]
         found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)
@@ -149,7 +149,7 @@ class AudienceLearner(Learner[Learned]):
         return replace(found, mean_weight=weight, squared_weight=squared)
 
     def _learn_audience(self, learned: Learned, noisy: ItemSum) -> Learned:
-        """Audiences, and from them the columns of the next descriptions."""
+        """Return the state with the audiences, and with the columns of the next descriptions computed from them."""
         found = audience_means(noisy, learned.counts, learned.prior_columns)
         centred = found - np.average(found, axis=0, weights=learned.counts)
         size = np.sqrt(max(float(np.mean(np.average(centred**2, axis=0, weights=learned.counts))), TINY))
@@ -167,7 +167,7 @@ class AudienceLearner(Learner[Learned]):
         return self._place(learned)
 
     def _place(self, learned: Learned) -> Learned:
-        """Add the items' places among audiences, the density of rated items there, and the features of preferences."""
+        """Return the state with the places of the items, the density of everybody's items there, and the features."""
         from hushrec.models.audience import crowd_density
 
         counts = learned.counts
@@ -181,7 +181,7 @@ class AudienceLearner(Learner[Learned]):
         return replace(learned, places=places, crowd=crowd, features=self._features(learned))
 
     def _features(self, learned: Learned) -> FloatArray:
-        """What preferences are about: the principal components of audiences, public columns and popularity."""
+        """Return the features y_j of preferences: principal components of audiences, public columns and popularity."""
         counts = learned.counts
         parts = [
             constants.AUDIENCE_FEATURE * learned.audiences,
@@ -196,10 +196,10 @@ class AudienceLearner(Learner[Learned]):
 
     @staticmethod
     def _popularity(learned: Learned) -> FloatArray:
-        """E log n_j with mean 0 over everybody's items, `(n_items, 1)`."""
+        """Return E log n_j, centred over everybody's items, `(n_items, 1)`."""
         return np.asarray(learned.log_counts - np.average(learned.log_counts, weights=learned.counts))[:, None]
 
 
 def _unit(columns: FloatArray, counts: FloatArray) -> FloatArray:
-    """Return the columns, scaled so that their total variance over everybody's items is 1."""
+    """Return the columns scaled so that their total variance over everybody's items is 1."""
     return np.asarray(columns / np.sqrt(max(float(np.trace(weighted_covariance(columns, counts))), TINY)))

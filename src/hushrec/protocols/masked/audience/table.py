@@ -13,16 +13,16 @@ from hushrec.protocols.masked.table import check_shapes, freeze_entries
 
 @dataclass(frozen=True, eq=False)
 class AudienceTable:
-    """What the server knows after the rounds so far: what to upload next, and what scores are made of.
+    """The public arrays after the rounds so far: the parameters of the next round, and the data for scores.
 
-    A device refuses a table with an entry that is not finite or too large, a weight below 0 or a density that is not
-    positive: formulas would fail on it, and a failure could depend on the profile.
+    A device refuses a table with a non-finite or too large entry, a negative weight or a density that is not positive:
+    computations would fail on such a table, and a failure could depend on the profile.
     """
 
-    columns: FloatArray = field(repr=False)  # whose moments are asked for, (n_items, W)
+    columns: FloatArray = field(repr=False)  # the next moments block is about these, (n_items, W)
     count_weights: FloatArray = field(repr=False)  # ω_j of count blocks, (n_items,)
     weights: FloatArray = field(repr=False)  # ω_j of audience blocks, (n_items,)
-    asked_rows: FloatArray = field(repr=False)  # p_j of the description that is asked for, (n_items, K)
+    asked_rows: FloatArray = field(repr=False)  # p_j of the description for the next audience block, (n_items, K)
     asked_base: FloatArray = field(repr=False)  # (K,)
     asked_slope: FloatArray = field(repr=False)  # (K,)
     rows: FloatArray = field(repr=False)  # p_j of the description that `audiences` are means of, (n_items, K')
@@ -53,17 +53,17 @@ class AudienceTable:
 
     @property
     def n_items(self) -> int:
-        """Length of the catalogue."""
+        """Number of items in the catalogue."""
         return len(self.weights)
 
     @property
     def asked(self) -> Description:
-        """The description that the next audience block is made of."""
+        """The description that the next audience block is computed from."""
         return Description(self.asked_rows, self.asked_base, self.asked_slope, _SHAPE)
 
     @property
     def description(self) -> Description:
-        """The description that scores are made of."""
+        """The description that scores are computed from."""
         return Description(self.rows, self.base, self.slope, _SHAPE)
 
 

@@ -1,20 +1,19 @@
-"""Secure aggregation: the server learns the sum of the tables, and no table. After [Bonawitz2017] and [Bell2020].
+"""Secure aggregation: the server learns the sum of the tables but no single table [Bonawitz2017] [Bell2020].
 
-One attempt of one round of a cohort, without any I/O. a is the hash of the signed announcement::
+These are the steps of one attempt of a round in one cohort, without I/O. a is the hash of the signed announcement::
 
     device  draw_secrets, make_keys       KEYS       two X25519 key pairs (mask s, channel c) and a seed b, fresh
     server  make_roster                   ROSTER     who reported; R = SHA-256(a ‖ all keys)
     device  accept_roster,                           each device draws k neighbours itself
             draw_neighbours, seal_shares  SHARES     Shamir shares of s and b, sealed to those k only
-    server                                PARTNERS   who sent shares, P, and what was sealed for each device
+    server                                PARTNERS   who sent shares, P, and the shares sealed for each device
     device  accept_partners, open_shares,            Q = SHA-256(R ‖ P) is in every mask
-            mask_table                    TABLE      upload + PRG(b) ± PRG(s_i S_j) for each neighbour, modulo 2³²
+            mask_table                    TABLE      table + PRG(b) ± PRG(s_i S_j) for each neighbour, modulo 2³²
     server                                SURVIVORS  whose tables arrived
-    device  accept_survivors,
-            sign_survivors                CONSENT    a signature of that list
-    device  check_quorum, reveal_shares   UNMASK     a share of b of each survivor, of s of everybody else, never both
-    server  recover_sum                              removes the masks: the sum
+    device  sign_survivors                CONSENT    a signature of that list
+    device  reveal_shares                 UNMASK     a share of b of each survivor, of s of everybody else, never both
+    server  recover_sum                              removes the masks and gets the sum
 
-A server that shows different announcements, rosters or partners to different devices gets masks that do not cancel.
-Secrets are bytes in objects without a repr; the caller stores them for one attempt and deletes them.
+If a server shows different announcements, rosters or partners to different devices, their masks do not cancel. Secrets
+are bytes in objects without a repr; the caller stores them for one attempt and then deletes them.
 """

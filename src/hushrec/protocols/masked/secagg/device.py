@@ -1,4 +1,4 @@
-"""The device's side of secure aggregation: one function per step, each refusing what the device did not accept."""
+"""The device side of secure aggregation: one function per step, each of which refuses unacceptable messages."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True, repr=False)
 class Secrets:
-    """What a device keeps for one attempt, and deletes after it."""
+    """The secrets of a device for one attempt, deleted after it."""
 
     mask_private: bytes  # s
     channel_private: bytes  # c
@@ -49,7 +49,7 @@ class Secrets:
 
 @dataclass(frozen=True, repr=False)
 class HeldShares:
-    """One neighbour's shares of its s and b, of which at most one is ever revealed."""
+    """The shares of a neighbour's secrets s and b that this device holds; it reveals at most one of the two."""
 
     mask_share: bytes
     seed_share: bytes
@@ -57,11 +57,11 @@ class HeldShares:
 
 @dataclass(frozen=True)
 class Pairing:
-    """Whom this device shares masks with, and the hash that binds them all."""
+    """The devices that take part in masking, those that share a mask with this device, and the hash of the list."""
 
     context: bytes  # Q
-    partners: frozenset[int]  # everybody who sent shares
-    neighbours: frozenset[int]  # those of them who drew this device, or whom it drew
+    partners: frozenset[int]  # all devices that sent shares
+    neighbours: frozenset[int]  # the partners that drew this device, or that it drew
 
 
 def draw_secrets(*, rng: RandomStream) -> Secrets:
@@ -70,7 +70,7 @@ def draw_secrets(*, rng: RandomStream) -> Secrets:
 
 
 def make_keys(secrets: Secrets, announcement: bytes, device: bytes, identity: Ed25519PrivateKey) -> PublicKeys:
-    """Return KEYS: the public halves and the seed's hash, signed together with the announcement."""
+    """Return KEYS: the public keys and the hash of the seed, signed together with the announcement's hash."""
     fields = (
         device,
         identity.public_key().public_bytes_raw(),
@@ -82,24 +82,28 @@ def make_keys(secrets: Secrets, announcement: bytes, device: bytes, identity: Ed
 
 
 def accept_roster(roster: Roster, announcement: bytes, keys: PublicKeys, rules: Rules) -> int:
-    """Return this device's position in the roster, or refuse the roster.
+    """Return this device's position in the roster; raise `RemoteProtocolError` if the roster is not acceptable.
 
-    It must be of the announcement that the device answered and hold the very keys it sent; it must be large enough for
-    the noise, and for the neighbours to be mostly honest.
+    The roster must belong to the announcement that the device answered, contain exactly the keys that the device sent,
+    and be large enough for the noise and for a mostly honest draw of neighbours.
     """
     if roster.announcement != announcement:
-        refuse("a roster must be of the announcement that was answered")
+        refuse("the roster must belong to the announcement that this device answered")
     if keys not in roster.entries:
-        refuse("a roster must hold the keys that this device sent")
-    if len(roster) < max(rules.smallest, rules.quorum(len(roster))):
-        refuse(f"a roster must have at least {rules.smallest} devices and a quorum, got {len(roster)}")
+        refuse("the roster must contain the keys that this device sent")
+    least = max(rules.smallest, rules.quorum(len(roster)))
+    if len(roster) < least:
+        refuse(f"the roster must have at least {least} devices, got {len(roster)}")
     if rules.risk(len(roster)) > LARGEST_RISK:
-        refuse(f"neighbours must be enough for {rules.most_corrupt} corrupt devices, got {rules.neighbours}")
+        refuse(
+            f"neighbours must be enough to keep secrets from {rules.most_corrupt} corrupt devices of {len(roster)},"
+            f" got {rules.neighbours}"
+        )
     return roster.entries.index(keys)
 
 
 def draw_neighbours(rules: Rules, devices: int, own: int, *, rng: RandomStream) -> tuple[int, ...]:
-    """Return the positions of k other devices, drawn by this device alone; of all others where there are no more."""
+    """Draw the positions of k other devices as neighbours; all others if there are fewer than k."""
     others = np.delete(np.arange(devices), own)
     order = np.argsort(rng.random(len(others)), kind="stable")
     return tuple(sorted(int(other) for other in others[order[: rules.neighbours]]))
@@ -108,14 +112,15 @@ def draw_neighbours(rules: Rules, devices: int, own: int, *, rng: RandomStream) 
 def seal_shares(
     secrets: Secrets, roster: Roster, own: int, drawn: Collection[int], rules: Rules, *, rng: RandomStream
 ) -> dict[int, bytes]:
-    """Return SHARES: for each neighbour that this device drew, its shares of s and b, sealed to that neighbour.
+    """Return SHARES: shares of this device's s and b for each neighbour that it drew, encrypted to that neighbour.
 
-    The place of a share is the neighbour's position plus one. The key is HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j).
+    The evaluation point of a share is the neighbour's position plus one. The encryption key is
+    HKDF(X25519(c_i, C_j), "share" ‖ R ‖ i ‖ j).
     """
     _require_genuine(roster, drawn)
     places = [position + 1 for position in drawn]
     if len(places) < rules.threshold:
-        refuse(f"a device must have at least {rules.threshold} neighbours, got {len(places)}")
+        refuse(f"neighbours of a device must be at least {rules.threshold}, got {len(places)}")
     of_mask = split_secret(secrets.mask_private, places, rules.threshold, rng=rng)
     of_seed = split_secret(secrets.seed, places, rules.threshold, rng=rng)
     channel = load_private(secrets.channel_private)
@@ -128,27 +133,28 @@ def seal_shares(
 def accept_partners(
     roster: Roster, own: int, drawn: Collection[int], partners: Collection[int], senders: Collection[int], rules: Rules
 ) -> Pairing:
-    """Return with whom to share masks, or refuse the list of partners.
+    """Return the devices to share masks with; raise `RemoteProtocolError` if the list of partners is not acceptable.
 
-    `senders` drew this device. At least t of those that this device drew must have sent shares, or its own secrets
-    could not be rebuilt; more partners than `most_partners` are a flood.
+    `partners` sent shares; `senders` are those of them that drew this device. At least t of the devices in `drawn` must
+    be partners, or this device's secrets could not be rebuilt. The bound `most_partners` limits the work of a device.
     """
     everybody = frozenset(partners)
     if own not in everybody or not everybody.issuperset(senders) or own in senders:
-        refuse("partners must hold this device, and all whose shares it got")
+        refuse("partners must contain this device and all senders of its shares")
     if len(everybody) < rules.smallest:
         refuse(f"partners must be at least {rules.smallest}, got {len(everybody)}")
-    if len(everybody.intersection(drawn)) < rules.threshold:
-        refuse(f"at least {rules.threshold} of the neighbours of this device must be partners")
+    helpers = len(everybody.intersection(drawn))
+    if helpers < rules.threshold:
+        refuse(f"partners must include at least {rules.threshold} neighbours that this device drew, got {helpers}")
     neighbours = everybody.intersection((*drawn, *senders))
     if len(neighbours) > rules.most_partners:
-        refuse(f"a device must have at most {rules.most_partners} partners, got {len(neighbours)}")
+        refuse(f"neighbours of a device must be at most {rules.most_partners}, got {len(neighbours)}")
     _require_genuine(roster, set(senders).difference(drawn))
     return Pairing(partners_digest(roster, everybody), everybody, neighbours)
 
 
 def open_shares(secrets: Secrets, roster: Roster, own: int, sealed: Mapping[int, bytes]) -> dict[int, HeldShares]:
-    """Return the shares that others sealed to this device; what cannot be opened is left out."""
+    """Decrypt the shares that other devices sent to this one; shares that cannot be decrypted are left out."""
     held, channel = {}, load_private(secrets.channel_private)
     for sender, ciphertext in sealed.items():
         text = unseal(_share_key(channel, roster, own, sender, sender), ciphertext)
@@ -158,10 +164,10 @@ def open_shares(secrets: Secrets, roster: Roster, own: int, sealed: Mapping[int,
 
 
 def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, upload: Table) -> Table:
-    """Return TABLE: the upload, with its noise, under all masks. The result is as random as its masks.
+    """Return TABLE: the device's table with its noise, under all masks, which make it indistinguishable from random.
 
     y = upload + PRG(HKDF(b, "self" ‖ Q ‖ i)) + Σⱼ ± PRG(HKDF(X25519(s_i, S_j), "pair" ‖ Q ‖ min ‖ max)) modulo 2³²,
-    plus where i < j and minus where i > j.
+    with plus for i < j and minus for i > j.
     """
     table = np.array(upload, dtype=np.uint32)
     keystream = Keystream(len(table))
@@ -174,7 +180,7 @@ def mask_table(secrets: Secrets, roster: Roster, own: int, pairing: Pairing, upl
 
 
 def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int, other: int) -> bytes:
-    """Return the key of the mask that two devices share, from the private mask key of one of them."""
+    """Return the key of the mask that two devices share, computed from the private mask key of one of the two."""
     secret = agree(private, roster.entries[other].mask_key)
     return derive(secret, PAIR_LABEL, context, min(own, other), max(own, other))
 
@@ -182,12 +188,13 @@ def pair_key(private: X25519PrivateKey, roster: Roster, context: bytes, own: int
 def sign_survivors(
     identity: Ed25519PrivateKey, roster: Roster, own: int, pairing: Pairing, survivors: Collection[int], rules: Rules
 ) -> bytes:
-    """Return CONSENT, the signature of a list of survivors, or refuse it: one list per attempt, which the caller keeps.
+    """Return CONSENT, the signature of a list of survivors; raise `RemoteProtocolError` if it is not acceptable.
 
-    The device must be on it, everybody on it must have sent shares, and they must be at least n_min.
+    The list must contain this device, only partners, and at least n_min devices. The caller must sign only one list per
+    attempt.
     """
     if own not in survivors or not pairing.partners.issuperset(survivors):
-        refuse("survivors must hold this device, and only partners")
+        refuse("survivors must contain this device, and only partners")
     if len(set(survivors)) < rules.smallest:
         refuse(f"survivors must be at least {rules.smallest}, got {len(set(survivors))}")
     return identity.sign(survivors_text(pairing.context, survivors, len(roster)))
@@ -201,9 +208,9 @@ def reveal_shares(
     signatures: Mapping[int, bytes],
     rules: Rules,
 ) -> dict[int, bytes]:
-    """Return UNMASK: the share of b of each survivor, and of s of each other partner, never both.
+    """Return UNMASK: the held share of b for each survivor and of s for each other partner, never both.
 
-    `survivors` is the list that this device signed; more than (roster + c_max)/2 survivors must have signed it too.
+    `survivors` is the list that this device signed; more than (roster + c_max)/2 survivors must have signed it.
     """
     text = survivors_text(pairing.context, survivors, len(roster))
     on_list = frozenset(survivors)
@@ -216,22 +223,22 @@ def reveal_shares(
 
 
 def _require_quorum(roster: Roster, text: bytes, signatures: Mapping[int, bytes], rules: Rules) -> None:
-    """Verify signatures until there are enough, or refuse."""
+    """Verify signatures until a quorum is reached; raise `RemoteProtocolError` if it is not."""
     signed, quorum = 0, rules.quorum(len(roster))
     for position, signature in signatures.items():
         signed += is_signed(roster.entries[position].identity, signature, text)
         if signed == quorum:
             return
-    refuse(f"at least {quorum} devices must have signed the same survivors, got {signed}")
+    refuse(f"signatures of the survivors must be valid for at least {quorum} devices, got {signed}")
 
 
 def _share_key(channel: X25519PrivateKey, roster: Roster, own: int, other: int, sender: int) -> bytes:
-    """Return the key that seals shares from `sender` to the other device of the pair."""
+    """Return the key that encrypts shares from `sender`, `own` or `other`, to the other device of the pair."""
     secret = agree(channel, roster.entries[other].channel_key)
     return derive(secret, SHARE_LABEL, roster.digest, sender, other if sender == own else own)
 
 
 def _require_genuine(roster: Roster, positions: Collection[int]) -> None:
-    """Refuse a roster in which one of these devices did not sign its keys."""
+    """Raise `RemoteProtocolError` unless each of these devices signed its keys in the roster."""
     if not all(roster.entries[position].is_genuine(roster.announcement) for position in positions):
-        refuse("keys of the roster must be signed by their devices for this announcement")
+        refuse("keys in the roster must be signed by their devices for this announcement")

@@ -1,8 +1,8 @@
-"""The primitives of secure aggregation, each with its label; all from `cryptography`, and all in browsers too.
+"""The cryptographic primitives of secure aggregation; all come from `cryptography` and are available in browsers.
 
-X25519 for agreement, HKDF-SHA256 for keys, AES-256-CTR for masks, AES-256-GCM for shares, Ed25519 for signatures. A key
-is derived for one use and used once, so that counters and nonces start at zero. Numbers in labels are positions in the
-roster, 4 bytes, big-endian.
+X25519 for key agreement, HKDF-SHA256 for key derivation, AES-256-CTR for masks, AES-256-GCM for shares, Ed25519 for
+signatures. Every key is derived for a single use, so that counters and nonces start at zero. Positions in the roster
+are encoded in 4 bytes, big-endian.
 """
 
 from typing import NoReturn
@@ -25,7 +25,7 @@ KEY_BYTES = 32
 HASH_BYTES = 32
 SIGNATURE_BYTES = 64
 
-# What a hash or signature is about, first in its input.
+# Labels that begin the input of each hash and signature, for domain separation.
 TERMS_LABEL = b"hushrec masked 1 terms"
 TABLE_LABEL = b"hushrec masked 1 table"
 ANNOUNCEMENT_LABEL = b"hushrec masked 1 announcement"
@@ -35,14 +35,14 @@ ROSTER_LABEL = b"hushrec masked 1 roster"
 PARTNERS_LABEL = b"hushrec masked 1 partners"
 SURVIVORS_LABEL = b"hushrec masked 1 survivors"
 COHORTS_LABEL = b"hushrec masked 1 cohorts"
-# What a derived key is for, first in HKDF's info.
+# Labels that begin HKDF's info, one for each use of a derived key.
 SHARE_LABEL = b"hushrec masked 1 share"
 SELF_LABEL = b"hushrec masked 1 self"
 PAIR_LABEL = b"hushrec masked 1 pair"
 
 
 def digest(*parts: bytes) -> bytes:
-    """Return SHA-256 of the concatenated parts; each has a fixed length, or begins with its length."""
+    """Return the SHA-256 of the concatenated parts; callers give each part a fixed length or a length prefix."""
     state = hashes.Hash(hashes.SHA256())
     for part in parts:
         state.update(part)
@@ -50,26 +50,26 @@ def digest(*parts: bytes) -> bytes:
 
 
 def number(value: int) -> bytes:
-    """Return a position or a count in 4 bytes."""
+    """Return a position or a count in 4 bytes, big-endian."""
     return value.to_bytes(4, "big")
 
 
 def public_half(private: bytes) -> bytes:
-    """Return the X25519 public key of a private one."""
+    """Return the X25519 public key of a private key."""
     return X25519PrivateKey.from_private_bytes(private).public_key().public_bytes_raw()
 
 
 def load_private(private: bytes) -> X25519PrivateKey:
-    """Return the private key as an object to use in many agreements: loading it takes as long as one agreement."""
+    """Return an X25519 private key object; load it once for many agreements, since loading takes as long as one."""
     return X25519PrivateKey.from_private_bytes(private)
 
 
 def agree(private: X25519PrivateKey, public: bytes) -> bytes:
-    """Return the X25519 shared secret. A public key of low order, which has none, is refused."""
+    """Return the X25519 shared secret; raise `RemoteProtocolError` for a public key of low order."""
     try:
         return private.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:
-        refuse("an X25519 key of the roster must be 32 bytes and of full order")
+        refuse("X25519 keys in the roster must have 32 bytes and full order")
 
 
 def derive(secret: bytes, label: bytes, context: bytes, *positions: int) -> bytes:
@@ -79,19 +79,19 @@ def derive(secret: bytes, label: bytes, context: bytes, *positions: int) -> byte
 
 
 class Keystream:
-    """AES-256-CTR from counter zero as little-endian 32-bit words, `size` of them for every key. Reuses its buffers."""
+    """A generator of masks: `size` little-endian 32-bit words of AES-256-CTR from counter zero for each key."""
 
     def __init__(self, size: int) -> None:
         self._zeros = bytes(4 * size)
-        self._buffer = bytearray(4 * size + 15)  # update_into asks for a block more
+        self._buffer = bytearray(4 * size + 15)  # update_into needs room for one more block
         self._words = np.frombuffer(self._buffer, dtype="<u4", count=size)
 
     def add(self, table: Table, key: bytes) -> None:
-        """Add the stream of `key` to the table, modulo 2³²."""
+        """Add the keystream of `key` to the table in place, modulo 2³²."""
         np.add(table, self._fill(key), out=table)
 
     def subtract(self, table: Table, key: bytes) -> None:
-        """Subtract the stream of `key` from the table, modulo 2³²."""
+        """Subtract the keystream of `key` from the table in place, modulo 2³²."""
         np.subtract(table, self._fill(key), out=table)
 
     def _fill(self, key: bytes) -> npt.NDArray[np.uint32]:
@@ -101,12 +101,12 @@ class Keystream:
 
 
 def seal(key: bytes, text: bytes) -> bytes:
-    """Return `text` under AES-256-GCM; the key is used for this text only."""
+    """Encrypt `text` with AES-256-GCM; the key must not be used for any other text."""
     return AESGCM(key).encrypt(bytes(12), text, None)
 
 
 def unseal(key: bytes, sealed: bytes) -> bytes | None:
-    """Return what was sealed, or None if it was not sealed with this key."""
+    """Decrypt a text of `seal`; return None if it was not sealed with this key."""
     try:
         return AESGCM(key).decrypt(bytes(12), sealed, None)
     except InvalidTag:
@@ -114,7 +114,7 @@ def unseal(key: bytes, sealed: bytes) -> bytes | None:
 
 
 def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
-    """Tell whether an Ed25519 signature is good."""
+    """Return whether the Ed25519 signature of `text` is valid for this public key."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
     except (InvalidSignature, ValueError):
@@ -123,5 +123,5 @@ def is_signed(public: bytes, signature: bytes, text: bytes) -> bool:
 
 
 def refuse(must: str, status_hint: int = 400) -> NoReturn:
-    """Refuse what a peer sent; `must` says what has to hold."""
+    """Raise `RemoteProtocolError` with the sentence `must`, which says what must hold of the peer's message."""
     raise RemoteProtocolError(f"{must}.", status_hint=status_hint)

@@ -1,4 +1,4 @@
-"""The server's side of secure aggregation: rebuild one secret per device, and take the masks off the sum."""
+"""The server side of secure aggregation: rebuild one secret per device and remove the masks from the sum."""
 
 from collections.abc import Callable, Collection, Mapping
 
@@ -28,14 +28,14 @@ def recover_sum(
     total: Table,
     revealed: Mapping[int, Mapping[int, bytes]],
 ) -> Table:
-    """Return the sum of the survivors' uploads, modulo 2³².
+    """Return the sum of the survivors' tables without masks, modulo 2³².
 
-    `drawn` says for everybody who sent shares to whom; `total` is the sum of the survivors' tables; `revealed` has, for
-    each device that answered UNMASK, the shares it revealed by their owner. Below the threshold, or with too few
-    survivors, the attempt failed and the next one starts with new secrets.
+    `drawn` maps every device that sent shares to the neighbours that it drew. `total` is the sum of the survivors'
+    masked tables. `revealed` maps every device that answered UNMASK to the shares that it revealed, by owner. Raises
+    `AttemptFailed` if there are too few survivors or shares; the next attempt starts with new secrets.
     """
     if len(survivors) < rules.smallest:
-        raise AttemptFailed(f"at least {rules.smallest} tables are needed, got {len(survivors)}.")
+        raise AttemptFailed(f"survivors must be at least {rules.smallest}, got {len(survivors)}.")
     secrets = _rebuild_all(roster, rules, drawn, survivors, revealed)
     context = partners_digest(roster, drawn)
     result = np.array(total, dtype=np.uint32)
@@ -46,7 +46,7 @@ def recover_sum(
     for owner in sorted(set(drawn).difference(survivors)):
         private = load_private(secrets[owner])
         for other in partners[owner].intersection(survivors):
-            # The survivor added the mask if its position is the lower one.
+            # The survivor added the mask if its position is lower, and subtracted it otherwise.
             remove = keystream.subtract if other < owner else keystream.add
             remove(result, pair_key(private, roster, context, owner, other))
     return result
@@ -59,10 +59,11 @@ def _rebuild_all(
     survivors: Collection[int],
     revealed: Mapping[int, Mapping[int, bytes]],
 ) -> dict[int, bytes]:
-    """Return one secret of each device, or blame those who sealed shares that give none.
+    """Return one secret of each device: the seed of a survivor, the mask key of any other.
 
-    An owner is to blame if t of its helpers answered. Where that would be most owners, their helpers lie, and nobody
-    can be blamed.
+    Raises `AttemptFailed` if a secret cannot be rebuilt from t or more shares. The owners of such secrets sealed wrong
+    shares and are the culprits of the error. If that would be half of all owners or more, the helpers must have lied,
+    and the error names no culprits.
     """
     found = {}
     for owner in sorted(drawn):
@@ -73,7 +74,7 @@ def _rebuild_all(
     culprits = frozenset(found.keys() - secrets.keys())
     if culprits:
         raise AttemptFailed(
-            "the shares of a secret must give what its owner published, and do not.",
+            "shares must rebuild the secret whose public half their owner published; some do not.",
             culprits if 2 * len(culprits) < len(drawn) else frozenset(),
         )
     return secrets
@@ -94,13 +95,13 @@ def _rebuild(
     rules: Rules,
     is_right: Callable[[bytes], bool],
 ) -> bytes | None:
-    """Return the secret that the revealed shares of `owner` give, checked against what it published; None: no secret.
+    """Return the secret of `owner` rebuilt from the revealed shares and confirmed by `is_right`; None if that fails.
 
-    A wrong share among more than t is passed over: every run of t shares, in the order of places, is tried.
+    With more than t shares, all runs of t consecutive shares are tried, so that a wrong share can be skipped.
     """
     helpers = [helper for helper in sorted(drawn[owner]) if helper in revealed]
     if len(helpers) < rules.threshold:
-        raise AttemptFailed(f"at least {rules.threshold} shares of each secret are needed, got {len(helpers)}.")
+        raise AttemptFailed(f"shares of each secret must be at least {rules.threshold}, got {len(helpers)}.")
     given = [(helper + 1, revealed[helper].get(owner, b"")) for helper in helpers]
     shares = [(place, share) for place, share in given if len(share) == SHARE_BYTES]
     for start in range(len(shares) if len(shares) >= rules.threshold else 0):

@@ -1,7 +1,7 @@
 """Shamir's secret sharing over the prime field of 2⁵²¹ − 1 [Shamir1979].
 
-A secret of 32 bytes is the value at 0 of a random polynomial of degree t − 1; a share is its value at x ≥ 1. Any t
-shares give the secret, and t − 1 of them say nothing about it.
+A secret of 32 bytes is the value at 0 of a random polynomial of degree t − 1; a share is the polynomial's value at a
+place x ≥ 1. Any t shares determine the secret; t − 1 shares reveal nothing about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,14 @@ SECRET_BYTES = 32
 
 
 def split_secret(secret: bytes, places: Sequence[int], threshold: int, *, rng: RandomStream) -> dict[int, bytes]:
-    """Return one share for each place (a number from 1 on), any `threshold` of which give the secret.
+    """Return one share for each place, a number of at least 1; any `threshold` of the shares determine the secret.
 
-    A coefficient is 521 random bits. The one value that is not below the prime counts as 0, a bias of 2⁻⁵²¹.
+    A coefficient is drawn as 521 random bits. The value 2⁵²¹ − 1 counts as 0, which is a bias of 2⁻⁵²¹.
     """
     if not (len(secret) == SECRET_BYTES and 1 <= threshold <= len(set(places)) == len(places) and min(places) >= 1):
-        raise ParameterError("a secret of 32 bytes needs at least `threshold` different places, from 1 on.")
+        raise ParameterError(
+            "secret must have 32 bytes, and places must be at least threshold distinct numbers of at least 1."
+        )
     raw = rng.bytes(SHARE_BYTES * (threshold - 1))
     parts = [raw[start : start + SHARE_BYTES] for start in range(0, len(raw), SHARE_BYTES)]
     coefficients = [(int.from_bytes(part, "big") >> 7) % PRIME for part in parts]
@@ -29,7 +31,7 @@ def split_secret(secret: bytes, places: Sequence[int], threshold: int, *, rng: R
 
 
 def _evaluate(coefficients: Sequence[int], place: int) -> int:
-    """Horner's rule, highest power first."""
+    """Return the value of the polynomial at `place`, by Horner's rule; coefficients start with the highest power."""
     value = 0
     for coefficient in coefficients:
         value = (value * place + coefficient) % PRIME
@@ -37,10 +39,10 @@ def _evaluate(coefficients: Sequence[int], place: int) -> int:
 
 
 def join_shares(shares: Mapping[int, bytes]) -> bytes | None:
-    """Return the secret that these shares (place → share) give, or None if it is none of 32 bytes.
+    """Return the secret that these shares (place → share) determine, or None if it does not fit into 32 bytes.
 
-    Lagrange at 0: Σᵢ yᵢ Πⱼ xⱼ/(xⱼ − xᵢ). All shares that are given are used; one that is wrong gives a wrong secret,
-    so the caller checks it.
+    Lagrange interpolation at 0: Σᵢ yᵢ Πⱼ xⱼ/(xⱼ − xᵢ). All given shares are used. A wrong share gives a wrong secret,
+    so the caller must check the result.
     """
     places = list(shares)
     numerators, denominators = [], []
@@ -59,7 +61,7 @@ def join_shares(shares: Mapping[int, bytes]) -> bytes | None:
 
 
 def _inverses(numbers: Sequence[int]) -> list[int]:
-    """Return the inverses of all numbers with one inversion: products from the left, then back from the right."""
+    """Return the inverses of all numbers modulo the prime, with a single inversion (Montgomery's trick)."""
     products = [1]
     for one in numbers:
         products.append(products[-1] * one % PRIME)
