@@ -1,13 +1,16 @@
 """Which plan, and which clip of curvature blocks: the runs that chose both constants of `protocols/masked/plan.py`.
 
-    python experiments/masked_plan.py [--part plans] [--part "curvature clips"] [--part "without noise"]
+    python experiments/masked_plan.py [--part plans] [--part "curvature clips"] [--part "without noise"] [--part counts]
+        [--part "factor columns"]
 
 RMSE on validation parts of the training data, never on a test part: `LARGE_FLEET`, from which devices · μ² on the plan
-has audience and factor columns, `FEWEST_FOR_COLUMNS`, the same for the number of devices alone, and `CURVATURE_CLIP`.
-Kept as experiments/records/masked-plan.json, part by part.
+has audience and factor columns, `FEWEST_FOR_COLUMNS`, the same for the number of devices alone, `CURVATURE_CLIP`;
+the share of counts where there are few devices, which decides what their lists are worth (NDCG@10 beside it); and the
+number of factor columns on both sides of `VAST_FLEET`. Kept as experiments/records/masked-plan.json, part by part.
 """
 
 import argparse
+import itertools
 import json
 import math
 import sys
@@ -16,6 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
+from changed import Case, nothing, replanned
 
 from hushrec.budget.gaussian import run_mu
 from hushrec.data.sources import load
@@ -31,6 +35,8 @@ PLANS = {"small": math.inf, "large": 0.0}  # what LARGE_FLEET makes of any fleet
 BUDGETS = {"ml-100k": (4.0, 8.0, 16.0), "netflix-10k": (1.0, 2.0, 4.0), "ml-1m": (2.0, 4.0)}
 CLIPS, CLIP_BUDGETS = (7.0, 20.0, 60.0), (1.0, 8.0)
 SIZES = {"ml-100k": (25, 50, 100, 200, 400, 943), "ml-1m": (100, 200, 400)}
+FEW, SHARES, DRAWS = (25, 50, 100, 200, 400, 800), (0.19, 0.3, 0.4, 0.5), 3
+VAST_BUDGETS, VAST_PEOPLE = (8.0, 16.0, math.inf), 1500
 SPLITS = {"ml-100k": 3, "netflix-10k": 1, "ml-1m": 1}
 RECORD = Path(__file__).parent / "records" / "masked-plan.json"
 
@@ -91,7 +97,67 @@ def compare_without_noise() -> dict[str, Any]:
     return found
 
 
-PARTS = {"plans": compare_plans, "curvature clips": compare_clips, "without noise": compare_without_noise}
+def compare_counts() -> dict[str, Any]:
+    """Shares of counts of the whole budget, for few people drawn at random, beside the most popular items."""
+    found = {}
+    for data in ("ml-100k", "ml-1m"):
+        ratings = load(data)
+        for size, epsilon in itertools.product(FEW, CLIP_BUDGETS):
+            draws = [np.random.default_rng(seed).permutation(ratings.n_users)[:size] for seed in range(DRAWS)]
+            people = [choose_people(ratings, np.isin(np.arange(ratings.n_users), one)) for one in draws]
+            cases = [Case(one, epsilon, split) for split, one in enumerate(people)]
+            popular = [case.task().baselines()["popularity"]["ndcg_at_10"] for case in cases]
+            row: dict[str, Any] = {
+                "devices · μ": round(size * run_mu(epsilon, 1e-6), 1),
+                "strength": round(plan.fleet_strength(size, run_mu(epsilon, 1e-6)), 1),
+                "most popular": round(float(np.mean(popular)), 4),
+            }
+            row |= {f"{share:g}": counts_measured(cases, share) for share in SHARES}
+            found[f"{data}, {size} devices, epsilon {epsilon:g}"] = row
+            print(data, size, epsilon, row, flush=True)
+    return found
+
+
+def counts_measured(cases: list[Case], share: float) -> dict[str, float]:
+    """Mean RMSE and NDCG@10 where counts have this share of the budget; the others keep their proportions."""
+
+    def changed(block: plan.Block, _: bool) -> plan.Block:
+        weight = share if block.name == plan.COUNTS else block.share * (1 - share) / (1 - usual)
+        return plan.Block(block.name, block.shape, block.clip, weight)
+
+    chosen = plan.choose_plan(cases[0].ratings.n_users, 1, 1, run_mu(cases[0].epsilon, 1e-6))
+    usual = next(block.share for block in chosen.blocks if block.name == plan.COUNTS)
+    runs = [case.run(replanned(changed)) for case in cases]
+    return {
+        "rmse": round(float(np.mean([task.metrics(predictor)["rmse"] for task, predictor in runs])), 4),
+        "ndcg": round(float(np.mean([task.list_metrics(predictor)["ndcg_at_10"] for task, predictor in runs])), 4),
+    }
+
+
+def compare_factor_columns() -> dict[str, Any]:
+    """Numbers of factor columns of each factor round, on ML-1M."""
+    ratings, found = load("ml-1m"), {}
+    for epsilon in VAST_BUDGETS:
+        case = Case(ratings, epsilon, 0, VAST_PEOPLE)
+        row: dict[str, float] = {}
+        if epsilon < math.inf:
+            row["strength"] = round(plan.fleet_strength(ratings.n_users, run_mu(epsilon, 1e-6)))
+        for count in (plan.FACTOR_COLUMNS, plan.VAST_FACTOR_COLUMNS):
+            with patch.multiple(plan, FACTOR_COLUMNS=count, VAST_FACTOR_COLUMNS=count):
+                task, predictor = case.run(nothing)
+            row[str(count)] = round(task.metrics(predictor)["rmse"], 4)
+        found[f"ml-1m, epsilon {epsilon:g}"] = row
+        print(epsilon, row, flush=True)
+    return found
+
+
+PARTS = {
+    "factor columns": compare_factor_columns,
+    "plans": compare_plans,
+    "curvature clips": compare_clips,
+    "without noise": compare_without_noise,
+    "counts": compare_counts,
+}
 
 
 def main() -> None:

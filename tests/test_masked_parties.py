@@ -87,8 +87,8 @@ def test_a_device_that_runs_out_sends_zeros_and_is_not_charged() -> None:
 
 
 def test_a_reserve_pays_for_repeated_attempts() -> None:
-    """With a fifth of μ² kept back, every round of the plan can be paid after a repeated first one."""
-    engine = run_of(reserve=0.2)
+    """With a quarter of μ² kept back, every round of the plan can be paid after a repeated first one."""
+    engine = run_of(reserve=0.25)
     engine.absent = lambda address: set(range(6)) if address == Address(1, 1, "unmask") else set()
     rounds = engine.problem.terms.max_rounds
     for _ in range(rounds):

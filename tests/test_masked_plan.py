@@ -69,3 +69,23 @@ def test_few_devices_learn_no_columns_even_without_noise() -> None:
     few, many = (choose_plan(devices, 1_682, 20, math.inf) for devices in (299, 300))
     assert FACTORS not in {block.name for block in few.blocks}
     assert FACTORS in {block.name for block in many.blocks}
+
+
+def test_counts_get_more_of_the_budget_where_noise_would_hide_them() -> None:
+    """29 % of it while devices · μ is below 400, 19 % from there on; the other blocks keep their proportions."""
+    mu = 2.0
+    faint, loud = (choose_plan(devices, 1_682, 20, mu) for devices in (199, 200))
+    assert {block.name for block in faint.blocks} == {block.name for block in loud.blocks}
+    (few, *others), (many, *rest) = (list(plan.blocks) for plan in (faint, loud))
+    assert (few.name, round(few.share, 2), round(many.share, 2)) == ("counts", 0.29, 0.19)
+    assert [block.share / (1 - few.share) for block in others] == pytest.approx(
+        [block.share / (1 - many.share) for block in rest]
+    )
+
+
+@pytest.mark.parametrize(("devices", "mu", "reserve"), [(100, 1.5, 0.25), (943, 1.5, 0.25), (6_040, 1.5, 0.2)])
+def test_a_reserve_pays_for_a_second_attempt_of_any_round(devices: int, mu: float, reserve: float) -> None:
+    """As docs/operating.md says: a quarter of the budget for every plan, a fifth for those with factor columns."""
+    plan = choose_plan(devices, 1_682, 20, mu)
+    dearest = max(math.fsum(block.share for block in one.blocks) for one in plan.rounds)
+    assert (1 - reserve) * dearest <= reserve
