@@ -1,15 +1,19 @@
-"""One hostile device among 200 in a masked run of `gp`: accuracy, attempts, and what they cost the others in ε.
+"""One hostile device among 200 in a masked run: accuracy, attempts, and what they cost the others in ε.
 
-    python benchmarks/masked_hostile.py [--data ml-100k] [--devices 200] [--seeds 3]
+    python benchmarks/masked_hostile.py [--model gp] [--devices 200] [--cohorts 1,3,4] [--seeds 12]
 
-200 people of the data set train with ε = 8, nine in ten of them as n_min and a reserve of a fifth. One more device
-has no ratings, and sends a table of its own in every round that asks it. Masks cancel exactly, as tests show integer by
-integer, so they are left out here: integers, noise, suspicion, choice of members and learning are the product's own.
+200 people of the data set train with ε = 8 in one cohort or in several, and a reserve of a fifth. One more device has
+no ratings, and sends a table of its own in every round that asks it. Masks cancel exactly, as tests show integer by
+integer, so they are left out here: integers, noise shares, cohorts, suspicion, choice of members and learning are the
+product's own. Every run of one seed has the same people, and every device the same noise in the same attempt, so that
+runs differ by the lie and by what it causes.
 
-A table is `huge` integers, `random` ones, or d times as long as an honest table may be, block by block, in a direction
-that hurts: against the counts and the effects of the most rated items, which no device knows. `longest` is what the
-check of norms lets pass at all, if the other tables add up to what they do here: the strongest liar that can be thought
-of without the checks that a model makes of its sums.
+A table is `huge` integers in every round, in every other one (`huge, resting`) or from the third on (`huge, late`),
+`random` ones, or d times as long as an honest table may be, block by block, in a direction that hurts: against the
+counts and the effects of the most rated items, which no device knows. `hidden` is the longest table in that direction
+that the server's checks let pass, block by block: that of a device which knows the sums and the noise of all others.
+`hidden, not compared` is the same where cohorts are not compared with each other. `promoted` tables are hidden ones for
+the one item that people like least: `exposure` is the part of the people who have it among their ten recommendations.
 """
 
 import argparse
@@ -28,54 +32,109 @@ from people import choose_people
 from hushrec.arrays import IntArray
 from hushrec.budget.accountants import TableAccountant
 from hushrec.engines.cpu.masked import CpuMaskedEngine
-from hushrec.protocols.masked.encoding import BlockCode, is_plausible
-from hushrec.protocols.masked.noise import summed_noise
-from hushrec.protocols.masked.plan import Block
+from hushrec.protocols.masked import server_side
+from hushrec.protocols.masked.agreement import FEWEST_COHORTS, disagreements
+from hushrec.protocols.masked.cohorts import cohort_sizes, draw_cohorts
+from hushrec.protocols.masked.encoding import BlockCode
+from hushrec.protocols.masked.noise import discrete_gaussian
+from hushrec.protocols.masked.plan import BIAS, COUNTS, FACTORS, Block
 from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.protocols.masked.server_side import MaskedServer
 from hushrec.protocols.parties import NextAttempt
 from hushrec.randomness import Purpose, SeededRandomness
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
+from hushrec.simulation.training_problem import settle_terms
 
-EPSILON, CORRUPT = 8.0, 0.02
+EPSILON, CORRUPT, RESERVE = 8.0, 0.02, 0.2
 MOST_ATTEMPTS = 60  # of one round
 LENGTHS = (1, 3, 10, 30, 100)
-
-# What a hostile device adds to a block's sum of the other tables: code, direction of length 1, that sum, devices.
-Lie = Callable[[BlockCode, np.ndarray, IntArray, int], IntArray]
-
-
-def scaled(times: float) -> Lie:
-    """A table `times` as long as an honest one may be."""
-    return lambda code, direction, _, __: np.rint(times * math.sqrt(code.norm_squared) * direction).astype(np.int64)
+BISECTIONS = 14
+TOP = 10
+PUSHED = 100  # items
+MEASURES = {"gp": "rmse", "audience": "auc"}
 
 
-def longest(code: BlockCode, direction: np.ndarray, others: IntArray, devices: int) -> IntArray:
-    """The longest table in this direction with which the sum still passes the check."""
-    low, high = 0.0, 4.0 * devices * math.sqrt(code.norm_squared)
-    while high - low > 1:
-        middle = (low + high) / 2
-        passes = is_plausible(code, (others + np.rint(middle * direction).astype(np.int64)).astype(np.uint32), devices)
-        low, high = (middle, high) if passes else (low, middle)
-    return np.rint(low * direction).astype(np.int64)
+@dataclass
+class Chance:
+    """What a hostile device may look at when it writes its table: everything."""
+
+    blocks: tuple[Block, ...]
+    codes: tuple[BlockCode, ...]
+    directions: list[np.ndarray]  # of length 1, by block
+    round_number: int
+    devices: int  # in its cohort
+    passes: Callable[[list[IntArray]], bool]  # whether the server believes its cohort with these integers added
+
+    def scaled(self, clips: list[float]) -> list[IntArray]:
+        """Tables so many times as long as honest ones may be."""
+        parts = zip(clips, self.codes, self.directions, strict=True)
+        return [
+            np.rint(times * math.sqrt(code.norm_squared) * direction).astype(np.int64)
+            for times, code, direction in parts
+        ]
 
 
-def huge(code: BlockCode, *_: object) -> IntArray:
+Lie = Callable[[Chance], list[IntArray]]  # what is added to the sum of each block
+
+
+def times(clips: float) -> Lie:
+    """A table so many times as long as an honest one may be."""
+    return lambda chance: chance.scaled([clips] * len(chance.codes))
+
+
+def huge(chance: Chance) -> list[IntArray]:
     """2³⁰ everywhere."""
-    return np.full(code.size, 2**30)
+    return [np.full(code.size, 2**30) for code in chance.codes]
 
 
-def random(code: BlockCode, *_: object) -> IntArray:
+def resting(chance: Chance) -> list[IntArray]:
+    """2³⁰ everywhere in odd rounds, and nothing in the others."""
+    return huge(chance) if chance.round_number % 2 else times(0)(chance)
+
+
+def late(chance: Chance) -> list[IntArray]:
+    """2³⁰ everywhere from the third round on, which has most of the budget."""
+    return huge(chance) if chance.round_number > 2 else times(0)(chance)
+
+
+def random(chance: Chance) -> list[IntArray]:
     """Uniform integers of 32 bits."""
-    return np.random.default_rng(code.size).integers(0, 2**32, code.size)
+    return [np.random.default_rng(code.size).integers(0, 2**32, code.size) for code in chance.codes]
 
 
-LIES: dict[str, Lie] = {
-    "huge": huge,
-    "random": random,
-    "longest": longest,
-    **{f"{times} times": scaled(times) for times in LENGTHS},
+def hidden(chance: Chance) -> list[IntArray]:
+    """The longest table that passes, block by block."""
+    clips = [0.0] * len(chance.codes)
+    for place in range(len(clips)):
+        passing, failing = 0.0, 2.0 * chance.devices
+        for _ in range(BISECTIONS):
+            clips[place] = (passing + failing) / 2
+            kept = chance.passes(chance.scaled(clips))
+            passing, failing = (clips[place], failing) if kept else (passing, clips[place])
+        clips[place] = passing
+    return chance.scaled(clips)
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What a hostile device does."""
+
+    lie: Lie
+    promotes: bool = False  # one item, instead of harm to all predictions
+    compared: bool = True  # whether the server compares its cohorts
+
+
+ATTACKS = {
+    "huge": Attack(huge),
+    "huge, resting": Attack(resting),
+    "huge, late": Attack(late),
+    "random": Attack(random),
+    **{f"{clips} times": Attack(times(clips)) for clips in LENGTHS},
+    "hidden": Attack(hidden),
+    "hidden, not compared": Attack(hidden, compared=False),
+    "promoted": Attack(hidden, promotes=True),
+    "promoted, not compared": Attack(hidden, promotes=True, compared=False),
 }
 
 
@@ -83,157 +142,271 @@ LIES: dict[str, Lie] = {
 class Played:
     """What became of a run."""
 
-    rmse: float
+    accuracy: float
     attempts: list[int]  # by round
-    believed: list[bool]  # by round: the hostile table is in the sum that was learned from
+    lost: list[int]  # by round: honest devices whose tables were not learned from
+    believed: list[bool]  # by round: the hostile table is in a sum that was learned from
     spent: list[float]  # ε of each honest device
     unpaid: int  # tables of honest devices that were zeros for lack of budget
     suspects: int  # at the end
-
-
-def directions(block: Block, popular: IntArray) -> np.ndarray:
-    """A vector of length 1 against what most ratings are about; alternating where a block is not of items."""
-    found = np.zeros(block.shape)
-    signs = np.where(np.arange(100) % 2, 1.0, -1.0)
-    if block.shape[0] == len(popular):
-        found[popular[:100]] = signs.reshape(-1, *[1] * (found.ndim - 1))
-    else:
-        found[...] = np.resize(signs, found.shape)
-    flat = found.ravel()
-    return flat / np.linalg.norm(flat)
+    disliked: int  # the item that people like least
+    exposure: float  # of the promoted item
+    most_off: float  # the largest disagreement of a cohort with the others
 
 
 class Run:
     """Devices with and without ratings, the product's server, and one liar."""
 
-    def __init__(self, ratings: Any, seed: int, lie: Lie | None, terms: dict[str, float]) -> None:
-        settings = Settings(protocol="masked", split_seed=seed, seed=seed, **terms)
-        with_liar = dataclasses.replace(ratings, user_ids=[*ratings.user_ids, "hostile"])
+    def __init__(self, setting: "Setting", people: Any, seed: int, attack: Attack | None, target: int | None) -> None:
+        terms = {"epsilon": EPSILON, "survivors": setting.survivors, "corrupt": CORRUPT, "reserve": RESERVE}
+        settings = Settings(model=setting.model, protocol="masked", split_seed=seed, seed=seed, **terms)
+        with_liar = dataclasses.replace(people, user_ids=[*people.user_ids, "hostile"])
         self.task = settings.make_task(with_liar)
-        self.problem = task_problem(self.task, settings)
+        problem = task_problem(self.task, settings)
+        largest = np.ones(math.ceil(problem.n_users / setting.cohorts), dtype=np.int64)
+        sized = settle_terms(largest, problem.n_items, problem.model, problem.protocols, seed=seed)
+        self.problem = dataclasses.replace(problem, terms=sized)
         self.engine = CpuMaskedEngine(self.problem)
         side = self.problem.protocol(0).make_server(self.problem.terms, self.problem.model, seed)
         assert isinstance(side, MaskedServer)
-        self.side, self.lie, self.seed = side, lie, seed
+        self.side, self.attack, self.seed, self.target, self.setting = side, attack, seed, target, setting
         self.engine.learner = side.learner
         self.hostile = self.problem.n_users - 1
         self.spent = [TableAccountant() for _ in range(self.problem.n_users)]
-        self.unpaid = 0
+        self.unpaid, self.most_off = 0, 0.0
         self.popular = np.argsort(-np.bincount(self.problem.items, minlength=self.problem.n_items), kind="stable")
 
     def play(self) -> Played:
         """All rounds."""
-        attempts, believed = [], []
+        attempts, lost, believed = [], [], []
         for number in range(1, self.problem.terms.max_rounds + 1):
             members, count = self.side.choose_members(range(self.problem.n_users)), 1
-            while (outcome := self.attempt(number, count, members)) is not None:
+            while isinstance(outcome := self.play_attempt(number, count, members), NextAttempt):
                 members, count = outcome.members, count + 1
                 assert count <= MOST_ATTEMPTS, "the hostile device has stopped the run"
             attempts.append(count)
-            believed.append(self.hostile in set(members))
+            lost.append(len(set(range(self.hostile)) - self.learned_from))
+            believed.append(self.hostile in self.learned_from)
         predictor = self.problem.protocol(0).make_predictor(self.problem, self.side.public, {})
         delta = self.problem.terms.priced.delta
         spent = [accountant.epsilon(delta) for accountant in self.spent[:-1]]
-        rmse = self.task.metrics(predictor)["rmse"]
-        return Played(rmse, attempts, believed, spent, self.unpaid, len(self.side.suspects))
+        accuracy = self.task.metrics(predictor)[MEASURES[self.setting.model]]
+        disliked, exposure = self.shown(predictor)
+        suspects = len(self.side.suspects)
+        ends = suspects, disliked, exposure, self.most_off
+        return Played(accuracy, attempts, lost, believed, spent, self.unpaid, *ends)
 
-    def attempt(self, number: int, count: int, members: Any) -> NextAttempt | None:
-        """One attempt: who can pay sends their table, everybody noise; None when the round is over."""
+    def shown(self, predictor: Any) -> tuple[int, float]:
+        """The item that people like least, and the part of them whose ten recommendations have the promoted one."""
+        people = np.arange(self.hostile)
+        scores = predictor.scores(people)
+        disliked = int(np.argmin(scores.mean(axis=0)))
+        for user in people:
+            own = slice(self.problem.starts[user], self.problem.starts[user + 1])
+            scores[user, self.problem.items[own]] = -np.inf
+        target = disliked if self.target is None else self.target
+        shown = scores[:, [target]] > np.sort(scores, axis=1)[:, -TOP - 1, None]
+        return disliked, float(shown.mean())
+
+    def play_attempt(self, number: int, count: int, members: Any) -> Any:
+        """One attempt: who can pay sends their table, everybody noise."""
+        names = {device_name(int(user)): int(user) for user in members}
+        suspects = {name for name, user in names.items() if str(user) in self.side.suspects}
+        terms = self.problem.terms
+        sizes = cohort_sizes(len(names), terms.rules.smallest, terms.priced.cohort.devices)
+        drawn = draw_cohorts(names, sizes, b"secret", bytes([self.seed, number, count]), suspects)
+        cohorts = [
+            SimpleNamespace(survivors=frozenset(own), sum=self.honest_sum(number, count, [names[n] for n in own]))
+            for own in drawn
+        ]
+        announcement = SimpleNamespace(round_number=number, attempt=count, place=(number, count))
+        attempt = SimpleNamespace(announcement=announcement, cohorts=cohorts, given_up=[])
+        self.side._names, self.side.attempt = names, attempt  # type: ignore[assignment]
+        for cohort in cohorts:
+            if self.attack is not None and device_name(self.hostile) in cohort.survivors:
+                cohort.sum = cohort.sum + self.lie(number, cohort)
+        if len(cohorts) >= FEWEST_COHORTS and self.attack is None:
+            sums = [self.side._added_up([cohort]) for cohort in cohorts]  # type: ignore[list-item]
+            off = disagreements(self.side.learner, sums, [len(cohort.survivors) for cohort in cohorts])
+            self.most_off = max(self.most_off, *off)
+        with self.comparison():
+            good = self.side.believed(cohorts)  # type: ignore[arg-type]
+            self.learned_from = {names[name] for cohort in good for name in cohort.survivors}
+            return self.side._end_round(attempt)  # type: ignore[arg-type]
+
+    def honest_sum(self, number: int, count: int, users: list[int]) -> np.ndarray:
+        """The sum of one cohort without the lie: everybody's integers, and each device's own noise."""
         priced = self.problem.terms.priced
-        one, codes = priced.plan.rounds[number - 1], priced.codes[number - 1]
-        present = np.isin(np.arange(self.problem.n_users), list(members))
-        devices = int(present.sum())
-        paid = self.charge(number, present)
-        sums = self.engine.sum_integers(one, codes, self.side.learner.table(), paid)
-        noise = SeededRandomness(self.seed).stream(Purpose.SUMMED_NOISE, number + count * 2**20)
-        parts = []
-        for block, code, own in zip(one.blocks, codes, sums, strict=True):
-            total = own + summed_noise(code.share_variance, devices).draw(code.size, rng=noise)
-            if self.lie is not None and present[self.hostile]:
-                total = total + self.lie(code, directions(block, self.popular), total, devices)
-            parts.append(total.astype(np.uint32))
-        names = {device_name(int(user)): int(user) for user in np.flatnonzero(present)}
-        outcome = self.close(number, count, names, np.concatenate(parts))
-        return outcome if isinstance(outcome, NextAttempt) else None
+        present = self.charge(number, users)
+        parts = self.engine.sum_integers(
+            priced.plan.rounds[number - 1], priced.codes[number - 1], self.side.learner.table(), present
+        )
+        for user in users:
+            noise = SeededRandomness(self.seed, user).stream(Purpose.NOISE_SHARES, number + count * 2**20)
+            for own, code in zip(parts, priced.codes[number - 1], strict=True):
+                own += discrete_gaussian(code.share_variance).draw(code.size, rng=noise)
+        return np.concatenate(parts).astype(np.uint32)
 
-    def charge(self, number: int, present: np.ndarray) -> np.ndarray:
-        """Charge everybody who is present and can pay; the hostile device has nothing to pay for."""
-        priced, paid = self.problem.terms.priced, present.copy()
+    def lie(self, number: int, cohort: Any) -> np.ndarray:
+        """What the hostile device adds to the sum of its cohort."""
+        priced, honest = self.problem.terms.priced, cohort.sum
+        blocks, codes = priced.plan.rounds[number - 1].blocks, priced.codes[number - 1]
+
+        def passes(more: list[IntArray]) -> bool:
+            cohort.sum = honest + np.concatenate(more).astype(np.uint32)
+            with self.comparison():
+                kept = cohort in self.side.believed(self.side.attempt.cohorts)  # type: ignore[union-attr]
+            cohort.sum = honest
+            return kept
+
+        direct = self.promote if self.attack.promotes else self.harm  # type: ignore[union-attr]
+        chance = Chance(blocks, codes, list(map(direct, blocks)), number, len(cohort.survivors), passes)
+        return np.concatenate(self.attack.lie(chance)).astype(np.uint32)  # type: ignore[union-attr]
+
+    def comparison(self) -> Any:
+        """With comparison of cohorts, or without it."""
+        return compared(self.attack is None or self.attack.compared)
+
+    def harm(self, block: Block) -> np.ndarray:
+        """A vector of length 1 against what most ratings are about; alternating where a block is not of items."""
+        found = np.zeros(block.shape)
+        signs = np.where(np.arange(PUSHED) % 2, 1.0, -1.0)
+        if block.shape[0] == self.problem.n_items:
+            found[self.popular[:PUSHED]] = signs.reshape(-1, *[1] * (found.ndim - 1))
+        else:
+            found[...] = np.resize(signs, found.shape)
+        flat = found.ravel()
+        return flat / np.linalg.norm(flat)
+
+    def promote(self, block: Block) -> np.ndarray:
+        """Everything for one item: its count and its residuals."""
+        found = np.zeros(block.shape)
+        if block.name in (COUNTS, BIAS, FACTORS):
+            found.reshape(self.problem.n_items, -1)[self.target, -1] = 1.0
+        return found.ravel()
+
+    def charge(self, number: int, users: list[int]) -> np.ndarray:
+        """Charge those who can pay, and return who does; the hostile device has nothing to pay for."""
+        priced, paid = self.problem.terms.priced, np.zeros(self.problem.n_users, dtype=bool)
         event = priced.table_sent(number - 1)
-        for user in np.flatnonzero(present[:-1]):
+        for user in users:
+            if user == self.hostile:
+                continue
             after = self.spent[user].copy()
             after.compose(event)
             if after.spent() <= priced.mu_squared * (1 + 1e-12):
-                self.spent[user] = after
+                self.spent[user], paid[user] = after, True
             else:
-                paid[user] = False
                 self.unpaid += 1
-        paid[self.hostile] = False
         return paid
 
-    def close(self, number: int, count: int, names: dict[bytes, int], total: np.ndarray) -> Any:
-        """What the server does with an unmasked sum."""
-        cohort = SimpleNamespace(sum=total, survivors=frozenset(names))
-        announcement = SimpleNamespace(round_number=number, attempt=count, place=(number, count))
-        attempt = SimpleNamespace(announcement=announcement, cohorts=[cohort], given_up=[], **vars(cohort))
-        self.side._names, self.side.attempt = names, attempt  # type: ignore[assignment]
-        return self.side._end_round(attempt)  # type: ignore[arg-type]
+
+class compared:  # noqa: N801
+    """A server that compares its cohorts, or one that does not."""
+
+    def __init__(self, wanted: bool) -> None:
+        self.wanted, self.fewest = wanted, server_side.FEWEST_COHORTS
+
+    def __enter__(self) -> None:
+        server_side.FEWEST_COHORTS = self.fewest if self.wanted else sys.maxsize  # type: ignore[misc]
+
+    def __exit__(self, *_: object) -> None:
+        server_side.FEWEST_COHORTS = self.fewest  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What an operator chooses, and the model."""
+
+    model: str
+    cohorts: int
+    survivors: float
 
 
 def described(played: Played, honest: Played) -> dict[str, Any]:
     """What a run with a liar shows beside the one without."""
     return {
-        "rmse": round(played.rmse, 5),
-        "shift": round(played.rmse - honest.rmse, 5),
+        "accuracy": round(played.accuracy, 5),
+        "shift": round(played.accuracy - honest.accuracy, 5),
+        "exposure": round(played.exposure, 4),
+        "largest_disagreement": round(played.most_off, 3),
         "attempts": played.attempts,
+        "tables_not_learned_from": played.lost,
         "rounds_with_its_table": sum(played.believed),
         "epsilon_spent_median": round(float(np.median(played.spent)), 3),
         "epsilon_spent_most": round(max(played.spent), 3),
-        "epsilon_without_it": round(float(np.median(honest.spent)), 3),
         "tables_of_zeros": played.unpaid,
         "suspects_at_the_end": played.suspects,
     }
 
 
-def measured(ratings: Any, devices: int, seed: int, terms: dict[str, float], lies: list[str]) -> dict[str, Any]:
-    """Every lie in a run of the same people."""
+def measured(setting: Setting, ratings: Any, devices: int, seed: int, attacks: list[str]) -> dict[str, Any]:
+    """Every attack in a run of the same people."""
     drawn = np.random.default_rng(seed).permutation(ratings.n_users)[:devices]
     people = choose_people(ratings, np.isin(np.arange(ratings.n_users), drawn))
-    honest = Run(people, seed, None, terms).play()
-    found = {"none": described(honest, honest)}
-    for name in lies:
-        found[name] = described(Run(people, seed, LIES[name], terms).play(), honest)
-        print(seed, name, found[name], flush=True)
+    calm = Run(setting, people, seed, None, None)
+    honest = calm.play()
+    measure = MEASURES[setting.model]
+    found = {
+        "none": described(honest, honest)
+        | {"baselines": {name: round(own[measure], 5) for name, own in calm.task.baselines().items() if measure in own}}
+    }
+    for name in attacks:
+        found[name] = described(Run(setting, people, seed, ATTACKS[name], honest.disliked).play(), honest)
+        print(setting.cohorts, seed, name, found[name], flush=True)
     return found
+
+
+def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Means over seeds, and the standard error of the mean shift."""
+
+    def mean(name: str, key: str) -> float:
+        return round(float(np.mean([np.sum(run[name][key]) for run in runs])), 5)
+
+    return {
+        name: {
+            key: mean(name, key)
+            for key in runs[0][name]
+            if key not in ("baselines", "tables_not_learned_from", "attempts")
+        }
+        | {
+            "shift_standard_error": round(
+                float(np.std([run[name]["shift"] for run in runs], ddof=1) / math.sqrt(len(runs))), 5
+            ),
+            "largest_shift": max((run[name]["shift"] for run in runs), key=abs),
+            "attempts": np.mean([run[name]["attempts"] for run in runs], axis=0).round(2).tolist(),
+            "tables_not_learned_from": np.mean([run[name]["tables_not_learned_from"] for run in runs], axis=0)
+            .round(1)
+            .tolist(),
+        }
+        for name in runs[0]
+    }
 
 
 def main() -> None:
     """Measure, and keep the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="ml-100k")
+    parser.add_argument("--model", default="gp", choices=MEASURES)
     parser.add_argument("--devices", type=int, default=200)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--survivors", type=float, default=0.9)
-    parser.add_argument("--reserve", type=float, default=0.2)
-    parser.add_argument("--lies", default=",".join(LIES))
+    parser.add_argument("--cohorts", default="1,3,4", help="how many, comma-separated")
+    parser.add_argument("--survivors", type=float, default=0.75, help="n_min ÷ n_max")
+    parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--attacks", default=";".join(ATTACKS), help="separated by semicolons")
     parser.add_argument("--name", default="masked-hostile", help="of the record")
     options = parser.parse_args()
-    ratings, lies = load_data(options.data), options.lies.split(",")
-    terms = {"epsilon": EPSILON, "survivors": options.survivors, "corrupt": CORRUPT, "reserve": options.reserve}
-    runs = [measured(ratings, options.devices, seed, terms, lies) for seed in range(options.seeds)]
-    means = {
-        name: {
-            "shift": round(float(np.mean([run[name]["shift"] for run in runs])), 5),
-            "largest_shift": max(run[name]["shift"] for run in runs),
-            "attempts": float(np.mean([sum(run[name]["attempts"]) for run in runs])),
-            "rounds_with_its_table": float(np.mean([run[name]["rounds_with_its_table"] for run in runs])),
-            "epsilon_spent": round(float(np.mean([run[name]["epsilon_spent_median"] for run in runs])), 3),
+    ratings, attacks = load_data(options.data), options.attacks.split(";")
+    result = {}
+    for cohorts in map(int, options.cohorts.split(",")):
+        setting = Setting(options.model, cohorts, options.survivors)
+        runs = [measured(setting, ratings, options.devices, seed, attacks) for seed in range(options.seeds)]
+        baselines = {
+            name: round(float(np.mean([run["none"]["baselines"][name] for run in runs])), 5)
+            for name in runs[0]["none"]["baselines"]
         }
-        for name in runs[0]
-    }
-    command = "python " + " ".join(sys.argv)
-    result = {"command": command, "data": options.data, "devices": options.devices, **terms}
-    write_record(f"{options.name}-{options.data}", result | {"by_table": means, "seeds": runs})
+        result[str(cohorts)] = {"baselines": baselines, "by_attack": summary(runs), "seeds": runs}
+    about = {"command": "python " + " ".join(sys.argv), **vars(options), "epsilon": EPSILON}
+    write_record(f"{options.name}-{options.model}-{options.data}", about | {"by_cohorts": result})
 
 
 if __name__ == "__main__":

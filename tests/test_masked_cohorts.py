@@ -55,6 +55,18 @@ def test_a_cohort_is_drawn_by_a_secret_and_the_announcement() -> None:
     assert draw_cohorts(names, [6, 6], b"other", b"a") != drawn
 
 
+def test_suspects_are_spread_over_the_cohorts_and_left_out_first() -> None:
+    """Five in three cohorts are two, two and one; whoever has no place is a suspect."""
+    names = [number.to_bytes(16, "big") for number in range(18)]
+    suspects = set(names[:5])
+    drawn = draw_cohorts(names, [6, 6, 6], b"secret", b"a", suspects)
+    assert sorted(name for cohort in drawn for name in cohort) == names
+    assert [len(cohort) for cohort in drawn] == [6, 6, 6]
+    assert sorted(len(suspects & set(cohort)) for cohort in drawn) == [1, 2, 2]
+    fewer = draw_cohorts(names, [7, 7], b"secret", b"a", suspects)
+    assert set(names) - {name for cohort in fewer for name in cohort} < suspects
+
+
 def test_three_cohorts_have_the_engines_sums_and_all_of_them_are_learned_from() -> None:
     """Integer by integer, cohort by cohort; what is learned is their sum, of three times as many devices."""
     engine = three_cohorts()
@@ -130,26 +142,52 @@ def test_a_cohort_that_too_few_stay_in_is_given_up_and_the_others_go_on(phase: s
 
 
 def test_a_spoiled_cohort_is_discarded_and_its_members_are_suspected() -> None:
-    """The round ends with the other two, without another attempt; at last the hostile device stays out."""
+    """The round ends with the other two, and the next one spreads the suspects, of whom two are left.
+
+    From then on these are not asked. No round has a second attempt, so that nobody pays twice.
+    """
     engine = three_cohorts()
     make_hostile(engine, 4)
     side, number = engine.server.side, engine.problem.terms.max_rounds
     engine.run_round()
-    assert side.attempt.announcement.place == (1, 1)
     assert "4" in side.suspects
     assert len(side.suspects) == LARGEST
     assert side.learner.devices == 2 * LARGEST
-    for _ in range(number - 1):
-        engine.run_round()
-        assert side.attempt.announcement.attempt == 1
+    engine.run_round()
     assert "4" in side.suspects
-    assert len(side.suspects) < LARGEST
+    assert len(side.suspects) == LARGEST // 3
+    for _ in range(number - 2):
+        engine.run_round()
+        asked = {name for cohort in side.attempt.cohorts for name in members_of(cohort)}
+        assert asked == set(range(PEOPLE)) - set(map(int, side.suspects))
+    assert side.attempt.announcement.place == (number, 1)
+    assert max(client.ledger["table"].tables for client in engine.clients.values()) == number
 
 
-def test_a_restart_makes_the_same_cohorts() -> None:
-    """From the state before the round and the keys that were stored."""
+def test_a_hostile_device_that_rests_is_not_cleared() -> None:
+    """It lies in the first and in the third round; the second, in which everybody is honest, clears nobody."""
+    engine = three_cohorts()
+    honest, side = engine.clients[4].report, engine.server.side
+    make_hostile(engine, 4)
+    lying = engine.clients[4].report
+    left = []
+    for turn in (lying, honest, lying):
+        engine.clients[4].report = turn  # type: ignore[method-assign]
+        engine.run_round()
+        left.append(len(side.suspects))
+        assert "4" in side.suspects
+    assert left == [LARGEST, LARGEST, LARGEST // 3]
+
+
+@pytest.mark.parametrize("suspected", [False, True])
+def test_a_restart_makes_the_same_cohorts(suspected: bool) -> None:
+    """From the state before the round and the keys that were stored; suspects are spread as they were."""
     engine = three_cohorts()
     server = engine.server
+    if suspected:
+        make_hostile(engine, 4)
+        engine.run_round()
+        assert len(server.side.suspects) == LARGEST
     state = server.state()
     server.start_round()
     for user in engine.clients:
@@ -158,7 +196,7 @@ def test_a_restart_makes_the_same_cohorts() -> None:
     server.close_phase()
     side = engine._protocol.make_network_server(engine.problem.terms, engine.problem.model, state)
     side.sign_as(SIMULATED_RUN, simulated_secret(engine.problem.seed))
-    again = Server(side, engine.clients)
+    again = Server(side, engine.clients, round_number=int(suspected))
     again.resume_round([keys])
     for user in engine.clients:
         assert wire.encode(again.inbox(user)) == wire.encode(server.inbox(user))

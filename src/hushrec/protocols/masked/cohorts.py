@@ -3,11 +3,12 @@
 Everybody is asked for keys at once. If more answer than one sum can hold, they are split into cohorts by chance, each
 with a roster, masks, noise and a sum of its own; a device is in one of them. A cohort in which too few stay is given
 up, and the others go on: the noise is sized for one cohort alone, so that a sum keeps its promise whatever becomes of
-the others. The split hangs on the server's secret and on the announcement: no device can aim at a cohort, and a server
-that restarts makes the same one.
+the others. The split hangs on the server's secret, on the announcement and on whom the server suspects: no device can
+aim at a cohort, and a server that restarts makes the same one.
 """
 
 import hmac
+import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
@@ -31,21 +32,35 @@ def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
     return [used // count + (place < used % count) for place in range(count)]
 
 
-def draw_cohorts(names: Collection[bytes], sizes: Sequence[int], secret: bytes, context: bytes) -> list[list[bytes]]:
-    """Return who is in which cohort: names in the order of HMAC-SHA256(secret, label ‖ a ‖ name), cut by size."""
+def draw_cohorts(
+    names: Collection[bytes], sizes: Sequence[int], secret: bytes, context: bytes, suspects: Collection[bytes] = ()
+) -> list[list[bytes]]:
+    """Return who is in which cohort: names in the order of HMAC-SHA256(secret, label ‖ a ‖ name), cut by size.
+
+    Suspects are spread evenly over the cohorts, so that a spoiled one clears as many of them as it can; where not
+    everybody has a place, they are left out first.
+    """
     key = COHORTS_LABEL + context
     order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))
-    ends = np.cumsum(sizes).tolist()
-    return [order[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+    others = [name for name in order if name not in suspects]
+    spread = [name for name in order if name in suspects][: max(sum(sizes) - len(others), 0)]
+    cohorts = [spread[place :: len(sizes)] for place in range(len(sizes))]
+    rest = iter(others)
+    return [own + list(itertools.islice(rest, size - len(own))) for own, size in zip(cohorts, sizes, strict=True)]
 
 
 class Attempt:
     """One attempt. `cohorts` are those that go on, `given_up` those in which too few stayed."""
 
     def __init__(
-        self, terms: MaskedTerms, announcement: Announcement, members: Collection[bytes], secret: bytes
+        self,
+        terms: MaskedTerms,
+        announcement: Announcement,
+        members: Collection[bytes],
+        secret: bytes,
+        suspects: Collection[bytes] = (),
     ) -> None:
-        self.terms, self.announcement, self._secret = terms, announcement, secret
+        self.terms, self.announcement, self._secret, self._suspects = terms, announcement, secret, suspects
         self.cohorts = [ServerRound(terms, announcement, members)]
         self.given_up: list[ServerRound] = []
 
@@ -116,7 +131,7 @@ class Attempt:
         sizes = cohort_sizes(len(present), rules.smallest, self.terms.priced.cohort.devices)
         if len(sizes) == 1 and sizes[0] == len(present):
             return [everybody]
-        drawn = draw_cohorts(present, sizes, self._secret, self.announcement.digest)
+        drawn = draw_cohorts(present, sizes, self._secret, self.announcement.digest, self._suspects)
         return [everybody.part(members) for members in drawn]
 
     def _cohort_of(self, device: bytes) -> ServerRound:

@@ -35,14 +35,12 @@ AUDIENCE_VARIANCE = 1.0  # of the mean description of its people
 def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: int) -> float:
     """Return how far the sums of the next round are from what honest devices make: at most 1 for those."""
     found = [counts_surprise(sums[COUNTS], survivors)] if COUNTS in sums else []
-    share, table = survivors / learner.devices, learner.table()
+    share = survivors / learner.devices
     for name in (AUDIENCE, BIAS, FACTORS):
         if name in sums:
-            weights = table.factor_weights if name == FACTORS else table.weights
-            rows = learner.item_sum(name, sums, share)
-            found.append(
-                block_surprise(sums[name], rows, share * learner.learned.counts, weights, *_left(learner, name))
-            )
+            rows, weights = learner.item_sum(name, sums, share), learner.item_weights(name)
+            counts = share * learner.learned.counts
+            found.append(block_surprise(sums[name], rows, counts, weights, *_left(learner, name)))
     return max(found, default=0.0)
 
 

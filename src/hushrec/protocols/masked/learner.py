@@ -7,6 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from hushrec.arrays import FloatArray
 from hushrec.errors import ParameterError
 from hushrec.models.item_columns import ItemColumns
 from hushrec.models.predictor import Arrays
@@ -51,6 +52,10 @@ class Learner(ABC, Generic[LearnedT]):
             self.measured.append(measured(sums[EVALUATION], self.round_number))
         self.learned = self._learn(sums, survivors)
         self.round_number += 1
+
+    @abstractmethod
+    def item_weights(self, name: str) -> FloatArray:
+        """Return the weights ω_j of items in an item block of the next round, `(n_items,)`."""
 
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
         """Return how implausible the sums of the next round are: at most 1 for sums that honest devices can produce."""

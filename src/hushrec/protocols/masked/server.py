@@ -176,11 +176,15 @@ class GpLearner(Learner[Learned]):
     def surprise(self, sums: Mapping[str, DecodedSum], survivors: int) -> float:
         return gp_surprise.surprise(self, sums, survivors)
 
+    def item_weights(self, name: str) -> FloatArray:
+        table = self.table()
+        of_name = {COUNTS: np.ones(len(table.weights)), FACTORS: table.factor_weights}
+        return of_name.get(name, table.weights)
+
     def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
         """Return the sum of the item block `name`, scaled up from `share` of the devices."""
-        table = self.table()
-        weights = table.factor_weights if name == FACTORS else table.weights
-        return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, self.learned.counts, share)
+        weights, counts = self.item_weights(name), self.learned.counts
+        return item_sum(self.block(name), sums[name], sums[curvature_of(name)], weights, counts, share)
 
     def _learn_bias(self, learned: Learned, noisy: ItemSum) -> Learned:
         """Return the state with new estimates of the effects, from the sums c̄ n_j (θ_j − b_j) of residuals."""

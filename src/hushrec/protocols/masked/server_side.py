@@ -1,9 +1,11 @@
 """The server of a masked run: cohorts of an attempt, what it learns from their sums, and whom it suspects.
 
-A sum that honest tables cannot make is discarded, and its members are suspected. Suspects are whoever was in every
-discarded attempt and in no good one since; the next attempt leaves out up to half of them, by chance, as long as enough
-devices are left for the noise. So one hostile device spoils a few attempts and is alone among the suspects after them.
-A device whose sealed shares nobody could use is known at once, and suspected alone.
+A sum that honest tables cannot make is discarded, and its members are suspected: whoever was in every discarded sum,
+and was not cleared by a good one. Where there are several cohorts the round ends with the good sums, at no cost. The
+next one spreads the suspects over its cohorts, which divides their number by that of the cohorts if the hostile device
+lies again; suspects who would not fill a cohort are left out. Where there is one cohort, the next attempt leaves out up
+to half of the suspects, by chance, as long as enough devices are left for the noise: attempt by attempt the hostile
+device becomes the only suspect. A device whose sealed shares nobody could use is known at once, and suspected alone.
 """
 
 import math
@@ -18,7 +20,8 @@ from hushrec.arrays import WordArray
 from hushrec.errors import AttemptFailed, LocalProtocolError
 from hushrec.messages import Address
 from hushrec.models.predictor import Arrays
-from hushrec.protocols.masked.cohorts import Attempt
+from hushrec.protocols.masked.agreement import FEWEST_COHORTS, disagreements
+from hushrec.protocols.masked.cohorts import Attempt, cohort_sizes
 from hushrec.protocols.masked.encoding import (
     BlockCode,
     DecodedSum,
@@ -121,15 +124,18 @@ class MaskedServer(ServerSide):
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members of the next round: all but a random part of the suspects."""
+        """Return the members of the next round: all but suspects who are few, or a random part of the suspects."""
         self._pool = sorted(members, key=str)
         return self._without_suspects()
 
     def _without_suspects(self) -> list[Name]:
         suspects = [name for name in self._pool if str(name) in self._suspects]
         others = [name for name in self._pool if str(name) not in self._suspects]
-        needed = max(len(suspects) // 2, self._terms.rules.smallest - len(others))
-        return [*others, *self._drawn(suspects, needed)]
+        sizes = cohort_sizes(len(self._pool), self.fewest_devices, self._terms.priced.cohort.devices)
+        if len(sizes) == 1:
+            needed = max(len(suspects) // 2, self.fewest_devices - len(others))
+            return [*others, *self._drawn(suspects, needed)]
+        return self._pool if len(suspects) >= min(sizes) else others
 
     def _drawn(self, names: Collection[Name], count: int) -> list[Name]:
         rising = sorted(names, key=str)
@@ -153,7 +159,8 @@ class MaskedServer(ServerSide):
         announcement = announce(key, self.run_id, round_number, attempt, *digests)
         self._names = {device_name(name): name for name in members}
         self._pool = self._pool or list(members)  # after a restart it is those who are asked
-        self.attempt = Attempt(self._terms, announcement, self._names, self.secret)
+        suspects = frozenset(name for name, own in self._names.items() if str(own) in self._suspects)
+        self.attempt = Attempt(self._terms, announcement, self._names, self.secret, suspects)
         return self._inbox()
 
     def check(self, address: Address, sender: Name, message: Any) -> None:
@@ -196,7 +203,7 @@ class MaskedServer(ServerSide):
 
     def _end_round(self, attempt: Attempt) -> RoundOver | NextAttempt:
         """Learn from the sums, without those of cohorts that somebody must have spoiled."""
-        good = [cohort for cohort in attempt.cohorts if self._is_plausible(cohort)]
+        good = self.believed(attempt.cohorts)
         self._suspect([cohort for cohort in attempt.cohorts if cohort not in good], good)
         self._blame(attempt)
         if not good:
@@ -208,11 +215,14 @@ class MaskedServer(ServerSide):
         return RoundOver()
 
     def _suspect(self, spoiled: Sequence[ServerRound], good: Sequence[ServerRound]) -> None:
-        """Suspect the members of every spoiled sum so far, or else of the last one; clear those of a good sum."""
+        """Suspect the members of every spoiled sum so far, or else of the last one; clear those of a good sum.
+
+        A good sum clears nobody if it would clear everybody: a hostile device may send an honest table in between.
+        """
         members = self._members(spoiled)
         if members:
             self._suspects = (self._suspects & members) or members
-        self._suspects -= self._members(good)
+        self._suspects = (self._suspects - self._members(good)) or self._suspects
 
     def _members(self, cohorts: Sequence[ServerRound]) -> frozenset[str]:
         return frozenset(str(self._names[name]) for cohort in cohorts for name in cohort.survivors)
@@ -223,6 +233,17 @@ class MaskedServer(ServerSide):
         if not all(is_plausible(*own, survivors) for own in zip(codes, totals, strict=True)):
             return False
         return self.learner.surprise(self._added_up([cohort]), survivors) <= 1
+
+    def believed(self, cohorts: Sequence[ServerRound]) -> list[ServerRound]:
+        """Return the cohorts whose sums honest tables can have, each by itself and beside the others."""
+        kept = [cohort for cohort in cohorts if self._is_plausible(cohort)]
+        while len(kept) >= FEWEST_COHORTS:
+            survivors = [len(cohort.survivors) for cohort in kept]
+            found = disagreements(self.learner, [self._added_up([cohort]) for cohort in kept], survivors)
+            if max(found) <= 1:
+                break
+            kept.pop(int(np.argmax(found)))
+        return kept
 
     def _added_up(self, cohorts: Sequence[ServerRound]) -> dict[str, DecodedSum]:
         """Return the sums of all cohorts by the names of their blocks. Each is decoded by itself: no sum wraps."""

@@ -93,6 +93,10 @@ class AudienceLearner(Learner[Learned]):
         arrays = {name: values for name, values in vars(self.learned).items() if name not in of_server}
         return AudienceTable(weights=audience, count_weights=count, **arrays)
 
+    def item_weights(self, name: str) -> FloatArray:
+        table = self.table()
+        return table.count_weights if name == COUNTS else table.weights
+
     def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> Learned:
         share, learned = survivors / self.devices, self.learned
         if COUNTS in sums:
