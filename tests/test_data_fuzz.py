@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hushrec.data import Ratings, load
-from hushrec.data.sources import DUPLICATES
-from hushrec.data.tables import read_table
+from hushrec.data.duplicates import DUPLICATES
+from hushrec.data.tables import read_batches, read_table
 from hushrec.errors import DataError
 
 LONG = os.environ.get("HUSHREC_FUZZ") == "long"  # `make soak`
@@ -123,6 +123,21 @@ def test_fields_are_those_of_pythons_strict_reader(path, text):
     except DataError:
         return
     assert [[field or "" for field in row] for row in table.frame.rows()] == rows
+
+
+@settings(max_examples=examples(600))
+@given(data=st.one_of(TEXT.map(str.encode), almost_files()), at_once=st.integers(1, 30))
+def test_a_file_read_in_blocks_has_the_fields_and_lines_of_one_read_at_once(path, data, at_once):
+    """Whatever is read at once is read in blocks of any size."""
+    path.write_bytes(data)
+    try:
+        whole = read_table(path)
+    except DataError:
+        return
+    batches = list(read_batches(path, at_once=at_once))
+    fields = pl.concat([batch.frame for batch in batches])
+    assert fields.fill_null("").equals(whole.frame.fill_null(""))  # an empty field is either
+    assert np.concatenate([batch.all_lines for batch in batches]).tolist() == whole.all_lines.tolist()
 
 
 GOOD_BYTES = good_files().map(lambda pair: pair[0])

@@ -131,10 +131,11 @@ def shard(
     ratings_per_shard: Annotated[int, typer.Option(min=1, help="Ratings in one file, about.")] = 2_000_000,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write rating data as Parquet shards by person, which `train` reads part by part, here or on a cluster."""
-    from hushrec.data.shards import write_shards
+    """Write rating data as Parquet shards by person, which `train` reads part by part, here or on a cluster.
 
-    manifest = write_shards(reading.load(data), out, ratings_per_shard).manifest
+    A file is read some rows at a time, and may be larger than memory.
+    """
+    manifest = reading.shard(data, out, ratings_per_shard).manifest
     if as_json:
         print_json(manifest)
     else:

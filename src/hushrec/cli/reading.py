@@ -5,7 +5,7 @@ A command asks for the group by a parameter `reading: Reading` and the decorator
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
@@ -15,7 +15,8 @@ import typer
 from hushrec.cli.app import DataDir, counted, say
 
 if TYPE_CHECKING:
-    from hushrec.data.ratings import Ratings
+    from hushrec.data.ratings import Ratings, Scale
+    from hushrec.data.shards import Shards
 
 Data = Annotated[str, typer.Argument(help="A named data set (synthetic, ml-100k, …) or a path to a rating file.")]
 
@@ -64,6 +65,22 @@ class Reading:
         announce(ratings)
         return ratings
 
+    def shard(self, data: str, folder: Path, ratings_per_shard: int) -> "Shards":
+        """Write the data as shards, a file without ever holding it; say on stderr what was found."""
+        from hushrec.data.shards import write_shards
+        from hushrec.data.sources import Form, find_file, is_made
+        from hushrec.data.streamed import shard_file
+
+        given = self.given()
+        if is_made(data) or "public" in given:
+            return write_shards(self.load(data), folder, ratings_per_shard)
+        file = find_file(data, given.pop("items", None), self.data_dir)
+        written = shard_file(file, Form.of(**given), folder, ratings_per_shard)
+        about = written.shards.manifest
+        sizes = {"user": about["people"], "item": about["items"], "rating": about["ratings"]}
+        _say_found(about["name"], sizes, written.scale, written.guessed_from, written.notices)
+        return written.shards
+
     def given(self) -> dict[str, Any]:
         """Return the options that were given, by their names in `hushrec.data.load`; `data_dir` is left out."""
         options = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "data_dir"}
@@ -73,21 +90,34 @@ class Reading:
 def announce(ratings: "Ratings") -> None:
     """Say what was read."""
     sizes = {"user": ratings.n_users, "item": ratings.n_items, "rating": ratings.n_ratings}
+    values = ratings.values if ratings.scale_is_guessed else None
+    extremes = None if values is None else (float(values.min()), float(values.max()))
+    _say_found(
+        ratings.name, sizes, ratings.scale, extremes, [] if ratings.catalogue is None else ratings.catalogue.notices
+    )
+
+
+def _say_found(
+    name: str,
+    sizes: Mapping[str, int],
+    scale: "Scale | None",
+    guessed_from: tuple[float, float] | None,
+    notices: Iterable[str],
+) -> None:
     counts = ", ".join(counted(number, noun) for noun, number in sizes.items())
-    say(f"{ratings.name}: {counts}, {_scale_in_words(ratings)}")
-    for notice in () if ratings.catalogue is None else ratings.catalogue.notices:
+    say(f"{name}: {counts}, {_in_words(scale, guessed_from)}")
+    for notice in notices:
         say(notice)
 
 
-def _scale_in_words(ratings: "Ratings") -> str:
-    if ratings.scale is None or ratings.values is None:
+def _in_words(scale: "Scale | None", guessed_from: tuple[float, float] | None) -> str:
+    if scale is None:
         return "no scale"
-    if not ratings.scale_is_guessed:
-        return f"scale {ratings.scale}"
-    low, high = float(ratings.values.min()), float(ratings.values.max())
+    if guessed_from is None:
+        return f"scale {scale}"
+    low, high = guessed_from
     return (
-        f"scale {ratings.scale}, guessed from ratings of {low:g} to {high:g}."
-        " If people could give others, pass --scale MIN,MAX"
+        f"scale {scale}, guessed from ratings of {low:g} to {high:g}. If people could give others, pass --scale MIN,MAX"
     )
 
 

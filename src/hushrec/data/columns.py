@@ -1,7 +1,8 @@
 """Which column is the user, which the item, which the rating; and the checks on each."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -32,7 +33,29 @@ class Columns:
     times: pl.Series | None = None  # seconds; where there is a column of times that can be read
 
 
+@dataclass(frozen=True)
+class Layout:
+    """Where user, item and perhaps rating are, from 0, and whether the first line is a header."""
+
+    positions: list[int]
+    has_header: bool
+
+
 def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
+    """Find the columns of a whole table and take them."""
+    layout = find_columns(table, spec, implicit=implicit)
+    body = table.without_first() if layout.has_header else table
+    if body.frame.is_empty():
+        raise only_a_header(table.path)
+    return replace(take_columns(body, layout), times=_times(body, table, layout.positions))
+
+
+def only_a_header(path: Path) -> DataError:
+    """Return the refusal of a file without a rating."""
+    return DataError(f"{path} has a header but no ratings below it; expected one rating per line.")
+
+
+def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Layout:
     """Find user, item and rating: as `spec` says, else by the header's names, else by position 1, 2, 3.
 
     A file of two columns, or `implicit`, has no rating. Line 1 counts as a header only if it holds names that we
@@ -48,12 +71,14 @@ def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: 
         positions, header = _by_given_names(table, wanted), table.names is None
     else:
         positions, header = _by_known_names(table, implicit=implicit)
-    body = table.without_first() if header else table
-    if body.frame.is_empty():
-        raise DataError(f"{table.path} has a header but no ratings below it; expected one rating per line.")
-    columns = [body.frame.to_series(position) for position in positions]
+    return Layout(positions, header)
+
+
+def take_columns(body: Table, layout: Layout) -> Columns:
+    """Return the columns of rows that are no header, with clean ids."""
+    columns = [body.frame.to_series(position) for position in layout.positions]
     users, items = (clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
-    return Columns(body, users, items, columns[2] if len(columns) == 3 else None, _times(body, table, positions))
+    return Columns(body, users, items, columns[2] if len(columns) == 3 else None)
 
 
 def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
@@ -184,8 +209,6 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
     number = _as_number(missing)
     if number is not None:
         absent |= (text.cast(pl.Float64, strict=False) == number).fill_null(False)
-    if absent.all():
-        raise DataError(f"{columns.table.path}, column rating: every rating is what missing stands for. Leave it out.")
     kept = ~absent
     return Columns(
         columns.table.rows(kept),
@@ -196,6 +219,11 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
     )
 
 
+def all_missing(path: Path) -> DataError:
+    """Return the refusal of a file of which `missing` leaves no row."""
+    return DataError(f"{path}, column rating: every rating is what missing stands for. Leave it out.")
+
+
 def _as_number(missing: str | float) -> float | None:
     try:
         return float(missing)
@@ -203,8 +231,8 @@ def _as_number(missing: str | float) -> float | None:
         return None
 
 
-def read_values(table: Table, column: pl.Series, scale: Scale | None) -> tuple[FloatArray, Scale]:
-    """Ratings as finite numbers on the scale given, or on the one guessed from them."""
+def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:
+    """Return ratings as finite numbers, on the scale if one is given."""
     if not (column.dtype == pl.String or column.dtype.is_numeric()):
         raise DataError(f"{table.path}, column rating: expected numbers.")
     if column.dtype == pl.String:
@@ -218,11 +246,15 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> tuple[F
         row = _first_true(bad)
         hint = _header_hint(table, row) or _empty_hint(column[row])
         raise DataError(f"{table.place(row, 'rating')}: expected {expected}.{hint}")
-    values = numbers.to_numpy().astype(np.float64)
+    return numbers.to_numpy().astype(np.float64)
+
+
+def guess_scale(path: Path, values: FloatArray) -> Scale:
+    """Return the usual scale that holds all values; the smallest and the largest stand for all."""
     try:
-        return values, scale or Scale.guess(values)
+        return Scale.guess(values)
     except DataError as error:
-        raise DataError(f"{table.path}, column rating: {error}") from None
+        raise DataError(f"{path}, column rating: {error}") from None
 
 
 def _header_hint(table: Table, row: int) -> str:

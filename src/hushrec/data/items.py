@@ -16,7 +16,8 @@ from hushrec.arrays import PublicRatings
 from hushrec.data.columns import clean_ids, is_item_name
 from hushrec.data.frames import RatingTable, read_frame
 from hushrec.data.ratings import MOST_CATEGORIES, Catalogue, year_of
-from hushrec.data.tables import Table, read_bytes, read_table
+from hushrec.data.tables import Table, read_table
+from hushrec.data.texts import read_bytes
 from hushrec.errors import DataError
 
 _GENRES = (

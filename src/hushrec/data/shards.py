@@ -49,18 +49,30 @@ def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = 
     order = np.lexsort((ratings.items, ratings.users))
     counts = np.bincount(ratings.users, minlength=ratings.n_users)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    n_shards = max(1, round(ratings.n_ratings / ratings_per_shard))
-    cuts = np.searchsorted(starts, ratings.n_ratings * np.arange(1, n_shards) / n_shards)
 
     def cut() -> Iterator[tuple[list[str], Profiles]]:
-        borders = np.unique(np.concatenate([[0], cuts, [ratings.n_users]])).tolist()
-        for first, stop in pairwise(borders):
+        for first, stop in pairwise(cut_people(counts, ratings_per_shard)):
             rows = order[starts[first] : starts[stop]]
             values = None if ratings.values is None else ratings.values[rows]
             own = Profiles(starts[first : stop + 1] - starts[first], ratings.items[rows], values, rows)
             yield ratings.user_ids[first:stop], own
 
-    return write_profiles(folder, cut(), _items_frame(ratings), ratings)
+    return write_profiles(folder, cut(), items_frame(ratings), ratings)
+
+
+def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
+    """Return the first person of every shard of about so many ratings, and the number of all."""
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    n_shards = max(1, round(int(starts[-1]) / ratings_per_shard))
+    cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_shards) / n_shards)
+    borders: list[int] = np.unique(np.concatenate([[0], cuts, [len(counts)]])).tolist()
+    return borders
+
+
+def check_new(path: Path) -> None:
+    """Refuse a folder that holds anything."""
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise DataError(f"{path} must be a new or empty folder.")
 
 
 def write_profiles(
@@ -71,9 +83,8 @@ def write_profiles(
     For ratings that were never in one memory: each chunk is written before the next is asked for.
     """
     path = Path(folder)
+    check_new(path)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(path.iterdir()):
-        raise DataError(f"{path} must be a new or empty folder.")
     items.write_parquet(path / ITEMS)
     shards = [_write_shard(path, number, *chunk) for number, chunk in enumerate(chunks)]
     manifest = {
@@ -112,8 +123,8 @@ def _fits(rows: IntArray) -> bool:
     return len(rows) == 0 or int(rows.max()) < 2**32
 
 
-def _items_frame(ratings: Ratings) -> pl.DataFrame:
-    """The catalogue, or the rated items where there is none; `rated` numbers the rated ones."""
+def items_frame(ratings: Ratings) -> pl.DataFrame:
+    """Return the catalogue, or the rated items where there is none; `rated` numbers the rated ones."""
     whole = ratings.with_catalogue()
     rated = np.full(whole.n_items, -1)
     rated[whole.places] = np.arange(len(whole.places))

@@ -2,14 +2,16 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 
 from hushrec.data import named
-from hushrec.data.columns import choose_columns, read_values, without_missing
+from hushrec.data.columns import all_missing, choose_columns, guess_scale, read_values, without_missing
+from hushrec.data.duplicates import DUPLICATES, duplicate_error, kept_rows, mean_by_pair, number_pairs
 from hushrec.data.frames import RatingTable, SparseMatrix, read_frame, read_sparse
 from hushrec.data.items import read_items
 from hushrec.data.public import with_public
@@ -18,8 +20,6 @@ from hushrec.data.synthetic import from_name as synthetic_from_name
 from hushrec.data.tables import Table, read_table
 from hushrec.errors import DataError
 from hushrec.plugins import plugins
-
-DUPLICATES = ("refuse", "first", "last", "mean")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +37,11 @@ class Form:
     def __post_init__(self) -> None:
         if self.duplicates not in DUPLICATES:
             raise DataError(f"duplicates must be one of {', '.join(DUPLICATES)}, got {self.duplicates!r}.")
+
+    @classmethod
+    def of(cls, scale: Scale | str | None = None, **settings: Any) -> "Form":
+        """Return the form of settings as `load` has them: a scale may be written MIN,MAX."""
+        return cls(scale=Scale.parse(scale) if isinstance(scale, str) else scale, **settings)
 
 
 def load(
@@ -72,8 +77,15 @@ def load(
         missing: what stands for no rating.
         public: ratings of other people that anybody may see, from a second source, which is read in the same way.
     """
-    scale = Scale.parse(scale) if isinstance(scale, str) else scale
-    form = Form(columns, scale, duplicates, implicit, encoding, skip_rows, missing)
+    form = Form.of(
+        scale,
+        columns=columns,
+        duplicates=duplicates,
+        implicit=implicit,
+        encoding=encoding,
+        skip_rows=skip_rows,
+        missing=missing,
+    )
     ratings = _read(source, items, form, data_dir)
     if public is None:
         return ratings
@@ -93,7 +105,7 @@ def _read(
             raise DataError("synthetic ratings need no reading: leave out all settings of it but implicit.")
         ratings = synthetic_from_name(source)
         return dataclasses.replace(ratings, values=None, scale=None) if form.implicit else ratings
-    offered = plugins("sources", (*named.SETS, "synthetic"))
+    offered = offered_sets()
     if isinstance(source, str) and source in offered:
         if items is not None or form != Form():
             raise DataError(f"set {source} comes from a plug-in, which reads it: leave out the settings of reading.")
@@ -101,20 +113,42 @@ def _read(
         if not isinstance(ratings, Ratings):
             raise DataError(f"the plug-in of set {source} must return Ratings, got {type(ratings).__name__}.")
         return dataclasses.replace(ratings, name=source)
+    file = find_file(source, items, data_dir)
+    table = read_table(file.path, encoding=form.encoding, skip_rows=form.skip_rows)
+    ratings = _from_table(file.name, table, file.items, form)
+    return dataclasses.replace(ratings, scale_is_guessed=ratings.scale_is_guessed and not file.is_named)
+
+
+def is_made(source: str | Path) -> bool:
+    """Return whether a source is no file of ratings: it is generated, or a plug-in reads it."""
+    return isinstance(source, str) and (source.partition(":")[0] == "synthetic" or source in offered_sets())
+
+
+class File(NamedTuple):
+    """A file of ratings, and what lists its items."""
+
+    name: str  # of the data set
+    path: Path
+    items: str | Path | RatingTable | None
+    is_named: bool  # a set whose scale is known
+
+
+def find_file(
+    source: str | Path, items: str | Path | RatingTable | None = None, data_dir: str | Path | None = None
+) -> File:
+    """Return the file of a named set, or the file at a path."""
     if isinstance(source, str) and source in named.SETS:
         place = named.find(source, data_dir)
-        return dataclasses.replace(
-            _from_file(source, place.ratings, place.items if items is None else items, form), scale_is_guessed=False
-        )
+        return File(source, place.ratings, place.items if items is None else items, is_named=True)
     if not os.path.exists(source):
-        names = ", ".join(["synthetic", *named.SETS, *offered])
+        names = ", ".join(["synthetic", *named.SETS, *offered_sets()])
         raise DataError(f"{source}: no such file, and no set of that name. Named sets: {names}.")
-    path = Path(source)
-    return _from_file(path.name, path, items, form)
+    return File(Path(source).name, Path(source), items, is_named=False)
 
 
-def _from_file(name: str, path: Path, items: str | Path | RatingTable | None, form: Form) -> Ratings:
-    return _from_table(name, read_table(path, encoding=form.encoding, skip_rows=form.skip_rows), items, form)
+def offered_sets() -> Mapping[str, Any]:
+    """Return the data sets that plug-ins offer, by name."""
+    return plugins("sources", (*named.SETS, "synthetic"))
 
 
 def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
@@ -145,15 +179,19 @@ def _from_sparse(matrix: SparseMatrix, items: str | Path | RatingTable | None, f
 
 def _from_table(name: str, table: Table, items: str | Path | RatingTable | None, form: Form) -> Ratings:
     chosen = without_missing(choose_columns(table, form.columns, implicit=form.implicit), form.missing)
+    if chosen.users.is_empty():
+        raise all_missing(table.path)
     values: FloatArray | None = None
     scale: Scale | None = None
     if chosen.ratings is not None:
-        values, scale = read_values(chosen.table, chosen.ratings, form.scale)
+        values = read_values(chosen.table, chosen.ratings, form.scale)
+        scale = form.scale or guess_scale(table.path, values)
     user_ids, users = index_ids(chosen.users)
     item_ids, columns = index_ids(chosen.items)
+    pairs = number_pairs(users, columns)
     if form.duplicates == "mean" and values is not None:
-        values = _mean_by_pair(_pairs(users, columns), values)
-    kept = _settle_duplicates(chosen.table, _pairs(users, columns), form.duplicates)
+        values = mean_by_pair(pairs, values)
+    kept = _settle_duplicates(chosen.table, pairs, form.duplicates)
     times = None if chosen.times is None else chosen.times.to_numpy().astype(np.float64)
     found = (None, None, None) if items is None else read_items(items, item_ids, form.encoding)
     titles, attributes, catalogue = found
@@ -163,33 +201,14 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
     return ratings if kept is None else ratings.rows(kept)
 
 
-def _pairs(users: IntArray, items: IntArray) -> pl.Series:
-    """Return one number for each (user, item) pair."""
-    return pl.Series("pair", users * (int(items.max()) + 1) + items)
-
-
 def _settle_duplicates(table: Table, pairs: pl.Series, mode: str) -> IntArray | None:
     """Refuse (user, item) pairs that come twice, or return the row to keep of each; None where no pair does."""
-    if pairs.n_unique() == len(pairs):
+    keep = kept_rows(pairs, mode)
+    if keep is None:
         return None
     if mode == "refuse":
-        raise _duplicate(table, pairs)
-    keep = pairs.is_last_distinct() if mode == "last" else pairs.is_first_distinct()
-    return np.flatnonzero(keep.to_numpy())
-
-
-def _mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
-    frame = pl.DataFrame({"pair": pairs, "value": values})
-    means = frame.select(pl.col("value").mean().over("pair")).to_series()
-    return means.to_numpy().astype(np.float64)
-
-
-def _duplicate(table: Table, pairs: pl.Series) -> DataError:
-    again = np.flatnonzero(~pairs.is_first_distinct().to_numpy())
-    second = int(again[0])
-    first = int(np.flatnonzero(pairs.to_numpy() == pairs[second])[0])
-    return DataError(
-        f"{table.place(second)}: expected each (user, item) pair once, but this is the pair of "
-        f"{table.place(first).removeprefix(f'{table.path}, ')}; {len(again)} rows repeat an earlier pair. "
-        "Pass --duplicates first, last or mean (in Python: duplicates=...) to keep one of each."
-    )
+        again = np.flatnonzero(~keep)
+        first = int(np.flatnonzero(pairs.to_numpy() == pairs[int(again[0])])[0])
+        first, second = table.all_lines[[first, again[0]]].tolist()
+        raise duplicate_error(table.path, table.unit, first, second, len(again))
+    return np.flatnonzero(keep)

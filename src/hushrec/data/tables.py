@@ -2,30 +2,42 @@
 
 The fast way (polars) only ever answers when the file is regular; when it is not, a slow second pass finds the
 line. Messages give the file, the line, the column and what was expected, and never what stands there: it may
-be somebody's rating.
+be somebody's rating. `read_table` reads a whole file; `read_batches` reads a file of any size, some rows at a time.
 """
 
 import csv
-import gzip
-import io
 import subprocess
 import sys
-import zlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
 
 from hushrec.data.ratings import IntArray
+from hushrec.data.texts import GZIP_MAGIC, Block, raw_blocks, skip_lines, text_blocks
 from hushrec.errors import DataError
 
-GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
 SEPARATORS = ("\t", "::", ",", ";", "|")
 QUOTED_SEPARATORS = ("\t", ",", ";")
 STAND_IN = "\x1f"
-DECODE_PARQUET = "import polars, sys; polars.read_parquet(sys.stdin.buffer.read()).write_ipc(sys.stdout.buffer)"
+BYTES_PER_ROW = 32  # about: makes a number of rows of a size of text
+DECODE_PARQUET = """
+import io, polars, sys
+rows = polars.scan_parquet(sys.argv[1], glob=False, hive_partitioning=False)
+total = rows.select(polars.len()).collect().item()
+step = int(sys.argv[2]) or max(total, 1)
+for first in range(0, max(total, 1), step):
+    batch = io.BytesIO()
+    rows.slice(first, step).collect().write_ipc(batch)
+    sys.stdout.buffer.write(len(batch.getvalue()).to_bytes(8, "little") + batch.getvalue())
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,9 +52,18 @@ class Table:
 
     def place(self, row: int, column: str | None = None) -> str:
         """`FILE, line N, column C` of a row (counted from 0), to open a message with."""
-        line = row + self.first_line if self.lines is None else int(self.lines[row])
-        where = f"{self.path}, {'row' if self.names else 'line'} {line}"
+        where = f"{self.path}, {self.unit} {self.all_lines[row]}"
         return f"{where}, column {column}" if column else where
+
+    @property
+    def unit(self) -> str:
+        """What the places of rows are called: text has lines."""
+        return "row" if self.names else "line"
+
+    @property
+    def all_lines(self) -> IntArray:
+        """The line of every row."""
+        return np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
 
     def first_row(self) -> list[str]:
         """Return the column names, or the fields of line 1, which may be a header."""
@@ -50,13 +71,12 @@ class Table:
 
     def without_first(self) -> "Table":
         """Return the rows below the first line, with their line numbers."""
-        lines = np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
-        return Table(self.path, self.frame[1:], self.names, lines[1:], self.first_line)
+        return Table(self.path, self.frame[1:], self.names, self.all_lines[1:], self.first_line)
 
     def rows(self, kept: pl.Series) -> "Table":
         """Return the rows where `kept` is true, with their line numbers."""
-        lines = np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
-        return Table(self.path, self.frame.filter(kept), self.names, lines[kept.to_numpy()], self.first_line)
+        lines = self.all_lines[kept.to_numpy()]
+        return Table(self.path, self.frame.filter(kept), self.names, lines, self.first_line)
 
 
 def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0, one_column: bool = False) -> Table:
@@ -65,129 +85,105 @@ def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0, o
     `encoding` is that of text, UTF-8 unless given; `skip_rows` lines of text above the first row are left out. Text of
     `one_column` needs no separator.
     """
+    (table,) = read_batches(path, encoding=encoding, skip_rows=skip_rows, one_column=one_column)
+    return table
+
+
+def read_batches(
+    path: Path,
+    *,
+    encoding: str | None = None,
+    skip_rows: int = 0,
+    one_column: bool = False,
+    at_once: int | None = None,
+) -> Iterator[Table]:
+    """Yield the rows of a file in their order, about `at_once` bytes of text at a time; all in one table unless given.
+
+    Only the first table can begin with a header.
+    """
     if skip_rows < 0:
         raise DataError(f"skip_rows must be 0 or more, got {skip_rows}.")
-    data = read_bytes(path)
-    if data.startswith(PARQUET_MAGIC):
+    raw = raw_blocks(path, at_once)
+    first = next(raw, b"")
+    raw = chain([first], raw) if first else raw
+    if first.startswith(PARQUET_MAGIC):
         if skip_rows:
             raise DataError(f"{path} is a Parquet file; skip_rows is for text. Leave it out.")
-        return _read_parquet(path, data)
-    data = _skip(path, _clean_text(path, _as_utf8(path, data, encoding)), skip_rows)
-    separator = _find_separator(path, data, skip_rows + 1, one_column=one_column)
-    if b'"' in data and separator in QUOTED_SEPARATORS:
-        return _read_quoted(path, data, separator, skip_rows + 1)
-    return _read_plain(path, data, separator, skip_rows + 1)
-
-
-def read_bytes(path: Path) -> bytes:
-    """Return the file's bytes, decompressed if it is gzipped."""
-    try:
-        data = path.read_bytes()
-    except IsADirectoryError:
-        raise DataError(f"{path} is a directory; expected a file.") from None
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "not a valid file name"
-        raise DataError(f"{path} cannot be read: {reason}.") from None
-    if not data.startswith(GZIP_MAGIC):
-        return data
-    try:
-        return gzip.decompress(data)
-    except EOFError:
-        raise DataError(f"{path} is cut short: its gzip data ends early. Copy or download it again.") from None
-    except (OSError, zlib.error):
-        raise DataError(f"{path} is damaged: its gzip data does not decompress. Copy or download it again.") from None
-
-
-def _as_utf8(path: Path, data: bytes, encoding: str | None) -> bytes:
-    """Return the text in UTF-8, from the encoding given."""
-    if encoding is None:
-        return data
-    try:
-        return data.decode(encoding).encode("utf-8")
-    except LookupError:
-        raise DataError(
-            f"encoding must be one that Python knows, such as utf-8, latin-1 or utf-16, got {encoding!r}."
-        ) from None
-    except ValueError:
-        raise DataError(f"{path} is not {encoding} text. Pass its own --encoding.") from None
-
-
-def _skip(path: Path, data: bytes, skip_rows: int) -> bytes:
-    """Return the text below the first few lines."""
-    for _ in range(skip_rows):
-        _, found, data = data.partition(b"\n")
-        if not found:
-            raise DataError(f"{path} has no line after the {skip_rows} to skip. Lower --skip-rows.")
-    return data
-
-
-def _clean_text(path: Path, data: bytes) -> bytes:
-    """UTF-8 without a byte order mark, lines ended by \\n, no empty lines at the end."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16 text; expected UTF-8. Pass --encoding utf-16, or save it as UTF-8.")
-    if b"\x00" in data or data.startswith(b"PK\x03\x04"):
-        raise DataError(f"{path} is a binary file; expected CSV, TSV, `::` separated text or Parquet.")
-    _check_utf8(path, data)
-    data = data.removeprefix(b"\xef\xbb\xbf")
-    if b"\r" in data:
-        data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    data = data.rstrip(b"\n")
-    if not data.strip():
-        raise DataError(f"{path} is empty; expected one rating per line: user, item, rating.")
-    return data
-
-
-def _check_utf8(path: Path, data: bytes) -> None:
-    if data.isascii():
+        yield from _parquet_batches(path, raw, at_once)
         return
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise DataError(
-            f"{path}, line {line}: expected UTF-8 text, found other bytes. Pass --encoding with the file's own, as in"
-            " latin-1."
-        ) from None
+    blocks = skip_lines(path, text_blocks(path, raw, encoding, whole=at_once is None), skip_rows)
+    yield from _tables(path, blocks, at_once, one_column=one_column)
 
 
-def _find_separator(path: Path, data: bytes, line: int, *, one_column: bool) -> str:
-    first_line = data.split(b"\n", 1)[0].decode("utf-8")
+class Shape(NamedTuple):
+    """What the first row of a text file says of all rows."""
+
+    path: Path
+    separator: str
+    width: int  # fields in a row
+    line: int  # of the first row
+
+
+def _tables(path: Path, blocks: Iterator[Block], at_once: int | None, *, one_column: bool) -> Iterator[Table]:
+    """Yield a table for each block; where quotes matter, from there on as Python's own reader finds records."""
+    shape: Shape | None = None
+    for block in blocks:
+        data, line = block
+        separator = _find_separator(path, block, one_column=one_column) if shape is None else shape.separator
+        if b'"' in data and separator in QUOTED_SEPARATORS:
+            if not _quotes_are_needless(data, separator):
+                yield from _quoted_tables(path, chain([block], blocks), separator, shape, at_once)
+                return
+            data = data.replace(b'"', b"")
+        if shape is None:
+            shape = Shape(path, separator, data.partition(b"\n")[0].count(separator.encode()) + 1, line)
+        yield _plain_table(shape, Block(data, line))
+
+
+def _find_separator(path: Path, block: Block, *, one_column: bool) -> str:
+    first_line = block.data.partition(b"\n")[0].decode("utf-8")
     for separator in SEPARATORS:
         if separator in first_line:
             return separator
     if one_column:
         return SEPARATORS[0]
     raise DataError(
-        f"{path}, line {line}: expected fields separated by a comma, tab, semicolon, `|` or `::`; found none."
-        " If there are lines above the ratings, pass --skip-rows."
+        f"{path}, line {block.first_line}: expected fields separated by a comma, tab, semicolon, `|` or `::`; found"
+        " none. If there are lines above the ratings, pass --skip-rows."
     )
 
 
-def _read_plain(path: Path, data: bytes, separator: str, first_line: int) -> Table:
+def _plain_table(shape: Shape, block: Block) -> Table:
     """Text without quotes: a row is a line."""
+    data, separator = block.data, shape.separator
     if separator == "::":
-        data, separator = _single_character_separator(path, data)
-    n_fields = _check_widths(path, data, separator, first_line)
-    schema = {str(position): pl.String for position in range(n_fields)}
+        data, separator = _single_character_separator(shape.path, data)
+    _check_widths(shape, Block(data, block.first_line), separator)
+    schema = {str(position): pl.String for position in range(shape.width)}
     try:
         frame = pl.read_csv(data, separator=separator, has_header=False, quote_char=None, schema=schema)
     except pl.exceptions.PolarsError:
-        raise DataError(f"{path} could not be split into {n_fields} fields per line; expected plain text.") from None
-    return Table(path, frame, None, first_line=first_line)
-
-
-def _check_widths(path: Path, data: bytes, separator: str, first_line: int) -> int:
-    """The number of fields in every line. polars fills up short lines and lets some long ones pass, so we count."""
-    width = data.split(b"\n", 1)[0].count(separator.encode()) + 1
-    ends = np.append(_places(data, "\n"), len(data))
-    before_end = np.searchsorted(_places(data, separator), ends)
-    found = np.diff(before_end, prepend=0) + 1
-    if (found != width).any():
-        line = int(np.argmax(found != width))
         raise DataError(
-            f"{path}, line {line + first_line}: expected {width} fields as in line {first_line}, found {found[line]}."
-        )
-    return width
+            f"{shape.path} could not be split into {shape.width} fields per line; expected plain text."
+        ) from None
+    lines = None if block.first_line == shape.line else np.arange(len(frame)) + block.first_line
+    return Table(shape.path, frame, None, lines, block.first_line)
+
+
+def _check_widths(shape: Shape, block: Block, separator: str) -> None:
+    """Refuse a line with another number of fields: polars fills up short lines and lets some long ones pass."""
+    ends = np.append(_places(block.data, "\n"), len(block.data))
+    before_end = np.searchsorted(_places(block.data, separator), ends)
+    found = np.diff(before_end, prepend=0) + 1
+    if (found != shape.width).any():
+        row = int(np.argmax(found != shape.width))
+        raise _ragged(shape, int(found[row]), row + block.first_line)
+
+
+def _ragged(shape: Shape, found: int, line: int) -> DataError:
+    return DataError(
+        f"{shape.path}, line {line}: expected {shape.width} fields as in line {shape.line}, found {found}."
+    )
 
 
 def _places(data: bytes, character: str) -> IntArray:
@@ -195,34 +191,43 @@ def _places(data: bytes, character: str) -> IntArray:
 
 
 def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
-    """`::` replaced by one character that the file does not hold."""
+    """`::` replaced by one character that the text does not hold."""
     for separator in ("\t", STAND_IN):
         if separator.encode() not in data:
             return data.replace(b"::", separator.encode()), separator
     raise DataError(f"{path} holds `::`, tabs and control characters at once; expected one separator.")
 
 
-def _read_quoted(path: Path, data: bytes, separator: str, first_line: int) -> Table:
-    """Text with quotes; where they matter, by Python's own strict reader, which knows each record's line."""
-    if _quotes_are_needless(data, separator):
-        return _read_plain(path, data.replace(b'"', b""), separator, first_line)
-    rows, lines, next_line = [], [], first_line
-    reader = csv.reader(io.StringIO(data.decode("utf-8"), newline=""), delimiter=separator, strict=True)
-    try:
-        for row in reader:
-            rows.append(row)
-            lines.append(next_line)
-            next_line = reader.line_num + first_line
-    except csv.Error:
-        raise DataError(
-            f"{path}, line {next_line}: expected quoted fields to be closed, and quotes inside them doubled."
-        ) from None
-    if any(len(row) != len(rows[0]) for row in rows):
-        raise _ragged(path, [len(row) for row in rows], lines)
-    columns = {
-        str(position): pl.Series(fields, dtype=pl.String) for position, fields in enumerate(zip(*rows, strict=True))
-    }
-    return Table(path, pl.DataFrame(columns), None, np.array(lines, dtype=np.int64), first_line)
+def _quoted_tables(
+    path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, at_once: int | None
+) -> Iterator[Table]:
+    """Text with quotes that matter: Python's own strict reader knows each record's line."""
+    first = next(blocks)
+    next_line = first.first_line
+    texts = (line for block in chain([first], blocks) for line in block.data.decode("utf-8").split("\n"))
+    reader = csv.reader((f"{text}\n" for text in texts), delimiter=separator, strict=True)
+    rows: list[list[str]] = []
+    lines: list[int] = []
+    limit = None if at_once is None else max(1, at_once // BYTES_PER_ROW)
+    while True:
+        try:
+            for row in islice(reader, limit):
+                shape = shape or Shape(path, separator, len(row), next_line)
+                if len(row) != shape.width:
+                    raise _ragged(shape, len(row), next_line)
+                rows.append(row)
+                lines.append(next_line)
+                next_line = reader.line_num + first.first_line
+        except csv.Error:
+            raise DataError(
+                f"{path}, line {next_line}: expected quoted fields to be closed, and quotes inside them doubled."
+            ) from None
+        if not rows:
+            return
+        fields = zip(*rows, strict=True)
+        frame = pl.DataFrame({str(place): pl.Series(field, dtype=pl.String) for place, field in enumerate(fields)})
+        yield Table(path, frame, None, np.array(lines, dtype=np.int64), lines[0])
+        rows, lines = [], []
 
 
 def _quotes_are_needless(data: bytes, separator: str) -> bool:
@@ -236,20 +241,47 @@ def _quotes_are_needless(data: bytes, separator: str) -> bool:
     return bool((edges[field - 1] == opening - 1).all() and (edges[field] == closing + 1).all())
 
 
-def _ragged(path: Path, widths: list[int], lines: list[int]) -> DataError:
-    row = next(row for row, width in enumerate(widths) if width != widths[0])
-    return DataError(
-        f"{path}, line {lines[row]}: expected {widths[0]} fields as in line {lines[0]}, found {widths[row]}."
-    )
-
-
-def _read_parquet(path: Path, data: bytes) -> Table:
+def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> Iterator[Table]:
     """Decoded by a child process: on some damaged files polars does not raise but ends the process it runs in."""
-    command = [sys.executable, "-P", "-c", DECODE_PARQUET]
-    child = subprocess.run(command, input=data, capture_output=True, check=False)
-    if child.returncode != 0:
-        raise DataError(f"{path} is damaged: its Parquet data cannot be read. Copy or download it again.")
-    frame = pl.read_ipc(child.stdout)
-    if frame.is_empty():
-        raise DataError(f"{path} is empty; expected one rating per row: user, item, rating.")
-    return Table(path, frame, frame.columns)
+    step, n_rows = 0 if at_once is None else max(1, at_once // BYTES_PER_ROW), 0
+    with _plain_file(path, raw) as plain, _decoding(plain, step) as child:
+        assert child.stdout is not None
+        while size := child.stdout.read(8):
+            batch = child.stdout.read(int.from_bytes(size, "little"))
+            if len(batch) < int.from_bytes(size, "little"):
+                break
+            frame = pl.read_ipc(batch)
+            if frame.is_empty():
+                raise DataError(f"{path} is empty; expected one rating per row: user, item, rating.")
+            yield Table(path, frame, frame.columns, first_line=n_rows + 1)
+            n_rows += len(frame)
+        if child.wait() != 0:
+            raise DataError(f"{path} is damaged: its Parquet data cannot be read. Copy or download it again.")
+
+
+@contextmanager
+def _plain_file(path: Path, raw: Iterator[bytes]) -> Iterator[Path]:
+    """The file, or a copy of it where it is compressed or a pipe."""
+    if path.is_file() and not _starts_with(path, GZIP_MAGIC):
+        yield path.absolute()
+        return
+    with tempfile.NamedTemporaryFile() as copy:
+        copy.writelines(raw)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def _starts_with(path: Path, magic: bytes) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(magic)) == magic
+
+
+@contextmanager
+def _decoding(plain: Path, step: int) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that decodes so many rows at a time, or all; it ends with the block."""
+    command = [sys.executable, "-P", "-c", DECODE_PARQUET, str(plain), str(step)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+        try:
+            yield child
+        finally:
+            child.kill()

@@ -1,0 +1,234 @@
+"""Shards of a file that no memory holds: ratings are read some at a time, and sorted by person on disk.
+
+    file ──some rows at a time──▶ a record per rating ──by person──▶ a file of records per shard ──sorted──▶ shard
+
+In memory are some rows, one shard, and the ids of all people and items. Records lie in a scratch folder beside the
+shards, private to the user and removed at the end; they take up to 64 bytes per rating.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from hushrec.data.columns import (
+    all_missing,
+    find_columns,
+    guess_scale,
+    only_a_header,
+    read_values,
+    take_columns,
+    without_missing,
+)
+from hushrec.data.duplicates import duplicate_error, kept_rows, mean_by_pair, number_pairs
+from hushrec.data.items import read_items
+from hushrec.data.ratings import IntArray, Ratings, Scale, index_ids
+from hushrec.data.shards import Profiles, Shards, check_new, cut_people, items_frame, write_profiles
+from hushrec.data.sources import File, Form
+from hushrec.data.tables import Table, read_batches
+from hushrec.errors import DataError
+
+BYTES_AT_ONCE = 1 << 25  # of text
+RECORDS_AT_ONCE = 1 << 20
+RECORD = np.dtype([("user", "<u4"), ("item", "<u4"), ("value", "<f8"), ("row", "<u8"), ("line", "<u8")])
+Records = np.ndarray[Any, Any]
+
+
+@dataclass
+class Ids:
+    """Ids, numbered as they first come, and how many rows have each."""
+
+    numbers: dict[str, int] = field(default_factory=dict)
+    counts: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def take(self, column: pl.Series) -> IntArray:
+        """Return the numbers of these ids; count them."""
+        distinct, known = column.unique(), self.numbers
+        own = np.array([known.setdefault(one, len(known)) for one in distinct.to_list()], dtype=np.int64)
+        taken: IntArray = own[column.cast(pl.Enum(distinct)).to_physical().to_numpy()]
+        counts = np.bincount(taken, minlength=len(known))
+        counts[: len(self.counts)] += self.counts
+        self.counts = counts
+        return taken
+
+    def ordered(self) -> tuple[list[str], IntArray]:
+        """Return all ids in order, and the place of each number among them."""
+        return index_ids(pl.Series(list(self.numbers), dtype=pl.String))
+
+
+@dataclass
+class Found:
+    """What is known of a file once all of it was read."""
+
+    users: Ids = field(default_factory=Ids)
+    items: Ids = field(default_factory=Ids)
+    n_read: int = 0
+    n_kept: int = 0
+    lowest: float = np.inf
+    highest: float = -np.inf
+    has_values: bool = False
+    unit: str = "line"  # in which messages count
+
+
+class Written(NamedTuple):
+    """Shards, and what people should know of how their file was read."""
+
+    shards: Shards
+    scale: Scale | None
+    guessed_from: tuple[float, float] | None  # the smallest and the largest rating, if they told the scale
+    notices: tuple[str, ...]
+
+
+def shard_file(
+    file: File, form: Form, folder: str | Path, ratings_per_shard: int, *, at_once: int = BYTES_AT_ONCE
+) -> Written:
+    """Write a file of any size as shards of about so many ratings each; they hold what `load` would have read.
+
+    About `at_once` bytes of text, or as many rows of Parquet, are read at a time.
+    """
+    path = Path(folder).absolute()
+    check_new(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as scratch:
+            return _Sorting(file, form, Path(scratch), at_once).write(path, ratings_per_shard)
+    except OSError as error:
+        raise DataError(f"{path} could not be written ({error.strerror or error}). Is its disk full?") from None
+
+
+class _Sorting:
+    """One file on its way to shards."""
+
+    def __init__(self, file: File, form: Form, scratch: Path, at_once: int) -> None:
+        self.file, self.form, self.scratch = file, form, scratch
+        self.found = Found()
+        with self._unsorted.open("wb") as out:
+            for records in self._read(at_once):
+                records.tofile(out)
+        found = self.found
+        if found.n_read == 0:
+            raise only_a_header(file.path)
+        if found.n_kept == 0:
+            raise all_missing(file.path)
+        extremes = np.array([found.lowest, found.highest])
+        self.scale = (form.scale or guess_scale(file.path, extremes)) if found.has_values else None
+
+    @property
+    def _unsorted(self) -> Path:
+        return self.scratch / "ratings"
+
+    def _read(self, at_once: int) -> Iterator[Records]:
+        """Yield records with the numbers of `Ids`, in the order of the file; refuse what `load` refuses of a row."""
+        form, layout = self.form, None
+        for batch in read_batches(self.file.path, encoding=form.encoding, skip_rows=form.skip_rows, at_once=at_once):
+            table = batch
+            if layout is None:
+                layout = find_columns(table, form.columns, implicit=form.implicit)
+                table = table.without_first() if layout.has_header else table
+            self.found.n_read += len(table.frame)
+            chosen = without_missing(take_columns(table, layout), form.missing)
+            if chosen.users.is_empty():
+                continue
+            values = None if chosen.ratings is None else read_values(chosen.table, chosen.ratings, form.scale)
+            yield self._records(chosen.table, chosen.users, chosen.items, values)
+
+    def _records(self, table: Table, users: pl.Series, items: pl.Series, values: Any) -> Records:
+        found, records = self.found, np.zeros(len(users), RECORD)
+        records["user"], records["item"] = found.users.take(users), found.items.take(items)
+        records["row"] = np.arange(found.n_kept, found.n_kept + len(users))
+        records["line"] = table.all_lines
+        found.n_kept += len(users)
+        found.unit, found.has_values = table.unit, values is not None
+        if values is not None:
+            records["value"] = values
+            found.lowest = min(found.lowest, float(values.min()))
+            found.highest = max(found.highest, float(values.max()))
+        return records
+
+    def write(self, folder: Path, ratings_per_shard: int) -> Written:
+        """Sort and write."""
+        found, form = self.found, self.form
+        item_ids, item_places = found.items.ordered()
+        user_ids, user_places = found.users.ordered()
+        counts = np.zeros(len(user_ids), np.int64)
+        counts[user_places] = found.users.counts
+        borders = cut_people(counts, ratings_per_shard)
+        about = self._about(item_ids)
+        self._part(borders, user_places, item_places)
+        dropped = self._settle_duplicates(len(borders) - 1)
+        chunks = (
+            (user_ids[first:stop], self._profiles(number, first, stop, dropped))
+            for number, (first, stop) in enumerate(pairwise(borders))
+        )
+        shards = write_profiles(folder, chunks, items_frame(about), about)
+        is_guessed = self.scale is not None and form.scale is None and not self.file.is_named
+        extremes = (found.lowest, found.highest) if is_guessed else None
+        notices = () if about.catalogue is None else tuple(about.catalogue.notices)
+        return Written(shards, self.scale, extremes, notices)
+
+    def _about(self, item_ids: list[str]) -> Ratings:
+        """Return name, scale and catalogue as ratings of nobody."""
+        items, nobody = self.file.items, np.empty(0, np.int64)
+        known = (None, None, None) if items is None else read_items(items, item_ids, self.form.encoding)
+        titles, attributes, catalogue = known
+        values = None if self.scale is None else np.empty(0)
+        return Ratings(
+            self.file.name, [], item_ids, nobody, nobody, values, self.scale, titles, attributes, catalogue=catalogue
+        )
+
+    def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
+        """Move every record to the file of its shard, with its person's and its item's place."""
+        with self._unsorted.open("rb") as file:
+            while len(records := np.fromfile(file, RECORD, RECORDS_AT_ONCE)):
+                records["user"] = user_places[records["user"]]
+                records["item"] = item_places[records["item"]]
+                shard = np.searchsorted(borders, records["user"], "right") - 1
+                records = records[np.argsort(shard, kind="stable")]
+                ends = np.cumsum(np.bincount(shard, minlength=len(borders) - 1))
+                for number, part in enumerate(np.split(records, ends[:-1])):
+                    if len(part):
+                        with (self.scratch / str(number)).open("ab") as out:
+                            part.tofile(out)
+        self._unsorted.unlink()
+
+    def _settle_duplicates(self, n_shards: int) -> IntArray:
+        """Refuse pairs that come twice, naming the earliest, or leave one of each; return the rows left out."""
+        mode, dropped, repeats = self.form.duplicates, [np.empty(0, np.int64)], []
+        for number in range(n_shards):
+            records = self._shard(number)
+            pairs = number_pairs(records["user"].astype(np.int64), records["item"].astype(np.int64))
+            keep = kept_rows(pairs, mode)
+            if keep is None:
+                continue
+            dropped.append(records["row"][~keep].astype(np.int64))
+            if mode == "refuse":
+                again = int(np.flatnonzero(~keep)[0])
+                first = int(np.flatnonzero(pairs.to_numpy() == pairs[again])[0])
+                repeats.append((int(records["line"][again]), int(records["line"][first])))
+                continue
+            if mode == "mean":
+                records["value"] = mean_by_pair(pairs, records["value"])
+            records[keep].tofile(self.scratch / str(number))
+        rows = np.sort(np.concatenate(dropped))
+        if repeats:
+            second, first = min(repeats)
+            raise duplicate_error(self.file.path, self.found.unit, first, second, len(rows))
+        return rows
+
+    def _shard(self, number: int) -> Records:
+        return np.fromfile(self.scratch / str(number), RECORD)
+
+    def _profiles(self, number: int, first: int, stop: int, dropped: IntArray) -> Profiles:
+        """Return the people of one shard, with rows counted without those left out."""
+        records = self._shard(number)
+        (self.scratch / str(number)).unlink()
+        records = records[np.lexsort((records["item"], records["user"]))]
+        starts = np.searchsorted(records["user"], np.arange(first, stop + 1)).astype(np.int64)
+        rows = records["row"].astype(np.int64)
+        values = records["value"].copy() if self.found.has_values else None
+        return Profiles(starts, records["item"].astype(np.int64), values, rows - np.searchsorted(dropped, rows))
