@@ -14,6 +14,7 @@ import resource
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from measure import write_record
@@ -39,11 +40,10 @@ def make_ratings(n_people: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return starts, items, values
 
 
-def train(n_people: int, epsilon: float) -> dict[str, float]:
-    """Train once on small data, so that everything is compiled, then on this much, from arrays."""
+def make_problem(ratings: tuple[np.ndarray, np.ndarray, np.ndarray], epsilon: float) -> Any:
+    """The problem of training model `gp` on the arrays of `make_ratings`."""
     import polars as pl
 
-    from hushrec.engines.cpu.masked import CpuMaskedEngine
     from hushrec.models.gaussian_process import GaussianProcess
     from hushrec.models.item_columns import item_columns
     from hushrec.protocols.masked.protocol import Masked
@@ -51,20 +51,31 @@ def train(n_people: int, epsilon: float) -> dict[str, float]:
 
     years = pl.DataFrame({"year": np.linspace(1950, 2005, N_ITEMS)})
     model, protocols = GaussianProcess(item_columns(N_ITEMS, None, years)), [Masked(epsilon=epsilon)]
+    starts, items, values = ratings
+    terms = settle_terms(np.diff(starts), N_ITEMS, model, protocols)
+    return TrainingProblem(len(starts) - 1, N_ITEMS, starts, items, values, model, protocols, terms, 0)
 
-    def run(count: int) -> tuple[float, int, int]:
-        starts, items, values = make_ratings(count)
+
+def train(n_people: int, epsilon: float) -> dict[str, float]:
+    """Train once on small data, so that everything is compiled, then on this much."""
+    from hushrec.engines.cpu.masked import CpuMaskedEngine
+
+    for count in (max(n_people // 50, 2000), n_people):
+        ratings = make_ratings(count)
         started = time.perf_counter()
-        terms = settle_terms(np.diff(starts), N_ITEMS, model, protocols)
-        engine = CpuMaskedEngine(TrainingProblem(count, N_ITEMS, starts, items, values, model, protocols, terms, 0))
-        for _ in range(terms.max_rounds):
+        problem = make_problem(ratings, epsilon)
+        engine = CpuMaskedEngine(problem)
+        for _ in range(problem.terms.max_rounds):
             engine.run_round()
-        return time.perf_counter() - started, len(items), terms.max_rounds
-
-    run(max(n_people // 50, 2000))
-    seconds, n_ratings, rounds = run(n_people)
+        seconds = time.perf_counter() - started
     gigabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return {"people": n_people, "ratings": n_ratings, "rounds": rounds, "seconds": seconds, "gigabytes": gigabytes}
+    return {
+        "people": n_people,
+        "ratings": len(problem.items),
+        "rounds": problem.terms.max_rounds,
+        "seconds": seconds,
+        "gigabytes": gigabytes,
+    }
 
 
 def main() -> None:

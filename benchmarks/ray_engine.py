@@ -1,9 +1,11 @@
 """Engine `ray` with two workers against engine `cpu`: the same bits, and what a round costs beside it.
 
     python benchmarks/ray_engine.py [--data ml-1m] [--workers 2] [--rounds 10]
+    python benchmarks/ray_engine.py --people 480000 [--workers 2] [--epsilon 1]
 
-Seconds are of whole rounds, the first one apart: it loads the parts and reads compiled kernels. The addresses that
-any process of the cluster talks to or listens on are looked at all the while (tests/sockets.py).
+The second form trains `masked` on the 10⁸ ratings of benchmarks/masked_scaling.py. Seconds are of whole rounds, the
+first one apart: it loads the parts and reads compiled kernels. The addresses that any process of the cluster talks to
+or listens on are looked at all the while (tests/sockets.py).
 """
 
 import argparse
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from masked_scaling import make_problem, make_ratings
 from measure import load_data, write_record
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
@@ -51,35 +54,46 @@ def compare(problem: Any) -> dict[str, Any]:
     same = all(np.array_equal(states[0][name], states[1][name]) for name in states[0])
     cpu, ray = (min(float(np.mean(turn[1:])) for turn in seconds[name]) for name in ("cpu", "ray"))
     return {
+        "people": problem.n_users,
+        "ratings": len(problem.items),
         "rounds": problem.terms.max_rounds,
         "identical_bits": same,
         "arrays_compared": sorted(states[0]),
         "cpu_seconds_per_round": cpu,
         "ray_seconds_per_round": ray,
         "ray_first_round_seconds": seconds["ray"][0][0],
+        "seconds_of_every_round": seconds,
     }
 
 
 def main() -> None:
-    """Both protocols on one cluster."""
+    """Both protocols on one cluster, or `masked` on many ratings."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--data", default="ml-1m")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--people", type=int, help="generated ratings of so many people, instead of --data")
+    parser.add_argument("--epsilon", type=float, default=1.0, help="with --people")
     options = parser.parse_args()
-    ratings = load_data(options.data)
+    if options.people:
+        name = "ray-scaling"
+        problems = {"masked gp": lambda: make_problem(make_ratings(options.people), options.epsilon)}
+        about = {"data": "benchmarks/masked_scaling.py", "epsilon": options.epsilon}
+    else:
+        ratings, name, about = load_data(options.data), f"ray-{options.data}", {"data": options.data}
+        problems = {
+            "masked gp": lambda: problem_of(ratings, protocol="masked"),
+            "sdcf mf": lambda: problem_of(ratings, protocol="sdcf", rounds=options.rounds),
+        }
     from hushrec.engines.ray.cluster import cluster
 
     started = time.perf_counter()
     with Watch() as watch, cluster(workers=options.workers):
         seconds = time.perf_counter() - started
-        runs = {
-            "masked gp": compare(problem_of(ratings, protocol="masked")),
-            "sdcf mf": compare(problem_of(ratings, protocol="sdcf", rounds=options.rounds)),
-        }
+        runs = {run: compare(make()) for run, make in problems.items()}
     addresses = {"seen": sorted({address for _, address in watch.seen}), "outside loopback": len(watch.outside())}
-    about = {"data": options.data, "workers": options.workers, "ray": version("ray"), "start_seconds": seconds}
-    write_record(f"ray-{options.data}", about | {"runs": runs, "addresses": addresses})
+    about |= {"workers": options.workers, "ray": version("ray"), "start_seconds": seconds}
+    write_record(name, about | {"runs": runs, "addresses": addresses})
 
 
 if __name__ == "__main__":

@@ -102,32 +102,39 @@ class Databases:
 
 
 class ServerProcess:
-    """`hushrec serve` as a process that can be killed and started again on the same port and database."""
+    """`hushrec serve` as a process that can be killed and started again on the same port and database.
 
-    def __init__(self, zygote: Zygote, folder: Path, databases: Databases | None = None) -> None:
+    A server with a `host` of its own, an address of 127.0.0.0/8, has a state folder of its own as well.
+    """
+
+    def __init__(
+        self, zygote: Zygote, folder: Path, databases: Databases | None = None, host: str = "127.0.0.1"
+    ) -> None:
         self.zygote = zygote
         self.folder = folder
         self.databases = databases or Databases()
+        self.host = host
         self._port = ExitStack()
-        self.port = self._port.enter_context(held_port())
+        self.port = self._port.enter_context(held_port(host))
         self.pid = 0
         self.refused = 0  # answers that were told to come back
         self.cut_off = 0  # answers on their way, or acknowledgements, that a strike hit
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}:{self.port}"
 
     def start(self) -> None:
         files = ["--items", str(self.folder.parent / "items.csv"), "--config", str(self.folder.parent / "config.toml")]
-        options = [*files, "--open", "--port", str(self.port)]
-        options += ["--database", self.databases.address(self.folder), "--state-dir", str(self.folder)]
+        state = self.folder if self.host == "127.0.0.1" else self.folder / self.host
+        options = [*files, "--open", "--host", self.host, "--port", str(self.port)]
+        options += ["--database", self.databases.address(self.folder), "--state-dir", str(state)]
         self.pid = self.zygote.ask(serve=options)["pid"]
         wait_for(self.answers)
 
     def answers(self) -> bool:
         with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return probe.connect_ex((self.host, self.port)) == 0
 
     def kill(self) -> None:
         os.kill(self.pid, signal.SIGKILL)

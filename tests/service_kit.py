@@ -186,11 +186,11 @@ def put_server(device: Device, address: str) -> None:
 
 
 @contextlib.contextmanager
-def held_port() -> Iterator[int]:
+def held_port(host: str = "127.0.0.1") -> Iterator[int]:
     """A port for servers that come and go: bound all the time, so that nobody else gets it, and nobody listens."""
     with socket.socket() as held:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
+        held.bind((host, 0))
         yield int(held.getsockname()[1])
 
 

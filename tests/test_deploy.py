@@ -4,75 +4,25 @@ import json
 import os
 import re
 import shutil
-import socket
 import sqlite3
 import subprocess
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from postgresql_kit import running_cluster
-from service_kit import OPEN_SOCKETS, PATIENCE, live_server, new_device, small_settings
-
-from hushrec.service import certificates
-
-DEPLOY = Path(__file__).parents[1] / "deploy"
-NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+from proxy_kit import DEPLOY, NEEDS_NGINX, proxy
+from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
 
 pytestmark = OPEN_SOCKETS
 
 
-def free_port() -> int:
-    """A port that nobody uses now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
-@contextmanager
-def proxy(folder: Path, *upstreams: str) -> Iterator[tuple[str, Path]]:
-    """nginx with deploy/nginx.conf in front of servers: its address, and the authority to trust."""
-    port, servers = free_port(), " ".join(f"server {upstream.removeprefix('http://')};" for upstream in upstreams)
-    authority, certificate, key = certificates.self_signed(folder, ["127.0.0.1"])
-    text = (DEPLOY / "nginx.conf").read_text("utf-8")
-    for old, new in (
-        ("server 127.0.0.1:8470;", servers),
-        ("listen 443 ssl;", f"listen 127.0.0.1:{port} ssl;"),
-        ("/etc/ssl/films.example.pem", str(certificate)),
-        ("/etc/ssl/films.example.key", str(key)),
-    ):
-        assert text.count(old) == 1, old
-        text = text.replace(old, new)
-    temporary = "".join(
-        f"{name}_temp_path {folder / name};" for name in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    main = folder / "main.conf"
-    main.write_text(
-        f"daemon off; pid {folder / 'pid'}; error_log stderr; events {{}} http {{ {temporary} access_log off; {text} }}"
-    )
-    assert NGINX is not None
-    command = [NGINX, "-p", str(folder), "-e", "stderr", "-c", str(main)]
-    checked = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stderr
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as running:
-        try:
-            until = time.monotonic() + PATIENCE
-            while socket.socket().connect_ex(("127.0.0.1", port)) and time.monotonic() < until:
-                time.sleep(0.01)
-            yield f"https://127.0.0.1:{port}", authority
-        finally:
-            running.terminate()
-
-
-@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+@NEEDS_NGINX
 def test_devices_join_and_report_through_the_proxy(tmp_path: Path) -> None:
     """TLS ends at nginx; long polls, reports and receipts pass; the admin's routes do not from elsewhere."""
     folder = tmp_path / "nginx"
-    folder.mkdir()
     settings = small_settings(terms={"rounds": 2}, rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, proxy(folder, live.url) as (address, authority):
         with new_device(tmp_path / "device") as device:
@@ -83,12 +33,11 @@ def test_devices_join_and_report_through_the_proxy(tmp_path: Path) -> None:
         assert re.search(r"location ~ \^/\(metrics\|v1/admin\) \{\s+allow 127\.0\.0\.1;\s+deny all;", denied)
 
 
-@pytest.mark.skipif(NGINX is None, reason="nginx is not installed")
+@NEEDS_NGINX
 def test_a_proxy_spreads_devices_over_workers_and_does_without_one_that_ends(tmp_path: Path) -> None:
     """Both workers take reports of the first rounds (a false alarm in 130,000); when one is gone, the other does."""
     settings = small_settings(terms={"rounds": 8}, rounds={"min_devices": 3})
     folder = tmp_path / "nginx"
-    folder.mkdir()
     with running_cluster() as cluster, ExitStack() as stack:
         database = cluster.new_database()
         one = stack.enter_context(live_server(tmp_path, settings, database=database))

@@ -6,6 +6,7 @@ import random
 import re
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ import sqlalchemy as sa
 from command import run as run_command
 from fault_kit import KILL, Recorded, ServerProcess, Zygote, set_up_recorded, strike_after, wait_for_round
 from postgresql_kit import Cluster
+from proxy_kit import NEEDS_NGINX, proxy
 from service_kit import (
     OPEN_SOCKETS,
     PATIENCE,
@@ -299,12 +301,21 @@ def zygote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Zygote]:
 
 
 def strike_phases(
-    zygote: Zygote, cluster: Cluster, folder: Path, *, count: int, rounds: int, phases: tuple[str, ...] = PHASES
+    zygote: Zygote,
+    cluster: Cluster,
+    folder: Path,
+    *,
+    count: int,
+    rounds: int,
+    phases: tuple[str, ...] = PHASES,
+    proxied: bool = False,
 ) -> int:
     """Kill one of so many workers in these phases of so many rounds; return how often.
 
     Two of three devices have reported when a worker dies, one of them to it; the third reports to another while the
     dead one is away, which is then started again. What was learned is what one server learns from the same reports.
+    If `proxied`, each worker has a host of its own, all devices know a proxy alone, and the first worker is killed: one
+    that was away is left out by the proxy for a while.
     """
     folder.mkdir()
     (folder / "items.csv").write_text("id,title\n" + "".join(f"item-{n},Film {n}\n" for n in range(24)))
@@ -313,37 +324,47 @@ def strike_phases(
     databases = cluster.databases(folder.name)
     database = databases.address(folder / "server")
     with ExitStack() as stack:
-        servers = [ServerProcess(zygote, folder / "server", databases) for _ in range(count)]
+        hosts = [f"127.0.0.{number + 1 if proxied else 1}" for number in range(count)]
+        servers = [ServerProcess(zygote, folder / "server", databases, host) for host in hosts]
         for server in servers:
             stack.callback(server.close)
         for server in servers:
             server.start()
         archive_reports(cluster, database)
         devices = [stack.enter_context(device) for device in new_people(folder, 3)]
-        for number, device in enumerate(devices):
-            device.join(servers[number % count].url)
+        address, authority = servers[0].url, None
+        if proxied:
+            address, authority = stack.enter_context(proxy(folder / "nginx", *(server.url for server in servers)))
+        for device in devices:
+            device.join(address, ca=authority)
         for turn in range(rounds * len(PHASES)):
-            victim = servers[turn % count]
+            victim = servers[0 if proxied else turn % count]
             others = [server for server in servers if server is not victim]
-            for device, server in zip(devices, (victim, others[0]), strict=False):
-                put_server(device, server.url)
-                assert device.step(wait=ROUND_WAIT) == "reported"
+            for device, server in zip(devices, (victim, others[0], others[-1]), strict=True):
+                if not proxied:
+                    put_server(device, server.url)
+            assert [device.step(wait=ROUND_WAIT) for device in devices[:2]] == ["reported"] * 2
             is_struck = PHASES[turn % len(PHASES)] in phases
             if is_struck:
                 victim.kill()
-            put_server(devices[2], others[-1].url)
             assert devices[2].step(wait=ROUND_WAIT) == "reported"
             if is_struck:
                 victim.start()
-        with connected(database) as connection:
-            wait_for(lambda: connection.execute(sa.select(schema.run.c.round)).scalar_one() >= rounds)
-            state = unpack_arrays(bytes(connection.execute(sa.select(schema.run.c.state)).scalar_one()))
+        check_learned(database, rounds)
         assert [device.budget()["rounds"] for device in devices] == [rounds] * 3  # charged once: nothing was repeated
         for server in servers:
             server.kill()
-        expected = learned_by_one(database)
-        assert all(np.array_equal(state[name], expected[name]) for name in expected if name != "pool")
     return rounds * len(phases)
+
+
+def check_learned(database: str, rounds: int) -> None:
+    """After so many rounds the database holds what one server learns from the same reports, each stored once."""
+    ended = sa.select(sa.or_(schema.run.c.round > rounds, schema.run.c.attempt == 0))
+    with connected(database) as connection:
+        wait_for(lambda: connection.execute(ended).scalar_one())
+        state = unpack_arrays(bytes(connection.execute(sa.select(schema.run.c.state)).scalar_one()))
+    expected = learned_by_one(database)
+    assert all(np.array_equal(state[name], expected[name]) for name in expected if name != "pool")
 
 
 def test_one_of_two_workers_that_is_killed_takes_nothing_along(
@@ -353,27 +374,41 @@ def test_one_of_two_workers_that_is_killed_takes_nothing_along(
     strike_phases(zygote, cluster, tmp_path / "short", count=2, rounds=1, phases=("table", "unmask"))
 
 
+@NEEDS_NGINX
+def test_a_worker_of_two_hosts_behind_a_proxy_that_is_killed_takes_nothing_along(
+    zygote: Zygote, cluster: Cluster, tmp_path: Path
+) -> None:
+    """Two `hushrec serve` at 127.0.0.1 and 127.0.0.2, one database, nginx: the same, and devices know nginx alone."""
+    phases = ("shares", "table")
+    strike_phases(zygote, cluster, tmp_path / "hosts", count=2, rounds=1, phases=phases, proxied=True)
+
+
 @pytest.mark.soak
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize(
+    ("count", "proxied"), [(2, False), (4, False), pytest.param(2, True, marks=NEEDS_NGINX)], ids=["2", "4", "proxied"]
+)
 def test_a_worker_killed_in_every_phase_of_fifty_rounds(
-    zygote: Zygote, cluster: Cluster, tmp_path: Path, count: int
+    zygote: Zygote, cluster: Cluster, tmp_path: Path, count: int, proxied: bool
 ) -> None:
     """The long form: ten runs of all five rounds."""
+    name = f"workers-kill-{count}{'-proxied' if proxied else ''}"
     kills = sum(
-        strike_phases(zygote, cluster, tmp_path / f"long{count}_{number}", count=count, rounds=5)
+        strike_phases(
+            zygote, cluster, tmp_path / f"{name}-{number}".replace("-", "_"), count=count, rounds=5, proxied=proxied
+        )
         for number in range(10)
     )
     assert kills == 250
     done = {"workers": count, "rounds": 50, "kills": kills, "devices": 3, "reports": 3 * kills}
     shown = {"acknowledged_lost": 0, "counted_twice": 0, "attempts_repeated": 0, "learned_equal_bit_for_bit": True}
-    keep_record(f"workers-kill-{count}", done | shown)
+    keep_record(name, done | shown)
 
 
 # Kill -9 with reports on their way -------------------------------------------------------------------------------
 
 
 async def report_somewhere(clients: list[httpx.AsyncClient], recorded: Recorded, number: int, place: int) -> int:
-    """Send recorded bytes to one worker after the other until one has them; return how often that was cut off."""
+    """Send recorded bytes to one address after the other until one has them; return how often that was cut off."""
     body, cut_off, worker = recorded.body(number, place), 0, number
     while True:
         worker += 1
@@ -386,6 +421,10 @@ async def report_somewhere(clients: list[httpx.AsyncClient], recorded: Recorded,
             continue
         if reply.status_code == 200:
             return cut_off
+        if reply.status_code == 502:  # the proxy's
+            cut_off += 1
+            await asyncio.sleep(0.02)
+            continue
         problem = reply.json()
         if problem["type"].endswith("phase-closed"):
             assert problem["last_round"] >= place, "a report was lost"
@@ -394,13 +433,25 @@ async def report_somewhere(clients: list[httpx.AsyncClient], recorded: Recorded,
         await asyncio.sleep(0.02)
 
 
-async def play_among(servers: list[ServerProcess], recorded: Recorded, rounds: int, latest: float | None) -> int:
-    """All devices report in all rounds; in each one worker is killed after up to `latest` seconds, if that is given."""
+Proxy = tuple[str, Path]  # its address, and the authority to trust
+
+
+async def play_among(
+    servers: list[ServerProcess], recorded: Recorded, rounds: int, latest: float | None, through: Proxy | None = None
+) -> int:
+    """All devices report in all rounds; in each one worker is killed after up to `latest` seconds, if that is given.
+
+    Behind a proxy that is the last worker every time.
+    """
     rng, cut_off = random.Random(rounds), 0
+    victims = servers if through is None else servers[-1:]
+    options: dict[str, Any] = {"timeout": PATIENCE, "limits": httpx.Limits(max_connections=len(recorded.keys))}
+    addresses = [server.url for server in servers]
+    if through is not None:
+        addresses, options["verify"] = [through[0]], ssl.create_default_context(cafile=through[1])
     async with AsyncExitStack() as stack:
-        options: dict[str, Any] = {"timeout": PATIENCE, "limits": httpx.Limits(max_connections=len(recorded.keys))}
         clients = [
-            await stack.enter_async_context(httpx.AsyncClient(base_url=server.url, **options)) for server in servers
+            await stack.enter_async_context(httpx.AsyncClient(base_url=address, **options)) for address in addresses
         ]
         for place in range(1, rounds + 1):
             tasks = [
@@ -408,26 +459,39 @@ async def play_among(servers: list[ServerProcess], recorded: Recorded, rounds: i
                 for number in range(len(recorded.keys))
             ]
             if latest is not None:
-                await strike_after(rng.uniform(0, latest), KILL, servers[place % len(servers)])
+                await strike_after(rng.uniform(0, latest), KILL, victims[place % len(victims)])
             cut_off += sum(await asyncio.gather(*tasks))
             await wait_for_round(clients[0], place + 1)
     return cut_off
 
 
 def strike_among(
-    zygote: Zygote, cluster: Cluster, folder: Path, *, count: int, n_devices: int, rounds: int, latest: float
+    zygote: Zygote,
+    cluster: Cluster,
+    folder: Path,
+    *,
+    count: int,
+    n_devices: int,
+    rounds: int,
+    latest: float,
+    proxied: bool = False,
 ) -> int:
     """The same recorded reports to one calm worker and to several of which one is killed in each round: equal bits."""
-    databases = cluster.databases(f"among{count}_{rounds}")
+    databases = cluster.databases(f"among{count}_{rounds}{'_proxied' if proxied else ''}")
     base, recorded = set_up_recorded(zygote, folder, n_devices, databases)
     states, cut_off = {}, 0
     for name, workers in (("calm", 1), ("struck", count)):
         wait_for(lambda: databases.is_free(base))
         databases.copy(base, folder / name)
-        servers = [ServerProcess(zygote, folder / name, databases) for _ in range(workers)]
+        hosts = [f"127.0.0.{number + 1 if proxied else 1}" for number in range(workers)]
+        servers = [ServerProcess(zygote, folder / name, databases, host) for host in hosts]
         for server in servers:
             server.start()
-        cut_off += asyncio.run(play_among(servers, recorded, rounds, latest if workers > 1 else None))
+        with ExitStack() as stack:
+            through = None
+            if proxied and workers > 1:
+                through = stack.enter_context(proxy(folder / "nginx", *(server.url for server in servers)))
+            cut_off += asyncio.run(play_among(servers, recorded, rounds, latest if workers > 1 else None, through))
         for server in servers:
             server.kill()
             server.close()
@@ -445,16 +509,19 @@ def test_reports_on_their_way_to_a_worker_that_dies_are_taken_by_another_once(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize(
+    ("count", "proxied"), [(2, False), (4, False), pytest.param(2, True, marks=NEEDS_NGINX)], ids=["2", "4", "proxied"]
+)
 def test_fifty_rounds_with_a_worker_killed_in_each(
-    zygote: Zygote, cluster: Cluster, tmp_path: Path, count: int
+    zygote: Zygote, cluster: Cluster, tmp_path: Path, count: int, proxied: bool
 ) -> None:
-    """The long form."""
-    cut_off = strike_among(zygote, cluster, tmp_path, count=count, n_devices=40, rounds=50, latest=0.2)
+    """The long form; behind nginx as well, with each worker on a host of its own."""
+    options = {"count": count, "n_devices": 40, "rounds": 50, "latest": 0.2, "proxied": proxied}
+    cut_off = strike_among(zygote, cluster, tmp_path, **options)  # type: ignore[arg-type]
     assert cut_off > 0  # or nothing was hit
     done = {"workers": count, "rounds": 50, "kills": 50, "devices": 40, "reports": 2000, "cut_off": cut_off}
     shown = {"acknowledged_lost": 0, "counted_twice": 0, "vectors_equal_bit_for_bit": True}
-    keep_record(f"workers-cut-off-{count}", done | shown)
+    keep_record(f"workers-cut-off-{count}{'-proxied' if proxied else ''}", done | shown)
 
 
 # The command -----------------------------------------------------------------------------------------------------

@@ -14,6 +14,10 @@ import os
 import signal
 import sys
 
+import psycopg  # noqa: F401
+import pydantic.v1  # noqa: F401
+import sqlalchemy.dialects.postgresql.psycopg  # noqa: F401
+
 import hushrec.cli
 import hushrec.data.items
 import hushrec.device.device
@@ -22,8 +26,10 @@ import hushrec.protocols.masked.gp_learning
 import hushrec.protocols.masked.protocol
 import hushrec.protocols.masked.server
 import hushrec.service.app
+import hushrec.service.certificates
 import hushrec.service.serving
 import hushrec.service.setup
+import hushrec.service.workers
 from hushrec.client import Client
 from hushrec.device.session import Session
 from hushrec.device.store import Store
