@@ -69,7 +69,7 @@ def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_
         page = open_page(browser, live.url)
         page.wait_for_selector("#state:has-text('Waiting')")
         page.click("text=Pause")
-        assert "needs the admin’s token" in page.inner_text("#done")
+        assert "needs the admin token" in page.inner_text("#done")
         page.fill("#token", "wrong")
         page.click("text=Pause")
         page.click("#confirm-yes")
@@ -82,7 +82,7 @@ def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_
         page.click("#confirm-yes")
         page.wait_for_selector("#state:has-text('Paused')")
         page.fill("#invitations", "3")
-        page.click("text=Make invitations")
+        page.click("text=Create invitations")
         page.click("#confirm-yes")
         page.wait_for_selector("#codes")
         assert len(page.inner_text("#codes").split()) == 3

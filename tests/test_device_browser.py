@@ -119,8 +119,8 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
         page.keyboard.press("ArrowLeft")
         assert page.inner_text("#level-name") == "Middle, ε 2 over all rounds"
         for words in (
-            "Items sent each round",
-            "really rated among them",
+            "Each round your device sends",
+            "of which you rated",
             "If the server believed",
             "What to expect: 50 devices are too few",
         ):
@@ -153,8 +153,8 @@ def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
             page.wait_for_timeout(200)
         assert page.locator("#recommendations li").count() == 10
         assert page.locator("#sent-rows tr").count() > 0
-        assert page.inner_text("#ledger") == "ε 2 in all: no further round adds to it"
-        assert "Fixed since your first round" in page.inner_text("#level-said")
+        assert page.inner_text("#ledger") == "ε 2 in total; further rounds add nothing"
+        assert "fixed since your first round" in page.inner_text("#level-said")
         page.click("#forget")
         page.click("#confirm-yes")
         page.wait_for_selector("#erased")
@@ -386,9 +386,9 @@ def test_the_first_page_is_for_everyone(browser: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "code", "words"),
     [
-        (None, "unreachable", "Nobody answers at this address"),
-        ({"tls": True}, "certificate-untrusted", "no reason to trust"),
-        ({"settings": small_settings(open_enrolment=False)}, "not-invited", "wants an invitation"),
+        (None, "unreachable", "could not be reached"),
+        ({"tls": True}, "certificate-untrusted", "does not trust"),
+        ({"settings": small_settings(open_enrolment=False)}, "not-invited", "requires an invitation"),
     ],
 )
 def test_a_server_that_cannot_be_joined_is_named_in_plain_words(
@@ -485,5 +485,5 @@ def test_recommendations_come_before_settings_on_a_phone(browser: Any, trained: 
     assert tops == sorted(tops)
     assert tops[1] < 844  # the first screen shows where they begin
     assert small_targets(page) == []
-    assert "no further round adds to it" in page.inner_text("#ledger")
+    assert "further rounds add nothing" in page.inner_text("#ledger")
     assert page.locator("#ledger-head ~ .bar").count() == 0

@@ -136,7 +136,7 @@ def test_ratings_taken_back_during_a_wait_end_taking_part(tmp_path: Path) -> Non
     ):
         device.join(live.url)
         wait_for(lambda: live.rounds.is_open)
-        with pytest.raises(LocalProtocolError, match="a device without ratings"):
+        with pytest.raises(LocalProtocolError, match="rated"):
             drive(device, device._session.step(ROUND_WAIT), take_back)
         assert device._store.get("outbox") is None
         assert device.budget()["permanent_draws"] == 0

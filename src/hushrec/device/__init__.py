@@ -1,1 +1,1 @@
-"""The person's side: a local store, a ledger, and talking to a server."""
+"""The person's device: its local store and privacy ledger, its session with a server, and the person's page."""

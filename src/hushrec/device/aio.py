@@ -1,11 +1,11 @@
-"""A device in an `asyncio` app: its rounds as events, while nothing in the app waits.
+"""A device in an `asyncio` app: its rounds as an asynchronous stream of events that never blocks the event loop.
 
     async with taking_part(device) as events:
         async for event in events:
             ...
 
-Everything else of `Device` may be called beside it: it is safe in several threads, and what does not ask the server
-returns at once (docs/embed-a-device.md).
+Other methods of `Device` may be called at the same time: the class is thread-safe, and methods that do not contact the
+server return at once (docs/embed-a-device.md).
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from hushrec.device.device import Device
 from hushrec.device.transport import Stopped
 from hushrec.errors import ConnectionFailed, HushrecError
 
-WAIT_SECONDS = 30.0  # that one step waits for a round
-RETRY_SECONDS = 5.0  # after a server that could not be reached and says nothing of when
+WAIT_SECONDS = 30.0  # the longest that one step waits for a round
+RETRY_SECONDS = 5.0  # until the next step after the server could not be reached and named no time
 
 
 @dataclass(frozen=True)
 class Event:
-    """What happened to a device: `reported`, `unreachable`, `over` or `failed`; the latter two are the last.
+    """An event of a device's participation; `kind` is `reported`, `unreachable`, `over` or `failed`.
 
-    `error` is what a failure or an unreachable server said, for its `code` and its sentence.
+    `over` and `failed` are the last event. `error` is the exception behind `unreachable` or `failed`.
     """
 
     kind: str
@@ -36,10 +36,10 @@ class Event:
 
 @asynccontextmanager
 async def taking_part(device: Device, *, wait: float = WAIT_SECONDS) -> AsyncIterator[AsyncIterator[Event]]:
-    """Report in every round of the device's server until the run is over; events come as they happen.
+    """Report in every round of the device's server until the run is over; yield an iterator of events.
 
-    Leaving the block ends it: the step that is under way is dropped after the request that it waits for, which the
-    server answers within half a minute, and what was stored stays.
+    Leaving the block ends the participation: a step in progress stops after its current request, which the server
+    answers within about `wait` seconds. The store keeps everything that was stored before.
     """
     closing = threading.Event()
     try:

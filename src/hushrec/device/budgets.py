@@ -1,4 +1,4 @@
-"""What a person allows their device, and the scale that they rate on."""
+"""A person's privacy budgets and rating scale, and the check that a run stays within the budgets."""
 
 import contextlib
 import math
@@ -17,22 +17,22 @@ from hushrec.protocols import PROTOCOLS, default_protocol, find_protocol
 from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.scale import form_values, from_unit, to_unit
 
-_SLACK = 1 + 1e-9  # for sums of floats
-SELECTION = ("epsilon_i", "epsilon_p", "epsilon_g")  # what a person chooses of a protocol that selects items
+_SLACK = 1 + 1e-9  # tolerance for rounding in sums of floats
+SELECTION = ("epsilon_i", "epsilon_p", "epsilon_g")  # a person's options of a protocol that selects items
 
 
 @dataclass(frozen=True)
 class Budgets:
-    """What a person allows, every number as a float. `scale` is that of their ratings.
+    """A person's privacy budgets and the scale of their ratings, checked and converted to floats.
 
-    `epsilon` is what a `masked` run may cost at most, in sums of at least `least_cohort` devices; the next four are of
-    `sdcf`. `options` are those of other protocols, by name; `limits` what the ledger allows, by unit.
+    `epsilon` is the largest cost of a `masked` run, whose sums must cover at least `least_cohort` devices; the next
+    four fields belong to `sdcf`. `options` holds options of other protocols by name, `limits` ledger limits by unit.
     """
 
     epsilon: float = 8.0
     least_cohort: int = 3
     epsilon_i: float = 4.0
-    epsilon_p: float = None  # type: ignore[assignment]  # set at once: 2 · epsilon_i unless it is given
+    epsilon_p: float = None  # type: ignore[assignment]  # 2 · epsilon_i unless it is given
     epsilon_g: float = 4.0
     max_value_rho: float | None = None
     scale: tuple[float, float] = (1.0, 5.0)
@@ -54,14 +54,17 @@ class Budgets:
         self.new_ledger()  # checks max_value_rho
 
     def _selecting(self) -> Any:
-        """Return the protocol that selects items, with these budgets, checked."""
+        """Return the protocol that selects items, configured with these budgets; raise if a budget is invalid."""
         protocol = next(
             one for one in PROTOCOLS.values() if set(SELECTION) <= {o.name for o in one.options if o.personal}
         )
         return protocol.configure({name: getattr(self, name) for name in SELECTION}, protocol.models[0])
 
     def before_joining(self, ledger: Ledger) -> list[ConfiguredProtocol]:
-        """Return what a device without a run may speak, the default first; or the protocol of what it has spent."""
+        """Return the protocols that a device without a run may use, the default first.
+
+        If earlier runs have spent budget, return only the protocols in whose unit it was spent.
+        """
         limited = [one for one in PROTOCOLS.values() if one.unit is not None]
         spent = [one for one in limited if ledger[str(one.unit)].charged() > 0]
         first = find_protocol(default_protocol(None))
@@ -69,33 +72,33 @@ class Budgets:
         return [one.configure(self.options_for(one.name, one.models[0]), one.models[0]) for one in chosen]
 
     def new_ledger(self) -> Ledger:
-        """Return an empty ledger that allows one draw of permanent bits."""
+        """Return an empty ledger with this person's limits; its selection limit covers one draw of permanent bits."""
         return Ledger(**{"selection": self.epsilon_p, "value": self.max_value_rho, **self.limits})
 
     def options_for(self, protocol: str, model: str) -> dict[str, Any]:
-        """Return this person's own options of a protocol; refused where one of them was not chosen."""
+        """Return this person's options of a protocol; raise `ParameterError` if a required option is missing."""
         chosen = {name: getattr(self, name) for name in (*SELECTION, "least_cohort")}
         chosen |= {"own_epsilon": self.epsilon, **self.options}
         wanted = personal_options(protocol, model)
         for name in wanted:
             if name not in chosen:
-                raise ParameterError(f"{name} of protocol {protocol} must be chosen first: give it in `options`.")
+                raise ParameterError(f"{name} of protocol {protocol} must be set. Give its value in `options`.")
         return {name: option.checked(chosen[name]) for name, option in wanted.items()}
 
     def with_selection(self, epsilon_i: float) -> "Budgets":
-        """Return the same with another selection budget, and its usual epsilon_p."""
+        """Return a copy with another `epsilon_i`, and the default `epsilon_p` for it."""
         return replace(self, epsilon_i=epsilon_i, epsilon_p=None)  # type: ignore[arg-type]
 
     def form_values(self) -> FloatArray:
-        """Return the ratings that a form offers on this person's scale."""
+        """Return the rating values that a form offers on this person's scale."""
         return form_values(*self.scale)
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Return ratings of this person as models see them."""
+        """Map this person's ratings to the scale 1 to 5, on which models work."""
         return to_unit(values, *self.scale)
 
     def from_unit(self, values: FloatArray) -> FloatArray:
-        """Return predictions on this person's scale."""
+        """Map predictions from the scale 1 to 5 to this person's scale."""
         return from_unit(values, *self.scale)
 
 
@@ -110,10 +113,10 @@ def _as_scale(scale: Any) -> tuple[float, float]:
 
 
 def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: Mapping[str, float]) -> None:
-    """Allow what a run may cost at most, of which it has `spent` so much by unit: what joining it means.
+    """Raise the ledger's limits to the largest cost of a run; joining a run means accepting this cost.
 
-    What earlier runs have used is not topped up: raising a limit on account of them is up to the person, and refused
-    here with the ε that it takes.
+    `spent` is what this run has already cost, by unit. If earlier runs have used up budget, the limit is not raised:
+    the person must allow the total first, and `BudgetExceeded` names the ε that is needed.
     """
     for unit, cost in protocol.joining_costs(terms).items():
         earlier, limit = ledger[unit].charged() - spent.get(unit, 0.0), ledger.limit(unit) or 0.0
@@ -124,13 +127,13 @@ def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: M
             allowed, raised = protocol.ledger_statement(ledger)["limit"], Ledger.from_record(ledger.to_record())
             raised.raise_limit(unit, needed)
             epsilon = math.ceil(100 * protocol.ledger_statement(raised)["limit"] / _SLACK) / 100
-            raise _not_allowed("what was sent in earlier runs and this run together need", allowed, epsilon)
+            raise _not_allowed("earlier runs and this run together need", allowed, epsilon)
         ledger.raise_limit(unit, needed)
 
 
 @contextlib.contextmanager
 def consent(limit: float) -> Iterator[None]:
-    """Return the sentence that tells a person how to allow what their ledger refuses."""
+    """Add to a `BudgetExceeded` raised in the block the command with which the person can raise the limit."""
     try:
         yield
     except BudgetExceeded as error:
@@ -141,7 +144,7 @@ def consent(limit: float) -> Iterator[None]:
 
 def _not_allowed(what: str, limit: float, needed: float) -> BudgetExceeded:
     return BudgetExceeded(
-        f"{what} a limit of epsilon {needed:.12g}, but this person allows {limit:.4g}. "
-        f"They can allow it with `hushrec device budget --raise-to {needed:.12g}`.",
+        f"{what} a limit of epsilon {needed:.12g}, but the person's limit is {limit:.4g}. "
+        f"Raise it with `hushrec device budget --raise-to {needed:.12g}`.",
         needed=needed,
     )

@@ -1,4 +1,4 @@
-"""One request of a device and the server's reply to it, as values; and how much of a server's words a device takes."""
+"""Requests of a device and replies of a server as values, and limits on what a device accepts from a server."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -10,16 +10,16 @@ from hushrec.errors import ConsentNeeded, RemoteProtocolError
 from hushrec.messages import LARGEST_TABLE, Offer
 from hushrec.signing import Request
 
-_PASSING = (429, 502, 503, 504)
+_TEMPORARY = (429, 502, 503, 504)
 SMALL_REPLY = 200_000  # bytes: an offer, a receipt, a refusal
-LARGEST_PAGE = 16 * 2**20  # of the catalogue
+LARGEST_PAGE = 16 * 2**20  # bytes of one page of the catalogue
 MOST_ITEMS = 1_000_000
-MOST_FACTORS = 1_000  # a system of equations of this size is solved for every change of ratings
+MOST_FACTORS = 1_000  # a linear system of this size is solved whenever ratings change
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What a server said."""
+    """A server's reply to a request."""
 
     status: int
     body: bytes = field(default=b"", repr=False)
@@ -28,7 +28,7 @@ class Reply:
 
     @property
     def problem(self) -> dict[str, Any]:
-        """Return the body of a refusal; empty where it is not one."""
+        """The problem document of a refusal; empty if the reply is not a refusal or has no such document."""
         if self.status < 400:
             return {}
         try:
@@ -39,30 +39,31 @@ class Reply:
 
     @property
     def code(self) -> str:
+        """The error code of a refusal; empty if there is none."""
         return str(self.problem.get("type", "")).rpartition(":")[2]
 
     @property
-    def is_passing(self) -> bool:
-        """Whether the same request, signed anew, may find the server in a better state."""
-        return self.status in _PASSING or self.code == "stale-nonce"
+    def is_temporary(self) -> bool:
+        """Whether the refusal is temporary: the same request with a new signature may succeed."""
+        return self.status in _TEMPORARY or self.code == "stale-nonce"
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request to make; `signed` unless the server need not know who asks. A longer reply is not taken."""
+    """A request to make, and how to make it."""
 
     request: Request
-    signed: bool = True
-    largest: int = SMALL_REPLY
-    wait: float = 0.0  # seconds that the server is asked to wait with its reply
-    optional: bool = False  # tried once; where nothing comes of it the reply has status 0
+    signed: bool = True  # False: anonymous, without the device's id and signature
+    largest: int = SMALL_REPLY  # bytes; a longer reply is refused
+    wait: float = 0.0  # seconds that the server is asked to wait before it replies (long poll)
+    optional: bool = False  # tried once; the reply has status 0 if the server cannot be reached
 
 
 Job = Generator[Call, Reply, Any]
 
 
 def check_size(offer: Offer) -> None:
-    """Refuse a reply that is longer than what was asked for, so that no server can fill a device's memory."""
+    """Refuse an offer whose item vectors would be too large for a device's memory."""
     n_items = offer.terms.n_items
     n_factors = max(int(offer.options.get("factors", 1)), getattr(offer.terms, "n_factors", 1))
     numbers = n_items * n_factors  # of a table with one vector per item
@@ -73,22 +74,22 @@ def check_size(offer: Offer) -> None:
         )
 
 
-# What a person can do about a refusal, by its code.
+# Advice for the person, by the code of the refusal.
 _ADVICE = {
-    "not-enrolled": " It may have lost its list of devices. Enrol again with `hushrec device join --again`.",
-    "not-active": " Ask its operator. To come back, enrol again with `hushrec device join --again`.",
-    "server-behind": " Wait until its operator begins a next run, and agree to it with `hushrec device join --next`."
-    " Recommendations stay.",
-    "not-invited": " Ask its operator for an invitation, and give it with --invitation.",
+    "not-enrolled": " The server may have lost its list of devices. Enrol again with `hushrec device join --again`.",
+    "not-active": " Ask the operator. To take part again, enrol again with `hushrec device join --again`.",
+    "server-behind": " When the operator has begun the next run, agree to it with `hushrec device join --next`."
+    " Recommendations remain available.",
+    "not-invited": " Give the invitation with --invitation.",
 }
 
 
 def expect(reply: Reply, status: int) -> bytes:
-    """Return the body of a reply with the wanted status, or raise the server's refusal with advice."""
+    """Return the body of a reply with this status; otherwise raise the server's refusal, with advice for the person."""
     if reply.code == "next-run":
         raise ConsentNeeded(
-            "the run that this device joined has ended, and its server offers a next one, with terms of its own. To"
-            " take part in it, agree with `hushrec device join --next`."
+            "the run that this device joined has ended, and the server offers a next run with new terms. To take part"
+            " in it, agree with `hushrec device join --next`."
         )
     if reply.status != status:
         raise RemoteProtocolError(
@@ -100,5 +101,5 @@ def expect(reply: Reply, status: int) -> bytes:
 
 
 def said(reply: Reply) -> str:
-    """Return the sentence of a refusal, cut and made harmless for a screen."""
+    """Return the sentence of a refusal, shortened and without control characters."""
     return "".join(c for c in str(reply.problem.get("detail", "no reason was given."))[:300] if c.isprintable())

@@ -1,4 +1,4 @@
-"""The titles of a server's items, ready to be searched. Public; kept in memory, since a person types."""
+"""The server's catalogue in memory, for quick searches by title."""
 
 import itertools
 import unicodedata
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 
 def folded(text: str) -> str:
-    """Return the text without case and accents, to search in."""
+    """Return the text in lower case and without accents, for searching."""
     parts = unicodedata.normalize("NFKD", text)
     return "".join(letter for letter in parts if not unicodedata.combining(letter)).casefold()
 
 
 @dataclass(frozen=True)
 class Found:
-    """One page of the results of a search."""
+    """One page of search results."""
 
-    count: int  # of all
+    count: int  # of all results
     items: list[tuple[str, str]]  # (id, title)
 
 
 class Catalogue:
-    """Ids and titles by position."""
+    """A searchable catalogue: the ids and titles of items by position."""
 
     def __init__(self, entries: Sequence[tuple[str, str]]) -> None:
         self._entries = entries
@@ -39,13 +39,15 @@ class Catalogue:
         return self._entries[self._positions[item]][1] if item in self._positions else item
 
     def title_at(self, position: int) -> str:
+        """Return the title of the item at a position."""
         return self._entries[position][1]
 
     def position_of(self, item: str) -> int:
+        """Return the position of an item by its id."""
         return self._positions[item]
 
     def search(self, text: str, *, count: int, first: int = 0) -> Found:
-        """Find titles that hold every word; those that begin with the text come first."""
+        """Return the items whose titles contain every word of the text; titles that begin with the text come first."""
         words = folded(text).split()
         found = list(range(len(self)))
         for word in words:
@@ -57,5 +59,5 @@ class Catalogue:
         return Found(len(found), [self._entries[n] for n in shown])
 
     def listed(self, positions: Sequence[int]) -> Found:
-        """Return these items as a part of the whole catalogue."""
+        """Return the items at these positions as one page of the whole catalogue."""
         return Found(len(self), [self._entries[n] for n in positions])

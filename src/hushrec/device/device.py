@@ -1,7 +1,6 @@
-"""`hushrec.Device`: a person's side of the system, to embed in an app.
+"""`hushrec.Device`: a person's device, to be embedded in an app.
 
-It may be used from several threads: whatever touches the store is done by one at a time, and nobody waits for another
-one's request to the server.
+The class is thread-safe: a lock guards the store, and is released during requests to the server.
 """
 
 import contextlib
@@ -33,12 +32,12 @@ from hushrec.device.transport import (
 from hushrec.errors import HushrecError, LocalProtocolError, ParameterError
 from hushrec.messages import Envelope, Offer
 
-FAREWELL_SECONDS = 3.0  # that erasing waits for the server to hear of it
+FAREWELL_SECONDS = 3.0  # timeout for telling the server when the store is erased
 
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One recommended item. `score` ranks it; `predicted` is the rating to show, within the person's own scale."""
+    """A recommended item. `score` is the raw prediction; `predicted` is the score clipped to the person's scale."""
 
     item: str
     title: str
@@ -48,13 +47,13 @@ class Suggestion:
 
 @dataclass(frozen=True, repr=False)
 class Status:
-    """Where a device stands, for its person's own screen."""
+    """The state of a device, to be shown to its person."""
 
     has_joined: bool
     server: str | None
-    round_number: int  # the last that this device reported in; 0 before the first
-    rounds: int | None  # of the whole run; None before joining
-    in_round: bool  # that round has phases left
+    round_number: int  # the last round in which this device reported; 0 before the first
+    rounds: int | None  # number of rounds of the run; None before joining
+    in_round: bool  # whether that round has phases left
     is_over: bool
     n_items: int
     n_ratings: int
@@ -64,22 +63,22 @@ class Status:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The last reports as they were sent, beside what only this device knows. Must never leave the device."""
+    """The last reports, with the private data from which they were made. Must never leave the device."""
 
     uploads: list[Upload]  # the latest last
-    is_waiting: bool  # the latest is still on its way
-    user_vector: FloatArray  # that the latest was made with
-    rated: dict[int, float]  # by position, on the person's scale
+    is_waiting: bool  # whether the latest report has not been acknowledged yet
+    user_vector: FloatArray  # from which the latest report was made
+    rated: dict[int, float]  # ratings by position, on the person's scale
 
 
 class Device:
-    """A person's ratings, and what is learned from them, in a folder that only they can read.
+    """A person's device: their ratings and everything learned from them, in a folder that only the person can read.
 
-    Nothing is sent before `join`. After it, each `step` reports in one round of the server, if the ledger allows.
+    Nothing is sent before `join`. After `join`, each `step` reports in one phase of a round, if the ledger allows it.
     """
 
     def __init__(self, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS) -> None:
-        self._patience = patience  # seconds of trying to reach the server, with growing waits between tries
+        self._patience = patience  # seconds for which a failed request is retried
         self._lock = threading.RLock()
         self._store = Store(default_folder() if folder is None else Path(folder))
         try:
@@ -93,10 +92,10 @@ class Device:
 
     @classmethod
     def create(cls, folder: str | Path | None = None, *, patience: float = PATIENCE_SECONDS, **budgets: Any) -> Self:
-        """Make a new store.
+        """Create a new store and return its device.
 
         `budgets` are fields of `Budgets`: epsilon and least_cohort for `masked`, epsilon_i, epsilon_p, epsilon_g and
-        max_value_rho for `sdcf`, and scale. Nothing is made where one of them is impossible.
+        max_value_rho for `sdcf`, and scale. If one of them is invalid, nothing is created.
         """
         checked = Budgets(**budgets)
         place = default_folder() if folder is None else Path(folder)
@@ -109,13 +108,16 @@ class Device:
 
     @staticmethod
     def forget(folder: str | Path | None = None) -> None:
-        """Erase a store that is not open: ratings, vector, bits, ledger and keys."""
+        """Erase a store that is not open: ratings, user vector, permanent bits, ledger and keys."""
         erase(default_folder() if folder is None else Path(folder))
 
     def erase(self) -> None:
-        """Erase this store and close it. The server is told if it answers soon; what was sent stays sent."""
+        """Leave the server if it answers within a few seconds, then close and erase this store.
+
+        Reports that were sent before cannot be taken back.
+        """
         if self.has_joined:
-            with contextlib.suppress(HushrecError):  # the person's wish does not wait for a server
+            with contextlib.suppress(HushrecError):  # the store is erased even if the server cannot be reached
                 driver = self._driver(patience=0, seconds=FAREWELL_SECONDS)
                 driver.run(self._session.joining.leave())
         with self._lock:
@@ -132,7 +134,7 @@ class Device:
         self.close()
 
     def close(self) -> None:
-        """Close the store and the connection; a `with` block does it."""
+        """Close the store and the connection; leaving a `with` block does the same."""
         if self._http is not None:
             self._http.close()
         self._store.close()
@@ -145,14 +147,14 @@ class Device:
             return self._store.ratings()
 
     def add_rating(self, item: str, value: float, *, keep_unknown: bool = False) -> None:
-        """Store one rating, in place of an earlier one of the same item."""
+        """Store one rating, replacing an earlier rating of the same item."""
         self.add_ratings({item: value}, keep_unknown=keep_unknown)
 
     def add_ratings(self, values: Mapping[str, float], *, keep_unknown: bool = False) -> None:
-        """Store ratings. They count from now on, and stay here.
+        """Store ratings on this device; they count from now on.
 
-        Once joined, the items must be the server's; with `keep_unknown` others are stored too, and count when the
-        server has them.
+        After joining, the items must be in the server's catalogue. With `keep_unknown` other items are stored too, and
+        count as soon as the catalogue contains them.
         """
         with self._lock:
             low, high = self._session.budgets.scale
@@ -170,23 +172,23 @@ class Device:
             self._session.forget_client()
 
     def remove_rating(self, item: str) -> None:
-        """Forget one rating; what was sent stays sent."""
+        """Remove one rating. Reports that were made from it cannot be taken back."""
         with self._lock:
             with self._store.change():
                 if not self._store.drop_rating(str(item)):
-                    raise ParameterError("there is no rating of that item to remove.")
+                    raise ParameterError("item must be a rated item, but this store has no rating of it.")
             self._session.forget_client()
 
     @property
     def catalogue(self) -> Catalogue:
-        """The titles of the server's items; empty before joining."""
+        """The server's catalogue of items; empty before joining."""
         with self._lock:
             if self._catalogue is None or len(self._catalogue) != self._store.count_items():
                 self._catalogue = Catalogue(self._store.catalogue())
             return self._catalogue
 
     def search(self, text: str = "", *, count: int = 12, first: int = 0) -> Found:
-        """Find items by title. Without a text, those that most people like come first, as far as that is public."""
+        """Return items by title; without a text, all items, the most popular first if popularity is public."""
         with self._lock:
             if text.strip() or not self.has_learned:
                 return self.catalogue.search(text, count=count, first=first)
@@ -204,10 +206,10 @@ class Device:
         insecure: bool = False,
         again: bool = False,
     ) -> None:
-        """Enrol with a server, accepting what it offers for the whole run.
+        """Enrol with a server and accept its offer for the whole run.
 
-        On a device that has joined already this takes the new address and certificate of a server that moved, if it
-        still runs the same run, and else changes nothing. `again` enrols anew after a lost or copied store.
+        On a device that has joined already, this stores the new address and certificate of a server that moved, and
+        raises if the server at the new address has another run. `again` enrols again after a lost or copied store.
         """
         place = self._place(server, ca, insecure=insecure)
         if again or not self.has_joined:
@@ -221,16 +223,19 @@ class Device:
             self._store.put_json("server", place)
 
     def look_at(self, server: str, *, ca: str | Path | None = None, insecure: bool = False) -> Offer:
-        """Return what a server offers. It is asked without a name or a key; nothing is joined or stored."""
+        """Return a server's offer, by an anonymous request; nothing is joined or stored."""
         offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(self._session.joining.same_run())
         return offer
 
     def _place(self, server: str | None, ca: str | Path | None, *, insecure: bool) -> dict[str, str | None]:
-        """Return where to go; what is not given stays as it was. A new address comes without the old certificate."""
+        """Return the server's address and certificate file; omitted arguments keep their stored values.
+
+        The stored certificate is not used for another address.
+        """
         with self._lock:
             known = self._store.get_json("server")
         if server is None and known is None:
-            raise ParameterError("join needs the server's address the first time.")
+            raise ParameterError("server must be given: this device has not joined a server yet.")
         address = known["address"] if server is None else check_address(server, insecure=insecure)
         trusted = known["ca"] if known is not None and known["address"] == address else None
         place = {"address": address, "ca": trusted if ca is None else str(Path(ca).resolve())}
@@ -240,31 +245,32 @@ class Device:
     def step(
         self, wait: float = 0, *, patience: float | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> str:
-        """Report in the open round, waiting up to `wait` seconds for one: "reported", "no round" or "run over".
+        """Report in the open phase, waiting up to `wait` seconds for one; return "reported", "no round" or "run over".
 
-        `stopped` is asked between requests: when it says yes, the step is dropped with `transport.Stopped`.
+        `stopped` is called between requests; if it returns true, the step ends with `transport.Stopped`.
         """
         outcome: str = self._driver(patience=patience).run(self._session.step(wait), stopped=stopped)
         return outcome
 
     def look_next(self) -> tuple[Offer, float | None]:
-        """Return what the server offers after its run, and the ε that the person must allow first; None: enough.
+        """Return the server's offer after its run, and the ε limit that the person must allow first.
 
-        The server is asked without a name or a key, and nothing changes. Allow more with `raise_budget`.
+        The limit is None if the present one is enough; raise it with `raise_budget`. The request is anonymous, and
+        nothing changes.
         """
         offer: Offer = self._driver().run(self._session.joining.look_next())
         with self._lock:
             return offer, self._session.joining.needs(offer)
 
     def follow(self) -> None:
-        """Agree to what the server offers after its run: further rounds of it, or a next run with terms of its own.
+        """Agree to the server's offer after its run: further rounds, or a next run with new terms.
 
-        A next run is refused while the ledger does not allow what it may cost on top of the runs before it.
+        A next run is refused if the ledger's limit does not cover its cost on top of the earlier runs.
         """
         self._driver().run(self._session.joining.follow())
 
     def leave(self, *, tell: bool = True) -> None:
-        """Take part no more. Ratings and ledger stay in the store. `tell=False`: the server is gone, do not ask it."""
+        """Leave the run; ratings and ledger stay in the store. With `tell=False` the server is not contacted."""
         if tell:
             self._driver().run(self._session.joining.leave())
         else:
@@ -272,7 +278,7 @@ class Device:
                 self._session.joining.forget_run()
 
     def rotate_key(self) -> None:
-        """Change the key that signs this device's requests."""
+        """Replace the key that signs this device's requests."""
         self._driver().run(self._session.joining.rotate_key())
 
     @property
@@ -283,7 +289,7 @@ class Device:
 
     @property
     def server(self) -> str | None:
-        """The address of the server, once joined."""
+        """The address of the server, or None before joining."""
         with self._lock:
             place = self._store.get_json("server")
         return None if place is None else place["address"]
@@ -295,7 +301,7 @@ class Device:
             if place is None:
                 place = self._store.get_json("server")
             if place is None:
-                raise LocalProtocolError("this device has not joined a server.")
+                raise LocalProtocolError("this device has not joined a server. Join one first.")
             if self._http is not None and self._http_place != place:
                 self._http.close()
                 self._http = None
@@ -312,10 +318,10 @@ class Device:
     # For the person --------------------------------------------------------------------------------------------
 
     def recommend(self, count: int = 10) -> list[Suggestion]:
-        """Return the unrated items with the highest scores, the best first. Computed here, offline; nothing is sent.
+        """Return the unrated items that rank highest, the best first. The device computes them offline.
 
-        The person's vector is fitted to all their ratings against the latest item vectors, so that ratings given after
-        the last round count, and a newcomer to a finished run needs no round.
+        Predictions use all present ratings and the latest public state, so that ratings given after the last round
+        count, and a person who joins a finished run gets recommendations without a round.
         """
         if count < 1:
             raise ParameterError(f"count must be at least 1, got {count}.")
@@ -334,34 +340,34 @@ class Device:
 
     @property
     def has_learned(self) -> bool:
-        """Whether the rounds of the run have published anything that predictions can be made of."""
+        """Whether the run has published a state from which this device can predict."""
         with self._lock:
             return self._session.is_enrolled and self._session.predictions.are_possible
 
     def _earlier_list(self) -> list[tuple[str, float]]:
-        """Return the list of the run before while this one has none, as far as its items are still there."""
+        """Return the last recommendations of the previous run, until this run has published a usable state."""
         if not self._session.is_enrolled or self.has_learned:
             return []
         return [entry for entry in self._session.predictions.last_list() if entry[0] in self.catalogue]
 
     @property
     def list_order(self) -> str | None:
-        """How `recommend` sorts, in one sentence; None where that is by the predictions alone, or nothing is joined."""
+        """How `recommend` ranks, in one sentence; None if it ranks by predictions alone, or before joining."""
         with self._lock:
             return self._session.client().order if self._session.is_enrolled else None
 
     def predict(self) -> FloatArray:
-        """Return predicted ratings of all items, in the order of the catalogue, within this person's scale."""
+        """Return predicted ratings of all items in the order of the catalogue, clipped to this person's scale."""
         with self._lock:
             return np.clip(self._session.predictions.predict(), *self._session.budgets.scale)
 
     def item_vectors(self) -> FloatArray | None:
-        """Return the latest item vectors that this device knows; None where the protocol has none. They are public."""
+        """Return the latest public item vectors, or None if the protocol publishes none."""
         with self._lock:
             return self._session.predictions.item_vectors()
 
     def status(self) -> Status:
-        """Return where this device stands."""
+        """Return the state of this device."""
         with self._lock:
             session, store = self._session, self._store
             offer, joined = session.offer, session.is_enrolled
@@ -380,43 +386,43 @@ class Device:
 
     @property
     def offer(self) -> Offer | None:
-        """What this device accepted when it joined."""
+        """The offer that this device accepted when it joined, or None."""
         return self._session.offer
 
     @property
     def budgets(self) -> Budgets:
-        """What this person allows, and the scale of their ratings."""
+        """This person's privacy budgets, and the scale of their ratings."""
         return self._session.budgets
 
     def budget(self) -> dict[str, Any]:
-        """Return what was spent, in which unit, and what that does not cover."""
+        """Return the budget spent and its limit, their unit, and what the guarantee does not cover."""
         with self._lock:
             statement: dict[str, Any] = self._session.protocol().ledger_statement(self._session.ledger())
             return statement
 
     def choose_budget(self, epsilon_i: float) -> None:
-        """Set the budget of one round's selection, before the first round; that of all rounds becomes twice as much."""
+        """Set `epsilon_i`, the selection budget of one round; `epsilon_p` becomes twice that. Only before round 1."""
         with self._lock:
             self._session.change_budgets(self.budgets.with_selection(epsilon_i))
 
     def choose_epsilon(self, epsilon: float) -> None:
-        """Allow a masked run another budget from its next round on. It shows in nothing that is sent."""
+        """Set the budget of a masked run from its next round on. Reports do not reveal the choice."""
         with self._lock:
             self._session.change_epsilon(epsilon)
 
     def raise_budget(self, epsilon: float) -> None:
-        """Allow this ε for all that this device ever sends: further draws of permanent bits, or a next run."""
+        """Raise the limit on the total ε of this device, for new permanent bits or a next run."""
         with self._lock:
             self._session.allow(epsilon)
 
     def last_charged(self) -> Envelope | None:
-        """Return the last report that cost budget, as it was sent; None where that was a report of gradients."""
+        """Return the last report that cost budget, as it was sent; None before the first, and for gradient reports."""
         with self._lock:
             body = self._store.get("last_charged")
         return None if body is None else wire.decode(body, Envelope)
 
     def sent(self) -> Sent | None:
-        """Return the last reports as they were sent, and what only this device knows; None before the first."""
+        """Return the last gradient reports, with the private data behind them; None before the first."""
         with self._lock:
             uploads = self._session.kept.uploads()
             if not uploads:

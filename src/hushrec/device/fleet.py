@@ -1,4 +1,4 @@
-"""Many real devices in few processes, each with its own store, keys and connection: for load and end-to-end runs."""
+"""A fleet of real devices in a few processes, each with its own store, key and connection, for load tests."""
 
 import math
 import multiprocessing
@@ -22,15 +22,15 @@ from hushrec.device.transport import BlockingDriver, open_http, tls_context
 from hushrec.models.predictor import Arrays
 from hushrec.open_files import allow_open_files
 
-WAIT_SECONDS = 5.0  # one that a round does not ask must not hold up the others for long
-REQUEST_SECONDS = 120.0  # a server that is loaded on purpose may take its time
-PATIENCE_SECONDS = 300.0  # and one that is killed on purpose comes back
-AT_ONCE = 16  # devices of one process that talk at the same time
+WAIT_SECONDS = 5.0  # of a long poll; short, because a device that a round does not ask delays the others
+REQUEST_SECONDS = 120.0  # timeout of a request; long, because a load test may overload the server
+PATIENCE_SECONDS = 300.0  # for retries; long, because a test may kill and restart the server
+AT_ONCE = 16  # devices of one process that make requests at the same time
 
 
 @dataclass(frozen=True)
 class Member:
-    """One person of the fleet: a folder for the store, ratings by item id, and held-out ones to measure with."""
+    """A person of the fleet: the folder of their store, their ratings by item id, and held-out ratings for the RMSE."""
 
     folder: Path
     ratings: Mapping[str, float] = field(repr=False)
@@ -39,40 +39,42 @@ class Member:
 
 @dataclass(frozen=True)
 class Orders:
-    """What every member of a fleet does."""
+    """The instructions for every member of a fleet."""
 
     server: str
     budgets: Budgets
     ca: Path | None = None
     rounds: int | None = None  # None: until the run is over
     invitations: tuple[str, ...] | None = None
-    follow: bool = False  # they agree to further rounds, or to a next run, and allow what it needs
-    max_selection_epsilon: float = 0.0  # what simulated people agree to, where it is above their epsilon_p
+    follow: bool = False  # agree to further rounds or a next run, and raise the limits for it
+    max_selection_epsilon: float = 0.0  # the limit on selection, if it is above epsilon_p
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a fleet, or a part of it, has done."""
+    """The result of a fleet, or of one process of it."""
 
     reports: int
-    held_out: int
-    squared_error: float  # of what the devices show: the vector fitted to their ratings, within the scale
-    squared_error_trained: float  # of the vectors that the rounds trained, as an engine measures them
-    bytes_up: int  # bodies of all requests
-    bytes_down: int  # and of all replies
+    held_out: int  # number of held-out ratings
+    squared_error: float  # sum over held-out ratings, of the clipped predictions that devices show
+    squared_error_trained: float  # the same for the user vectors that the rounds trained, as engines measure it
+    bytes_up: int  # total size of the bodies of requests
+    bytes_down: int  # total size of the bodies of replies
     cpu_seconds: float  # of all devices, from joining to the end of the run
 
     @property
     def rmse(self) -> float | None:
+        """The RMSE of the predictions that devices show; None without held-out ratings."""
         return math.sqrt(self.squared_error / self.held_out) if self.held_out else None
 
     @property
     def rmse_trained(self) -> float | None:
+        """The RMSE of the trained user vectors; None without held-out ratings."""
         return math.sqrt(self.squared_error_trained / self.held_out) if self.held_out else None
 
 
 def run_fleet(members: list[Member], orders: Orders, *, processes: int = 1) -> Outcome:
-    """Let all members take part at once, spread over processes, and return the joint outcome."""
+    """Run all members concurrently, spread over `processes` processes; return their joint outcome."""
     parts = [(members[n::processes], _part_of(orders, n, processes)) for n in range(processes)]
     if processes == 1:
         return _run_part(*parts[0])
@@ -109,7 +111,7 @@ def _run_part(members: list[Member], orders: Orders) -> Outcome:
 
 
 class _Traffic:
-    """Counts the bytes of bodies, as their heads name them."""
+    """A counter of body bytes, from the Content-Length headers of requests and replies."""
 
     def __init__(self) -> None:
         self.up = self.down = 0
@@ -136,7 +138,7 @@ def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
-    """Let every device report once per sweep until the run is over; return the number of reports."""
+    """Let every device do one step per sweep until the run is over; return the number of reports."""
     reports, sweeps, active = 0, 0, drivers
     while active and (orders.rounds is None or sweeps < orders.rounds):
         outcomes = list(pool.map(lambda driver: driver.run(driver.session.step(WAIT_SECONDS)), active))
@@ -147,7 +149,7 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
 
 
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
-    """Return errors on held-out ratings with the server's latest item vectors: as shown, and of the trained vectors."""
+    """Return the errors on held-out ratings, `(2, n_held_out)`: of shown predictions, and of trained user vectors."""
     first = drivers[0].session
     drivers[0].run(first.refresh_public())
     public = first.predictions.public()
@@ -164,13 +166,13 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
 
 
 def _trained(client: Client, public: Arrays) -> FloatArray:
-    """Return predictions by the trained vectors, as an engine makes them, where a protocol trains some."""
+    """Return the predictions of the trained user vector; those shown if the protocol trains none."""
     vectors = public.get("item_vectors")
     return client.predict(public) if vectors is None else np.asarray(vectors @ client.private_state()["user_vector"])
 
 
 def _open(member: Member, orders: Orders) -> Session:
-    """A device with its ratings, made on the first run and found again on later ones."""
+    """Return the session of a member; create its store and store its ratings if this is the first time."""
     new = not (member.folder / "device.sqlite").exists()
     store = Store(member.folder, create=new)
     if new:

@@ -1,7 +1,7 @@
-"""What a server can read off this device's uploads: the audit's attacks, run here and held against the truth.
+"""What a server can infer from this device's reports: the audit's attacks run locally and compared with the truth.
 
-Nothing of it leaves the device. The attacks come from outside (`hushrec.audit` in the command line), so that a
-device does not depend on the audit.
+The results never leave the device. The attack is passed in as a function (the command line passes one of
+`hushrec.audit`), so that the device does not depend on the audit.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -14,41 +14,41 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.device.kept import Upload
 from hushrec.protocols.gradient.messages import Terms
 
-SHOWN = 10
-BELIEVED = 0.5  # above it, a server that has to decide says "rated"
+SHOWN = 10  # items in a list of recommendations
+BELIEVED = 0.5  # the probability above which a server guesses "rated"
 
 
 class Reading(Protocol):
-    """What the attacks say."""
+    """The results of the attacks on one device's reports."""
 
     @property
-    def direction(self) -> FloatArray: ...  # of the user vector, length 1
+    def direction(self) -> FloatArray: ...  # the guessed user vector, normalized to length 1
 
     @property
-    def items(self) -> IntArray: ...  # all that were reported, rising
+    def items(self) -> IntArray: ...  # all reported items, ascending
 
     @property
-    def beliefs(self) -> FloatArray: ...  # that each of them is rated
+    def beliefs(self) -> FloatArray: ...  # for each reported item, the probability that it is rated
 
     @property
-    def ratings(self) -> FloatArray: ...  # likeliest rating of each, from 1 to 5
+    def ratings(self) -> FloatArray: ...  # for each reported item, its most likely rating, from 1 to 5
 
 
-# Of the terms, the protocol with this person's budgets, the uploads, and the ratings that can be given, from 1 to 5.
+# Arguments: the terms, the protocol with this person's budgets, the uploads, and the possible ratings, from 1 to 5.
 Attack = Callable[[Terms, Any, Sequence[Upload], FloatArray], Reading]
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """How right the attacks are. Must never leave the device."""
+    """The accuracy of the attacks, measured against the person's own data. Must never leave the device."""
 
-    cosine: float  # between the guessed and the true direction of taste
-    same_top: int  # of the person's SHOWN best unrated items, how many are among the server's guess
-    public_top: int  # the same for what anybody can guess from the public item vectors, without any upload
-    n_seen: int  # items reported in these rounds
-    n_believed: int  # of them, those that the server would call rated
-    n_right: int  # of those, the ones that are
-    n_exact: int  # of those, the ones whose rating it knows: no other of the form is nearer
+    cosine: float  # |cosine| between the guessed and the true user vector
+    same_top: int  # how many of the person's SHOWN recommendations the server's guess contains
+    public_top: int  # how many of them a guess from the public item vectors alone contains
+    n_seen: int  # reported items
+    n_believed: int  # reported items that the server guesses to be rated
+    n_right: int  # correct guesses among them
+    n_exact: int  # correct guesses whose rating is right as well, to the nearest value of the form
 
 
 def compare(
@@ -59,10 +59,10 @@ def compare(
     best: Collection[int],
     reach: float,
 ) -> Comparison:
-    """Hold what the attacks say against what only this device knows.
+    """Return how accurate the results of the attacks are, given what only this device knows.
 
-    `user_vector` is that of the last report, `rated` is on the scale 1 to 5, `best` are the items that are recommended,
-    `reach` is half the distance between two ratings of the form.
+    `user_vector` is the one of the last report, `rated` holds the ratings on the scale 1 to 5, `best` the recommended
+    items, and `reach` is half the distance between two rating values of the form.
     """
     norm = float(np.linalg.norm(user_vector))
     directions = (reading.direction, _public_direction(item_vectors))
@@ -82,7 +82,7 @@ def compare(
 
 
 def _public_direction(item_vectors: FloatArray) -> FloatArray:
-    """What everybody likes: w with V w nearest to one constant, (VᵀV) w = Vᵀ1."""
+    """Return the user vector w whose predictions V w are nearest to a constant: (VᵀV) w = Vᵀ1."""
     return np.asarray(np.linalg.lstsq(item_vectors.T @ item_vectors, item_vectors.sum(axis=0))[0])
 
 

@@ -1,7 +1,7 @@
-"""How a device comes into a run and out of it: joining, enrolling again, following its server into a next run, leaving.
+"""Joining and leaving runs: enrolment, enrolment after a lost store, the server's next run, keys, and leaving.
 
-Each is a job, as in `session.py`. Nothing is sent in a person's name before the store has it, and nothing at all before
-the ledger allows what it may cost.
+Each method is a job as in `session.py`. A key is stored before it is sent, and no enrolment is sent before the ledger
+allows the cost of the run.
 """
 
 import contextlib
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 
 class Joining:
-    """The membership of one session in the runs of its server."""
+    """The jobs by which a session joins and leaves the runs of its server."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
 
     def join(self, invitation: str | None = None) -> Job:
-        """Enrols with a fresh key. The key is stored before it is sent: a crash leaves no key that nobody has."""
+        """Enrol with a new key. The key is stored before it is sent, so that it is not lost in a crash."""
         session = self._session
         if session.is_enrolled:
-            raise LocalProtocolError("this device has joined already. Let it leave first, or enrol it again.")
+            raise LocalProtocolError("this device has joined a run already. Leave that run first, or enrol again.")
         offer = yield from self.same_run()
-        self._allowed(offer)  # refuses before the server hears of this device
+        self._allowed(offer)  # raises before the server learns of this device
         if session.key is None or session.offer is None or not offer.keeps(session.offer):
-            session.key = DeviceKey.generate()  # no key is shown to two servers
+            session.key = DeviceKey.generate()  # a key is never used with two servers
             session.name = device_id_of(session.key.public_key)
         assert session.name is not None
         session.offer = offer
@@ -58,7 +58,7 @@ class Joining:
             yield from session.look_at_public()
 
     def _allowed(self, offer: Offer) -> Ledger:
-        """Return the ledger with this run allowed; unchanged if the run was joined before."""
+        """Return the ledger with limits that allow this run; unchanged if this device joined the run before."""
         session = self._session
         ledger = session.ledger()
         if session.store.get("private_state") is None:
@@ -66,11 +66,11 @@ class Joining:
         return ledger
 
     def offered(self) -> Job:
-        """Return what the server offers. It is asked without a name or a key."""
+        """Return the server's present offer, by an anonymous request."""
         return wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
 
     def same_run(self) -> Job:
-        """Return what the server offers, if it is the run that this device accepted, or if it accepted none yet."""
+        """Return the server's offer; raise if it is for another run than the one that this device accepted."""
         session = self._session
         offer = yield from self.offered()
         accepted = session.kept.offer() if session.store.get("private_state") is not None else None
@@ -78,13 +78,13 @@ class Joining:
             offer = replace(offer, terms=replace(offer.terms, max_rounds=accepted.terms.max_rounds))
         if accepted is not None and self._is_next(offer, accepted):
             raise ConsentNeeded(
-                "this server offers a next run, with terms of its own. To take part in it, agree with `hushrec device"
-                " join --next`."
+                "this server offers a next run with new terms. To take part in it, agree with `hushrec device join"
+                " --next`."
             )
         if accepted is not None and not offer.keeps(accepted):
             raise RemoteProtocolError(
-                "this server offers another run than the one that this device accepted. To join it, let the device "
-                "leave the old one first: `hushrec device leave`.",
+                "this server must offer the run that this device joined, but offers another. To join the new run, leave"
+                " the old one first with `hushrec device leave`.",
                 code="wrong-run",
             )
         self._check_offer(offer)
@@ -94,32 +94,34 @@ class Joining:
         session = self._session
         check_offer(offer)
         check_size(offer)
-        with offered():  # before anything is fetched or sent, where the model is known without the catalogue
+        with offered():  # before anything is fetched or sent, if the model does not depend on the catalogue
             protocol = session.make_protocol(offer)
             protocol.check_terms(offer.terms)
             if find_model(offer.model).item_facts is None:
                 protocol.make_device(offer.terms, make_run_model(offer.model, offer.options, None))
         if not find_protocol(offer.protocol).is_private:
-            raise RemoteProtocolError(f"protocol {offer.protocol} protects nothing: this device does not join it.")
+            raise RemoteProtocolError(
+                f"the server's protocol must protect ratings, but {offer.protocol} does not. Join another server."
+            )
 
     def same_server(self) -> Job:
-        """Refuse a server that runs neither the run that this device accepted nor one that follows it."""
-        with contextlib.suppress(ConsentNeeded):  # to know where the server is needs none
+        """Raise if the server offers neither the run that this device joined nor a next run after it."""
+        with contextlib.suppress(ConsentNeeded):  # storing the server's new address needs no consent
             yield from self.same_run()
 
     def rejoin(self, invitation: str | None = None) -> Job:
-        """Enrol again after a store was lost, restored or copied: with a new key, and nothing is used twice.
+        """Enrol again with a new key, after the store was restored or copied.
 
-        What this store does not know of is charged first: the server says which round its old key reported in last. A
-        ledger that could not pay for it refuses here, before the server hears anything. The old key leaves the run, so
-        that nobody waits for it.
+        The ledger is charged first for reports that another copy may have sent, up to the last round that the server
+        knows of the old key; if the ledger's limit is too low, this raises before any signed request. The old key
+        leaves the run, so that rounds do not wait for it. The old permanent bits are not used again.
         """
         session = self._session
         reported, client = session.store.get_json("copied") or 0, session.client()
         try:
             with consent(client.ledger.limit("selection") or 0.0):
                 client.begin_again(reported)
-            offer = yield from self.same_run()  # nothing is given up for a server that is away, or has another run
+            offer = yield from self.same_run()  # change nothing if the server is away or has another run
             allow_run(session.make_protocol(offer), offer.terms, client.ledger, client.spent)
             if session.is_enrolled:
                 yield from self._retire("bad-signature")  # another copy may have changed the key
@@ -132,21 +134,21 @@ class Joining:
             session.store.drop("key", "device", "enrolled", "outbox", "copied")
         session.key = session.name = None
         session.forget_client()
-        yield from self.join(invitation)  # u and the last round stay
+        yield from self.join(invitation)  # the user vector and the last round are kept
 
     def leave(self) -> Job:
-        """Tell the server to forget this device's key. What it sent stays sent."""
+        """Leave the run at the server and in the store. Reports that were sent cannot be taken back."""
         yield from self._retire()
         self.forget_run()
 
     def _retire(self, *also: str) -> Job:
-        """Ask the server to forget this device's key; codes that say it already did count as success."""
+        """Ask the server to retire this device's key; refusals that say it is retired already count as success."""
         reply = yield Call(Request("DELETE", "/v1/devices/me"))
         if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
             expect(reply, 204)
 
     def forget_run(self) -> None:
-        """Drop all that belongs to the server and its run. Ratings and ledger stay."""
+        """Remove the server, its run and the keys from the store. Ratings and ledger stay."""
         session = self._session
         with session.store.change():
             self._drop_run()
@@ -154,21 +156,21 @@ class Joining:
         session.reload()
 
     def _drop_run(self) -> None:
-        """Drop all that belongs to one run; inside `Store.change` only."""
+        """Remove everything that belongs to one run from the store; call only inside `Store.change`."""
         session = self._session
         session.store.drop("enrolled", "outbox", "copied", "over", "given_up")
         session.store.drop("private_state", "public", "uploads", "last_charged", "last_user_vector")
         session.store.drop_catalogue()
 
     def rotate_key(self) -> Job:
-        """Changes the key. Both are stored until one of them is known to be the server's."""
+        """Replace the key at the server. The old and the new key are both stored until the server has confirmed."""
         session = self._session
         new = session.kept.key("next_key") or DeviceKey.generate()
         with session.store.change():
             session.store.put("next_key", new.to_bytes())
         body = wire.encode(Enrolment(new.public_key))
         reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
-        if reply.code == "bad-signature":  # an earlier try arrived, and its reply was lost
+        if reply.code == "bad-signature":  # an earlier request succeeded, but its reply was lost
             session.key = new
             reply = yield Call(Request("PUT", "/v1/devices/me/key", body))
         expect(reply, 204)
@@ -177,22 +179,22 @@ class Joining:
             session.store.put("key", new.to_bytes())
             session.store.drop("next_key")
 
-    # What comes after a run -------------------------------------------------------------------------------------
+    # After a run ------------------------------------------------------------------------------------------------
 
     def look_next(self) -> Job:
-        """Return what the server offers after its run; refuse where that is neither further rounds nor a next run."""
+        """Return the server's offer of further rounds or of a next run; raise if it offers neither."""
         session, accepted = self._session, self._session.kept.offer()
         if accepted is None or not session.is_enrolled:
-            raise LocalProtocolError("this device has not joined a server.")
+            raise LocalProtocolError("this device has not joined a server. Join one first.")
         offer = yield from self.offered()
         if not (offer.extends(accepted) or self._is_next(offer, accepted)):
-            sentence = "this server offers neither further rounds nor a next run."
+            sentence = "this server offers neither further rounds nor a next run. Try again later."
             raise RemoteProtocolError(sentence, code="nothing-next", status_hint=409)
         self._check_offer(offer)
         return offer
 
     def needs(self, offer: Offer) -> float | None:
-        """Return the ε that the person must allow before this device can follow an offer; None where they do."""
+        """Return the ε limit that the person must allow before `follow`, or None if the present limit is enough."""
         session = self._session
         if session.offer is None or offer.run_id == session.offer.run_id:
             return None
@@ -203,11 +205,11 @@ class Joining:
         return None
 
     def follow(self) -> Job:
-        """Agree to what comes next.
+        """Agree to the server's offer after its run: further rounds, or a next run.
 
-        Further rounds draw no new permanent bits, unless an epoch ends. A next run is priced anew: the ledger adds up
-        what all runs cost, and must allow it before the server hears anything. The key stays; all else of the old run
-        is forgotten.
+        Further rounds draw no new permanent bits, unless an epoch ends. The cost of a next run is added to that of
+        earlier runs, and the ledger's limit must cover the sum before anything is sent. The key is kept; everything
+        else of the old run is removed.
         """
         session = self._session
         offer = yield from self.look_next()
@@ -231,7 +233,7 @@ class Joining:
         allow_run(self._session.make_protocol(offer), offer.terms, self._session.ledger(), {})
 
     def _is_next(self, offer: Offer, accepted: Offer) -> bool:
-        """Return whether an offer is of a later run of the same server."""
+        """Return whether an offer is for a later run of the same server."""
         return offer.follows(accepted) and offer.run_id not in self._past_runs
 
     @property

@@ -1,4 +1,4 @@
-"""What a store keeps by name, as values. One that cannot be understood is damage, and says so in one sentence."""
+"""Typed access to a store's named values. A value that cannot be decoded raises the error for a damaged store."""
 
 from dataclasses import dataclass
 
@@ -18,12 +18,12 @@ from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM
 from hushrec.protocols.parties import State
 from hushrec.signing import DeviceKey
 
-KEPT_UPLOADS = 50  # what the person's page shows of them needs no more
+KEPT_UPLOADS = 50  # as many as the person's page uses
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Upload:
-    """A report that was made, beside what the server knew: the vectors of its items."""
+    """A gradient report, with the item vectors that the server had announced for its items."""
 
     report: GradientReport
     item_vectors: FloatArray  # (n_selected, item_width)
@@ -31,16 +31,16 @@ class Upload:
 
 
 class Kept:
-    """Reads and writes the named values of one store; writing is for inside `Store.change` only."""
+    """The named values of one store, decoded and encoded. Write only inside `Store.change`."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def required(self, name: str) -> bytes:
-        """Return the bytes of a value that must be there."""
+        """Return the bytes of a named value; raise if the store does not have it."""
         value = self.store.get(name)
         if value is None:
-            raise LocalProtocolError(f"this store holds no {name}. Join a server first.")
+            raise LocalProtocolError(f"this store has no {name} yet. Join a server first.")
         return value
 
     def budgets(self) -> Budgets:
@@ -65,13 +65,13 @@ class Kept:
             return None if value is None else DeviceKey.from_bytes(value)
 
     def device(self) -> str | None:
-        """Return the name under which the server knows this device."""
+        """Return the id under which the server knows this device, or None before joining."""
         value = self.store.get("device")
         with self.store.intact("the device's name"):
             return None if value is None else value.decode()
 
     def private_state(self) -> State:
-        """Must never leave the device."""
+        """Return the client's private state. Must never leave the device."""
         packed = self.required("private_state")
         with self.store.intact("the private state"):
             return unpack_arrays(packed)
@@ -80,7 +80,7 @@ class Kept:
         self.store.put("private_state", pack_arrays(state))
 
     def public(self) -> Arrays | None:
-        """Return what the last round has published, by name."""
+        """Return the latest public arrays by name, or None if there are none."""
         packed = self.store.get("public")
         if packed is None:
             return None
@@ -91,11 +91,11 @@ class Kept:
             return arrays
 
     def put_public(self, arrays: Arrays) -> None:
-        """Keep a public state as it was sent, in float32."""
+        """Store the public arrays in float32, the precision in which they were sent."""
         self.store.put("public", pack_arrays({name: array.astype("<f4") for name, array in arrays.items()}))
 
     def uploads(self) -> list[Upload]:
-        """Return the last reports of this run, each with its items' vectors as they were announced; the latest last."""
+        """Return the last gradient reports of this run with their items' announced vectors, the latest last."""
         found, packed = [], self.store.get("uploads") or b"\x90"
         with self.store.intact("the last reports"):
             for body, rows in msgspec.msgpack.decode(packed):
@@ -104,7 +104,7 @@ class Kept:
         return found
 
     def put_upload(self, body: bytes, rows: FloatArray, user_vector: FloatArray) -> None:
-        """Keep a report, with the vectors of its items and the user vector that it was made with."""
+        """Store a gradient report, with the vectors of its items and the user vector from which it was made."""
         with self.store.intact("the last reports"):
             kept = msgspec.msgpack.decode(self.store.get("uploads") or b"\x90")
             kept.append((body, rows.astype("<f4").tobytes()))
@@ -112,7 +112,7 @@ class Kept:
         self.store.put("last_user_vector", user_vector.tobytes())
 
     def last_user_vector(self) -> FloatArray:
-        """Return the vector that the last upload was made with. Must never leave the device."""
+        """Return the user vector from which the last report was made. Must never leave the device."""
         packed = self.required("last_user_vector")
         with self.store.intact("the last user vector"):
             return np.frombuffer(packed)
@@ -120,6 +120,6 @@ class Kept:
 
 def _unpack_vectors(packed: bytes) -> FloatArray:
     numbers = np.frombuffer(packed, dtype="<f4")
-    if not np.all(np.abs(numbers) <= LARGEST_ITEM_NORM):  # a device takes no vector with such a number
+    if not np.all(np.abs(numbers) <= LARGEST_ITEM_NORM):  # a device never accepts larger numbers
         raise ValueError
     return numbers.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Takes part in rounds in the background, while a person uses the page."""
+"""Background participation in rounds, while a person uses the page."""
 
 import threading
 
@@ -10,12 +10,12 @@ from hushrec.errors import ConnectionFailed, HushrecError
 POLL_SECONDS = 2.0
 RETRY_SECONDS = 1.0
 
-# Where taking part stands: one of these, or the code of the error that ended it.
+# The state of the participation: one of these, or the code of the error that ended it.
 OFF, LOOKING, WAITING, REPORTING, AWAY, BUSY = "off", "looking", "waiting", "reporting", "away", "busy"
 
 
 class Participation:
-    """Reports in round after round in a thread of its own, until it is told to stop, or has to."""
+    """A background thread that reports in every round until it is stopped, the run is over, or an error ends it."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -23,15 +23,16 @@ class Participation:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.code = OFF
-        self.words = ""  # of the error that ended it
-        self.reported = 0  # rounds, since this page was opened
+        self.words = ""  # the message of the error that ended the participation
+        self.reported = 0  # number of reports since this page was opened
 
     @property
     def is_on(self) -> bool:
+        """Whether the thread is running and has not been stopped."""
         return self._thread is not None and self._thread.is_alive() and not self._stop.is_set()
 
     def start(self) -> None:
-        """Begin, or go on."""
+        """Start the thread if it is not running."""
         if not self.is_on:
             self._stop = threading.Event()
             self.code, self.words = LOOKING, ""
@@ -39,7 +40,7 @@ class Participation:
             self._thread.start()
 
     def stop(self) -> None:
-        """End at once; a request that is under way is not waited for, and its reply not looked at."""
+        """Stop at once, without waiting for a request in progress; its reply is ignored."""
         with self._lock:
             self._stop.set()
             self.code, self.words = OFF, ""
@@ -56,7 +57,7 @@ class Participation:
             except Stopped:
                 return
             except ConnectionFailed as error:
-                if error.code not in ("unreachable", "silent", "busy"):  # a certificate does not mend itself
+                if error.code not in ("unreachable", "silent", "busy"):  # retries do not help with a bad certificate
                     self._note(stop, error.code, str(error))
                     return
                 self._note(stop, BUSY if error.code == "busy" else AWAY)

@@ -1,4 +1,7 @@
-"""The few budgets that the page offers: a send rate shows the level a little, so few public ones are better."""
+"""The privacy levels that the page offers for protocol `sdcf`.
+
+There are only a few, because the number of items that a device sends hints at its budget.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +14,7 @@ from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
 
 @dataclass(frozen=True)
 class Level:
-    """One position of the slider."""
+    """A privacy level: one position of the page's slider."""
 
     name: str
     epsilon_i: float
@@ -21,7 +24,7 @@ LEVELS = (Level("Strict", 0.25), Level("Middle", 1.0), Level("Usual", 4.0))
 
 
 def level_of(epsilon_i: float) -> Level:
-    """The public level of this budget."""
+    """Return the public level with this budget; raise `ParameterError` if there is none."""
     found = [level for level in LEVELS if level.epsilon_i == epsilon_i]
     if not found:
         offered = ", ".join(f"{level.epsilon_i:g}" for level in LEVELS)
@@ -30,13 +33,13 @@ def level_of(epsilon_i: float) -> Level:
 
 
 def levels_for(epsilon_i: float) -> list[Level]:
-    """The public levels, and the person's own if it is none of them; rising."""
+    """Return the public levels, and the person's own level if it is not public, by ascending budget."""
     own = [] if epsilon_i in {level.epsilon_i for level in LEVELS} else [Level("Your own", epsilon_i)]
     return sorted([*LEVELS, *own], key=lambda level: level.epsilon_i)
 
 
 def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
-    """Return what a level means for this person and this server, in numbers for the page."""
+    """Return what a level means for a person with `n_rated` ratings in this run, as numbers for the page."""
     in_use = level.epsilon_i == budgets.epsilon_i
     meaning = explain_budget(
         SelectionBudget(

@@ -1,12 +1,13 @@
-"""What a device says to a server and in which order, without a socket.
+"""The device's side of the conversation with a server, without I/O on the network.
 
-Each job is a generator: it yields a request, and is sent the reply. Whoever drives it (`transport.py`) may block or
-not. Retries happen there and never here, and they send the same body again.
+Each job is a generator: it yields a request and receives the reply. A driver (`transport.py`) makes the requests and
+does all retries, which send the same body again.
 
-The order inside `step` is the guarantee: a report is made, and in one transaction the ledger is charged and the
-report's bytes are stored; only then are they sent. After a crash the stored bytes are sent, never others.
+The order inside `step` is essential: a report is made; one transaction charges the ledger and stores the report's
+bytes; only then are the bytes sent. After a crash the stored bytes are sent, never different ones.
 
-A job holds no client while it waits for a reply: a person may rate meanwhile, and then the store alone is right.
+A job holds no `Client` while it waits for a reply, because the person may rate items in the meantime. The store is the
+only source of truth.
 """
 
 import contextlib
@@ -52,13 +53,13 @@ from hushrec.protocols.parties import Membership
 from hushrec.randomness import SystemRandomness
 from hushrec.signing import Request
 
-LONGEST_WAIT = 45.0  # seconds that one request asks a server to wait for a round
+LONGEST_WAIT = 45.0  # seconds of one long poll
 _PUBLIC = Request("GET", "/v1/public")
 STEPPED, NO_ROUND, RUN_OVER = "reported", "no round", "run over"
 
 
 class Session:
-    """One store's dealings with one server."""
+    """The session of one store with one server."""
 
     def __init__(self, store: Store, *, keep_public: bool = True) -> None:
         self.store = store
@@ -71,7 +72,7 @@ class Session:
         self.reload()
 
     def reload(self) -> None:
-        """Take what the store holds: at the start, and after a change of the run."""
+        """Read budgets, offer, key and id from the store: at the start, and when the run changes."""
         self.budgets = self.kept.budgets()
         self.offer = self.kept.offer()
         self.key = self.kept.key()
@@ -81,7 +82,7 @@ class Session:
 
     @staticmethod
     def start(store: Store, budgets: Budgets) -> None:
-        """Fills a new store: budgets, and a ledger that allows one draw of permanent bits."""
+        """Put the budgets and an empty ledger into a new store."""
         with store.change():
             store.put_json("budgets", budgets)
             store.put_json("ledger", budgets.new_ledger().to_record())
@@ -94,18 +95,18 @@ class Session:
         return self.kept.ledger()
 
     def change_budgets(self, budgets: Budgets) -> None:
-        """Other budgets, as long as no permanent bits were drawn: bits drawn twice would be paid twice."""
+        """Replace the budgets; raise if permanent bits were drawn, because a second draw would be charged again."""
         if self.ledger()["selection"].permanent_draws:
             raise LocalProtocolError(
-                "the budget cannot change after the first round: this device's permanent bits were drawn with it. "
-                "Forget this store to start anew."
+                "the budget must not change after the first round, because the permanent bits of this device depend on"
+                " it. Forget this store to start again."
             )
         self.start(self.store, budgets)
         self.budgets = budgets
         self.forget_client()
 
     def change_epsilon(self, epsilon: float) -> None:
-        """Another budget of masked runs, from the next round on; one that has joined agrees to what that may cost."""
+        """Set the budget of masked runs from the next round on; raise the ledger's limit if a run has been joined."""
         before, ledger = self.budgets, self.ledger()
         spent = self.client().spent if self.is_enrolled else {}
         self.budgets = replace(before, epsilon=epsilon)
@@ -121,11 +122,13 @@ class Session:
             raise
 
     def allow(self, epsilon: float) -> None:
-        """Allow this ε for all that this device ever sends, in the units of the protocols that it speaks."""
+        """Raise the limit on the total ε of this device, in the units of the protocols that it uses."""
         ledger, allowed = self.ledger(), as_number("epsilon", epsilon)
         protocols = self.budgets.before_joining(ledger) if self.offer is None else [self.make_protocol(self.offer)]
         if any(allowed < (protocol.ledger_statement(ledger)["limit"] or 0.0) for protocol in protocols):
-            raise ParameterError(f"a limit can only be raised: epsilon {allowed:g} is below one that stands.")
+            raise ParameterError(
+                f"epsilon must not be below the present limit, got {allowed:g}. Limits can only be raised."
+            )
         for protocol in protocols:
             for unit, limit in protocol.limits_at(allowed).items():
                 ledger.raise_limit(unit, max(limit, ledger.limit(unit) or 0.0))
@@ -135,38 +138,38 @@ class Session:
 
     @property
     def in_round(self) -> bool:
-        """Whether the last round that this device reported in has phases left."""
+        """Whether the last round in which this device reported has phases left."""
         return self.client().stage is Stage.IN_ROUND
 
     @property
     def is_over(self) -> bool:
-        """Whether the server said that all rounds are over."""
+        """Whether the server has said that the run is over."""
         return self.store.get("over") is not None
 
     def forget_client(self) -> None:
-        """Read the store again at the next use, after a change of ratings or a failed write."""
+        """Discard the client, after ratings changed or a write failed; the next use reads the store again."""
         self._client = None
 
     # Signing ---------------------------------------------------------------------------------------------------
 
     def sign(self, request: Request) -> Credentials:
-        """Sign a request with a nonce above all earlier ones; it is the time, so that nothing has to be stored."""
+        """Sign a request with an increasing nonce, taken from the clock so that it need not be stored."""
         if self.key is None or self.name is None or self.offer is None:
-            raise LocalProtocolError("this device has not joined a server.")
+            raise _not_joined()
         self._nonce = max(self._nonce + 1, time.time_ns())
         return self.key.sign(request, run_id=self.offer.run_id, device=self.name, nonce=self._nonce)
 
     def raise_nonce(self, last_nonce: int) -> None:
-        """Raise the nonce above the one that the server has seen: this device's clock went back."""
+        """Raise the nonce above the last one that the server knows, after this device's clock was set back."""
         self._nonce = max(self._nonce, last_nonce)
 
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def step(self, wait: float = 0) -> Job:
-        """Report in the open phase, if there is one that asks this device; return what happened."""
+        """Report in the open phase, if it asks this device; return `STEPPED`, `NO_ROUND` or `RUN_OVER`."""
         self._refuse_copies()
         if self.store.get("next_key") is not None:
-            yield from self.joining.rotate_key()  # it was cut short
+            yield from self.joining.rotate_key()  # finish an interrupted change of the key
         if self.store.get("outbox") is not None:
             yield from self._send_outbox()
         wait = min(wait, LONGEST_WAIT)
@@ -193,13 +196,13 @@ class Session:
         return STEPPED
 
     def _inbox(self, wait: float) -> Request:
-        """Ask for a message, and say what was answered last: a server that was restored learns that it is behind."""
+        """Return the request for a message; it names the last report, so that a restored server notices a lost one."""
         client = self._participant()
         last = ".".join(str(number) for number in _place(client.private_state()))
         return Request("GET", f"/v1/inbox?after={self._done_with(client)}&last={last}&wait={wait:g}")
 
     def _provide(self, message: Any) -> Job:
-        """Give the client the public state that a message is about: from the store, or else from the server."""
+        """Give the client the public state that a message refers to, from the store or else from the server."""
         client = self.client()
         kept = self.kept.public() if client.lacks(message) else None
         if kept is not None:
@@ -208,32 +211,32 @@ class Session:
             yield from self.refresh_public()
 
     def _rest(self) -> None:
-        """Forget what was kept for an attempt that is over."""
+        """Discard the private state that was kept for an attempt that is over."""
         client = self.client()
         client.rest()
         with self.store.change():
             self.kept.put_private_state(client.private_state())
 
     def _done_with(self, client: Client) -> int:
-        """The last round that this device has nothing more to say in."""
+        """Return the last round that needs no further report of this device."""
         return max(client.done_with, self.store.get_json("given_up") or 0)
 
     def refresh_public(self) -> Job:
-        """Fetch what the rounds so far have published, for recommendations."""
+        """Fetch and store the latest public state, for recommendations."""
         body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
         yield from self._take_public(wire.decode(body, Public))
 
     def look_at_public(self) -> Job:
-        """Take what a run that has begun has published: a newcomer can recommend at once. Without it, it waits."""
+        """Try to fetch the public state of a run that has begun, so that a new device can recommend at once."""
         reply = yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY, optional=True)
         if reply.status == 200:
-            with contextlib.suppress(RemoteProtocolError):  # what is wrong with it, the first step says
+            with contextlib.suppress(RemoteProtocolError):  # the first step reports the error
                 public = wire.decode(reply.body, Public)
-                if public.round_number > 0:  # before the first round it is chance
+                if public.round_number > 0:  # before the first round the public state is random
                     yield from self._take_public(public)
 
     def _take_public(self, public: Public) -> Job:
-        with contextlib.suppress(ConsentNeeded):  # to read what further rounds publish needs none
+        with contextlib.suppress(ConsentNeeded):  # reading the results of further rounds needs no consent
             self._check_terms(public.run_id, public.terms)
         arrays = public.by_name()
         if public.terms.n_items > self._n_items:
@@ -245,9 +248,9 @@ class Session:
 
     @property
     def last_round(self) -> int:
-        """The last round that this device reported in, as the store says."""
+        """The last round in which this device reported, from the store."""
         if self.offer is None:
-            raise LocalProtocolError("this device has not joined a server.")
+            raise _not_joined()
         return int(self.kept.private_state()["last_round"])
 
     @property
@@ -258,16 +261,19 @@ class Session:
     def _refuse_copies(self) -> None:
         if self.store.get("copied") is not None:
             raise CopiedStore(
-                "this store is a copy, or was restored from a backup: its key reported in later rounds elsewhere. "
-                "Enrol again with `hushrec device join --again`; what the copy may have sent is charged."
+                "this store is a copy or a restored backup: its key has reported in later rounds elsewhere. Enrol again"
+                " with `hushrec device join --again`, which charges the ledger for the other reports."
             )
 
     def _check_last_round(self, reply: Reply) -> None:
-        """Refuse to go on when the server knows a report of this key that the store does not: another copy made it."""
+        """Raise if the server knows a report of this key that the store lacks: another copy of the store made it."""
         assert self.offer is not None
         if reply.last_round is not None and reply.last_round > self.last_round:
             if reply.last_round > self.offer.terms.max_rounds:
-                raise RemoteProtocolError("the server speaks of a round that this run does not have.")
+                raise RemoteProtocolError(
+                    f"the server's last round must be at most {self.offer.terms.max_rounds}, the last of this run, got"
+                    f" {reply.last_round}."
+                )
             self._found_copy(reply.last_round)
 
     def _found_copy(self, reported: int) -> None:
@@ -277,15 +283,15 @@ class Session:
         self._refuse_copies()
 
     def _check_terms(self, run_id: str, terms: Any | None) -> None:
-        """Hold the server to what this device accepted when it joined."""
+        """Check that the run and the terms are those that this device accepted when it joined."""
         assert self.offer is not None
         if run_id != self.offer.run_id:
-            raise RemoteProtocolError("the server speaks of another run than this device accepted.")
+            raise RemoteProtocolError("the server's message must be for the run that this device joined.")
         if terms is None:
             return
         offer = replace(self.offer, terms=terms)
         if not (offer.keeps(self.offer) or offer.extends(self.offer)):
-            raise RemoteProtocolError("the server breaks the terms that this device accepted when it joined.")
+            raise RemoteProtocolError("the server's terms must be those that this device accepted when it joined.")
         check_size(offer)
         if offer.extends(self.offer):
             further = terms.max_rounds - self.offer.terms.max_rounds
@@ -295,14 +301,14 @@ class Session:
             )
 
     def _participant(self) -> Client:
-        """The client as it stands now, if it has anything to take part with."""
+        """Return the client; raise if it has no ratings to take part with."""
         client = self.client()
         if not client.takes_part:
-            raise LocalProtocolError("a device without ratings of this server's items takes no part. Rate some first.")
+            raise LocalProtocolError("a device must have rated an item of this server to take part. Rate some first.")
         return client
 
     def _prepare_report(self, envelope: Envelope) -> bool:
-        """Make the report, charge the ledger, and store both, before a byte is sent; False: nothing is to be sent."""
+        """Make the report, charge the ledger and store both; return False if there is no report to send."""
         assert self.offer is not None
         client, asked = self._participant(), envelope.message
         offer = replace(self.offer, terms=getattr(asked, "terms", self.offer.terms))
@@ -327,53 +333,53 @@ class Session:
                 if self.keep_public and published is not None:
                     self.kept.put_public(published)
         except BaseException:
-            self.forget_client()  # what is in the store counts, and the store has not changed
+            self.forget_client()  # the store has not changed, and is the only source of truth
             raise
         self.offer = offer
         self.predictions.forget()
         return report is not None
 
     def _send_outbox(self) -> Job:
-        """Send the stored report until the server has it, or its phase is over."""
+        """Send the stored report; remove it once the server has acknowledged it or its phase is closed."""
         body = self.kept.required("outbox")
         reply = yield Call(Request("POST", "/v1/reports", body))
         if reply.code == "reported":
             self._found_copy(wire.decode(body, Envelope).round_number)
         if reply.code != "phase-closed":
             wire.decode(expect(reply, 200), Receipt)
-        with self.store.change(durable=False):  # if a crash undoes it, the same bytes are sent again
+        with self.store.change(durable=False):  # if a crash undoes this, the same bytes are sent again
             self.store.drop("outbox")
 
     def refresh_catalogue(self, n_items: int) -> Job:
-        """Appends the items that are new, a page after the other; positions never change."""
+        """Fetch and append new items page by page, until the catalogue has `n_items` items."""
         while self.store.count_items() < n_items:
             if not (yield from self._append_page()):
-                raise RemoteProtocolError("the server sent another part of the catalogue than was asked for.")
+                raise _wrong_page()
         self.forget_client()
 
     def _append_page(self) -> Job:
-        """Append the items that follow those that are here, a page of them; return how many there were."""
+        """Fetch and append the next page of the catalogue; return its number of items."""
         known = self.store.count_items()
         call = Call(Request("GET", f"/v1/items?first={known}"), signed=False, largest=LARGEST_PAGE)
         page = wire.decode(expect((yield call), 200), Catalogue)
         if page.first != known or known + len(page.ids) > MOST_ITEMS:
-            raise RemoteProtocolError("the server sent another part of the catalogue than was asked for.")
+            raise _wrong_page()
         if page.ids:
             with self.store.change():
                 self.store.append_items(known, page.ids, page.titles, page.attributes)
         return len(page.ids)
 
     def _look_for_items(self) -> Job:
-        """Fetch items that joined the catalogue after the run was made, where this device can predict for them."""
+        """Fetch the items that joined the catalogue after the run was made, if this device can predict for them."""
         while self.client().predicts_new_items and (yield from self._append_page()):
             self.forget_client()
 
     # The state machine -----------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """The client of `client.py`, as the store says it stands; one that missed a report is made anew."""
+        """Return the `Client` in its stored state; make it again if the store has a later report."""
         if self.offer is None:
-            raise LocalProtocolError("this device has not joined a server.")
+            raise _not_joined()
         state = self.kept.private_state()
         if self._client is None or _place(self._client.private_state()) != _place(state):
             client = self.make_client()
@@ -383,8 +389,9 @@ class Session:
         return self._client
 
     def make_client(self) -> Client:
+        """Return a `Client` for the accepted offer, with the stored ratings and ledger but no private state yet."""
         if self.offer is None:
-            raise LocalProtocolError("this device has not joined a server.")
+            raise _not_joined()
         offer, terms, budgets = self.offer, self.offer.terms, self.budgets
         with offered():
             known = find_model(offer.model).sent_facts is not None
@@ -410,14 +417,23 @@ class Session:
         return Membership(offer.run_id, offer.server_key, self.name, self.key.to_bytes())
 
     def protocol(self) -> ConfiguredProtocol:
-        """The protocol that this device speaks with its server, or would speak unless one offers another."""
+        """Return the protocol of the accepted offer; before joining, the one that this device would use by default."""
         return self.budgets.before_joining(self.ledger())[0] if self.offer is None else self.make_protocol(self.offer)
 
     def make_protocol(self, offer: Offer) -> ConfiguredProtocol:
+        """Return the protocol of an offer, configured with this person's options."""
         own = self.budgets.options_for(offer.protocol, offer.model)
         return make_run_protocol(offer.protocol, offer.model, offer.options, own)
 
 
 def _place(state: Arrays) -> list[int]:
-    """Round, attempt and phase of the last report, as a private state has them."""
+    """Return round, attempt and phase of the last report in a private state."""
     return [int(state[name]) for name in ("last_round", "last_attempt", "last_phase")]
+
+
+def _not_joined() -> LocalProtocolError:
+    return LocalProtocolError("this device has not joined a server. Join one first.")
+
+
+def _wrong_page() -> RemoteProtocolError:
+    return RemoteProtocolError("the server's page of the catalogue must begin where the last page ended.")

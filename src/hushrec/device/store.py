@@ -1,7 +1,7 @@
-"""What a person's device keeps: ratings, user vector, permanent bits, ledger, keys. Readable by its owner only.
+"""The local store of a person's device: ratings, private state, ledger and keys, readable by its owner only.
 
-One SQLite file in a folder of its own. A change that belongs together is one transaction, flushed to the disk before
-`change` returns: a report that was sent is always a report that is in the ledger.
+The store is one SQLite file in a folder of its own. Changes that belong together are one transaction, which is flushed
+to disk before `change` returns: every report that was sent has been charged to the stored ledger.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from hushrec.errors import HushrecError, StorageError
 
 SCHEMA_VERSION = 2
 DATABASE = "device.sqlite"
-FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "lock")  # all that a store is made of
+FILES = (DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", f"{DATABASE}-journal", "lock")  # every file of a store
 _TABLES = (
     "CREATE TABLE ratings (item TEXT PRIMARY KEY, value REAL NOT NULL)",
     "CREATE TABLE catalogue (position INTEGER PRIMARY KEY, id TEXT UNIQUE, title TEXT NOT NULL, attributes BLOB)",
@@ -29,12 +29,12 @@ _TABLES = (
 
 
 def default_folder() -> Path:
-    """$XDG_DATA_HOME/hushrec, or ~/.local/share/hushrec."""
+    """Return $XDG_DATA_HOME/hushrec, or ~/.local/share/hushrec."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "hushrec"
 
 
 class Store:
-    """An open store. Only one process can have it open."""
+    """An open store. Only one process at a time can open it."""
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Store:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._lock.close()
-            raise StorageError(f"the store in {folder} is in use by another process.") from None
+            raise StorageError(f"the store in {folder} must not be open in another process. Close it there.") from None
         try:
             self._connect(new=create)
         except BaseException:
@@ -60,27 +60,33 @@ class Store:
 
     @contextlib.contextmanager
     def _reachable(self) -> Iterator[None]:
-        """Turn what the file system refuses into one sentence."""
+        """Convert errors of the file system to `StorageError`."""
         try:
             yield
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            raise StorageError(f"{self.folder} cannot hold a store ({reason}). Choose another --store.") from None
+            raise StorageError(
+                f"--store must be a folder that can be read and written, got {self.folder} ({reason}). Choose another."
+            ) from None
 
     def _make(self) -> None:
         if self._path.exists():
-            raise StorageError(f"{self.folder} holds a store already. Use it, or `hushrec device forget` it first.")
+            raise StorageError(
+                f"{self.folder} must not hold a store already. Use the store, or erase it with `hushrec device forget`."
+            )
         self.folder.mkdir(parents=True, exist_ok=True)
         if any(self.folder.iterdir()):
-            raise StorageError(f"{self.folder} must be a new or empty folder: a store shares its folder with nothing.")
+            raise StorageError(f"{self.folder} must be a new or empty folder, but holds other files. Choose another.")
         self.folder.chmod(0o700)
         os.close(os.open(self._path, os.O_CREAT | os.O_EXCL, 0o600))
 
     def _check(self) -> None:
         if not self._path.exists():
-            raise StorageError(f"there is no store in {self.folder}. Make one with `hushrec device init`.")
+            raise StorageError(f"there is no store in {self.folder}. Create one with `hushrec device init`.")
         if (self._path.stat().st_mode | self.folder.stat().st_mode) & 0o077:
-            raise StorageError(f"the store in {self.folder} must be readable by its owner only: chmod -R go= it.")
+            raise StorageError(
+                f"the store in {self.folder} must be readable by its owner only. Run `chmod -R go= {self.folder}`."
+            )
 
     def _connect(self, *, new: bool) -> None:
         self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -95,10 +101,14 @@ class Store:
             ((version,),) = self._rows("PRAGMA user_version")
             if version == 0:
                 raise StorageError(
-                    f"the store in {self.folder} was never finished. Remove the folder, and make it anew."
+                    f"the store in {self.folder} is incomplete: its creation was interrupted. Remove the folder, and"
+                    " create the store again."
                 )
             if version != SCHEMA_VERSION:
-                raise StorageError(f"the store has version {version}, this hushrec knows {SCHEMA_VERSION}.")
+                raise StorageError(
+                    f"the store's schema version must be {SCHEMA_VERSION}, got {version}. Use the hushrec version that"
+                    " made it."
+                )
         except BaseException:
             self._database.close()
             raise
@@ -108,27 +118,27 @@ class Store:
         self._lock.close()
 
     def _rows(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return all rows of a query; whatever the database says instead becomes one sentence."""
+        """Return all rows of a query; raise `StorageError` if the database fails."""
         try:
             return self._database.execute(query, values).fetchall()
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the second: in the words of the first
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from decoding SQLite's own error message
             raise self._failure(error) from None
 
     def _failure(self, error: Exception) -> StorageError:
         if type(error) in (sqlite3.DatabaseError, UnicodeDecodeError):
             return self.damaged("its file")
-        return StorageError(f"the store in {self.folder} cannot be used now ({error}).")
+        return StorageError(f"the store in {self.folder} is unavailable ({error}). Try again.")
 
     def damaged(self, what: str) -> StorageError:
-        """Return the sentence for a store that does not hold what it was given."""
+        """Return the error for a damaged store; `what` names the part that cannot be read."""
         return StorageError(
-            f"the store in {self.folder} is damaged: {what} cannot be read. Nothing was overwritten. Move it "
-            "away, make a new one with `hushrec device init`, and import the ratings that you exported."
+            f"the store in {self.folder} is damaged: {what} cannot be read. Nothing was overwritten. Move the folder "
+            "away, create a new store with `hushrec device init`, and import the ratings that you exported."
         )
 
     @contextlib.contextmanager
     def intact(self, what: str) -> Iterator[None]:
-        """Turn every failure to understand a stored value into the sentence for a damaged store."""
+        """Convert every failure to decode a stored value to the error for a damaged store."""
         try:
             yield
         except StorageError:
@@ -138,7 +148,7 @@ class Store:
 
     @contextlib.contextmanager
     def change(self, *, durable: bool = True) -> Iterator[None]:
-        """Make one transaction of all writes inside. With `durable=False` a crash may undo the whole of it."""
+        """Run all writes of the block in one transaction. With `durable=False` a crash may undo the transaction."""
         try:
             self._rows(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             self._rows("BEGIN IMMEDIATE")
@@ -151,16 +161,17 @@ class Store:
             raise
 
     def _write(self, query: str, rows: Sequence[Sequence[Any]]) -> int:
-        """Run a query for every row, inside `change` only; return how many rows changed."""
+        """Run a query for every row and return the number of changed rows; call only inside `change`."""
         assert self._database.in_transaction
         try:
             return self._database.executemany(query, rows).rowcount
-        except (sqlite3.Error, UnicodeDecodeError) as error:  # the second: in the words of the first
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter from decoding SQLite's own error message
             raise self._failure(error) from None
 
     # Named values ----------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> bytes | None:
+        """Return a named value, or None if the store does not have it."""
         rows = self._rows("SELECT value FROM kept WHERE name = ?", (name,))
         with self.intact(name):
             return bytes(rows[0][0]) if rows else None
@@ -171,13 +182,14 @@ class Store:
             return None if value is None else msgspec.json.decode(value)
 
     def put(self, name: str, value: bytes) -> None:
-        """Inside `change` only."""
+        """Store a named value; call only inside `change`."""
         self._write("INSERT OR REPLACE INTO kept VALUES (?, ?)", [(name, value)])
 
     def put_json(self, name: str, value: Any) -> None:
         self.put(name, msgspec.json.encode(value))
 
     def drop(self, *names: str) -> None:
+        """Remove named values; call only inside `change`."""
         self._write("DELETE FROM kept WHERE name = ?", [(name,) for name in names])
 
     # Ratings and items -----------------------------------------------------------------------------------------
@@ -191,11 +203,11 @@ class Store:
         self._write("INSERT OR REPLACE INTO ratings VALUES (?, ?)", list(values.items()))
 
     def drop_rating(self, item: str) -> bool:
-        """Whether there was one."""
+        """Remove a rating; return whether there was one."""
         return self._write("DELETE FROM ratings WHERE item = ?", [(item,)]) == 1
 
     def rated_positions(self, n_items: int) -> dict[int, float]:
-        """Ratings by position, of the first `n_items` of the catalogue."""
+        """Return the ratings by position, of the first `n_items` items of the catalogue."""
         query = "SELECT position, value FROM ratings JOIN catalogue ON id = item WHERE position < ? ORDER BY position"
         rows = self._rows(query, (n_items,))
         with self.intact("a rating"):
@@ -205,7 +217,7 @@ class Store:
         return int(self._rows("SELECT count(*) FROM catalogue")[0][0])
 
     def item_at(self, position: int) -> tuple[str, str]:
-        """(id, title)."""
+        """Return (id, title) of the item at a position."""
         rows = self._rows("SELECT id, title FROM catalogue WHERE position = ?", (position,))
         if not rows:
             raise self.damaged("the catalogue")
@@ -213,17 +225,17 @@ class Store:
         return found
 
     def catalogue(self) -> list[tuple[str, str]]:
-        """(id, title) by position."""
+        """Return (id, title) of all items, in the order of positions."""
         return self._rows("SELECT id, title FROM catalogue ORDER BY position")
 
     def append_items(self, first: int, ids: list[str], titles: list[str], attributes: FloatArray | None = None) -> None:
-        """Append items with their titles, and the columns of each where a model learns from them."""
+        """Append items to the catalogue from position `first` on, with their attributes if the model uses any."""
         columns = [None] * len(ids) if attributes is None else [row.tobytes() for row in attributes.astype("<f4")]
         rows = [(first + n, *entry) for n, entry in enumerate(zip(ids, titles, columns, strict=True))]
         self._write("INSERT INTO catalogue VALUES (?, ?, ?, ?)", rows)
 
     def attributes(self) -> FloatArray | None:
-        """Return the columns of all items, `(n_items, n_columns)`; None where they have none."""
+        """Return the attributes of all items, `(n_items, n_columns)`, or None if the items have no attributes."""
         rows = self._rows("SELECT attributes FROM catalogue ORDER BY position")
         if not rows or rows[0][0] is None:
             return None
@@ -235,16 +247,16 @@ class Store:
 
 
 def erase(folder: Path) -> None:
-    """Overwrite a store's files and remove them, and the folder with them unless it holds something else.
+    """Overwrite and remove a store's files, and remove its folder unless it holds other files.
 
-    Copies and old disk blocks are out of reach.
+    This does not reach backups, or old disk blocks that the file system kept.
     """
-    Store(folder).close()  # refuses a folder that is no store, or is in use
+    Store(folder).close()  # raises if the folder is not a store or is in use
     for path in (folder / name for name in FILES):
         if path.is_file() and not path.is_symlink():
             with path.open("r+b") as file:
                 file.write(os.urandom(path.stat().st_size))
                 os.fsync(file.fileno())
             path.unlink()
-    with contextlib.suppress(OSError):  # somebody put something else into it
+    with contextlib.suppress(OSError):  # the folder holds other files
         folder.rmdir()

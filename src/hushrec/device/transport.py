@@ -1,4 +1,4 @@
-"""Drives a session's jobs over HTTP. Retries with back-off live here."""
+"""The HTTP driver of a session's jobs, with retries and exponential back-off, and its error messages."""
 
 import contextlib
 import re
@@ -19,31 +19,33 @@ from hushrec.signing import header_of
 from hushrec.wire import MEDIA_TYPE
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
-CONNECT_SECONDS = 10.0  # until a server must have taken a connection
-SILENT_SECONDS = 20.0  # that a server may take for a reply, beyond the wait it was asked for
-PATIENCE_SECONDS = 30.0  # no try begins later than that
-FIRST_DELAY, LONGEST_DELAY = 0.2, 5.0  # a server that is back finds its devices again in one round
-LONGEST_ASKED = 20.0  # that a server may send a device away for
-KEEP_ALIVE_SECONDS = 100.0  # from one round to the next, mostly; less than a server waits
-LONGEST_REPLY = 600.0  # seconds
+CONNECT_SECONDS = 10.0  # timeout for a connection
+SILENT_SECONDS = 20.0  # timeout for a reply, beyond the wait that the server was asked for
+PATIENCE_SECONDS = 30.0  # no retry begins later than this
+FIRST_DELAY, LONGEST_DELAY = 0.2, 5.0  # seconds between retries; short enough to reconnect within one round
+LONGEST_ASKED = 20.0  # the longest Retry-After that is honoured, in seconds
+KEEP_ALIVE_SECONDS = 100.0  # usually lasts from one round to the next; shorter than the server's timeout
+LONGEST_REPLY = 600.0  # seconds to receive a whole reply
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _ERRNO = re.compile(r"^\[[^]]*\] *")
 
 
 def check_address(server: str, *, insecure: bool = False) -> str:
-    """The server's address without a path; plain HTTP is refused beyond this machine unless asked for."""
+    """Return the server's address without a path; refuse plain HTTP to another machine unless `insecure` is set."""
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.query:
-        raise ParameterError("the server must be given as https://HOST:PORT.")
+        raise ParameterError("server must be an address of the form https://HOST:PORT.")
     if "@" in parts.netloc:
-        raise ParameterError("the server's address must hold no user name and no password: devices sign instead.")
+        raise ParameterError("server must not contain a user name or a password: devices sign their requests instead.")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK and not insecure:
-        raise ParameterError(f"plain HTTP to {parts.hostname} can be read on the way. Use https, or --insecure.")
+        raise ParameterError(
+            f"server must use https, because plain HTTP to {parts.hostname} is not encrypted. Use https, or --insecure."
+        )
     return f"{parts.scheme}://{parts.netloc}"
 
 
 def tls_context(ca: Path | None) -> ssl.SSLContext:
-    """Trusts the system's authorities, or only the given certificate."""
+    """Return a TLS context that trusts the system's certificate authorities, or only the given certificate."""
     try:
         return ssl.create_default_context(cafile=ca)
     except (OSError, ssl.SSLError):
@@ -51,14 +53,14 @@ def tls_context(ca: Path | None) -> ssl.SSLContext:
 
 
 class _Attempts:
-    """Whether and when to try again: delays double, each with a random part, as the server asks if it does."""
+    """The retry policy: random delays that double, at least as long as the server's Retry-After, until a deadline."""
 
     def __init__(self, patience: float) -> None:
         self._until = time.monotonic() + patience
         self._delay = FIRST_DELAY
 
     def next_delay(self, asked: int | None = None) -> float | None:
-        """Seconds to wait, or None to give up."""
+        """Return the seconds to wait before the next attempt, or None to give up; `asked` is the Retry-After."""
         delay = self._delay * (0.5 + secrets.randbelow(1000) / 1000)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
         delay = max(delay, min(asked or 0, LONGEST_ASKED))
@@ -66,13 +68,14 @@ class _Attempts:
 
 
 class Stopped(Exception):
-    """A job was dropped because its person said stop. What the store holds counts, as after a crash."""
+    """A job was stopped at the person's request. The store is consistent, as after a crash."""
 
 
 class BlockingDriver:
-    """Drives the jobs of one device, one request after the other. With no patience, each is tried once.
+    """A driver that runs the jobs of one device over HTTP, one request at a time.
 
-    `lock` is held while a job works on the store, and let go while the network is asked.
+    A failed request is retried for `patience` seconds; with 0 it is tried once. `lock` is held while a job uses the
+    store, and released during requests.
     """
 
     def __init__(
@@ -89,7 +92,7 @@ class BlockingDriver:
         self._lock = contextlib.nullcontext() if lock is None else lock
 
     def run(self, job: Job, *, stopped: Callable[[], bool] = lambda: False) -> Any:
-        """Drive a job to its end and return what it returns; drop it when `stopped` says so between two requests."""
+        """Run a job and return its result; raise `Stopped` if `stopped` returns true between two requests."""
         reply: Reply | None = None
         while True:
             with self._lock:
@@ -103,24 +106,24 @@ class BlockingDriver:
             reply = self._make(call)
 
     def _make(self, call: Call) -> Reply:
-        """Return the server's reply, tried again where that may help."""
+        """Return the server's reply; retry after connection failures and temporary refusals."""
         attempts = _Attempts(0 if call.optional else self._patience)
         while True:
             failure = None
             try:
                 with self._http.stream(**self._request(call)) as response:
                     reply = self._reply(response, call.largest)
-                if not reply.is_passing:
+                if not reply.is_temporary:
                     return reply
                 failure = ConnectionFailed(
-                    f"the server cannot answer now ({reply.status}): {said(reply)} Try again later.",
+                    f"the server cannot handle the request now ({reply.status}): {said(reply)} Try again later.",
                     code="busy",
                     retry_after=reply.retry_after,
                 )
             except httpx.TransportError as error:
                 failure = _failure(error, self._timeout(call))
             except RuntimeError:
-                if self._http.is_closed:  # by another thread, whose person has ended everything
+                if self._http.is_closed:  # by another thread, because the device was closed
                     raise Stopped from None
                 raise
             delay = attempts.next_delay(failure.retry_after)
@@ -131,9 +134,9 @@ class BlockingDriver:
             time.sleep(delay)
 
     def _request(self, call: Call) -> dict[str, Any]:
-        """Return the arguments of one HTTP request: signed anew for every attempt, with the same body."""
+        """Return the arguments of one HTTP request, with a new signature for every attempt and the same body."""
         request = call.request
-        headers = {"Accept": MEDIA_TYPE, "Accept-Encoding": "identity"}  # no few bytes that unpack to many
+        headers = {"Accept": MEDIA_TYPE, "Accept-Encoding": "identity"}  # no decompression bombs
         if request.body:
             headers["Content-Type"] = MEDIA_TYPE
         if call.signed:
@@ -154,27 +157,30 @@ class BlockingDriver:
 
 
 def _number(response: httpx.Response, name: str) -> int | None:
-    """A header that is a whole number; None for any other."""
+    """Return the value of a header that is a whole number, else None."""
     value = response.headers.get(name, "")
     return int(value) if _NUMBER.fullmatch(value) else None
 
 
 def _read(response: httpx.Response, largest: int) -> bytes:
-    """The body as it came; a server that sends more than the device asked for, or never ends, is refused."""
+    """Return the reply's body; raise if it is longer than `largest` bytes or takes too long to arrive."""
     until = time.monotonic() + LONGEST_REPLY
     chunks, length = [], 0
     for chunk in response.iter_raw():
         length += len(chunk)
         if length > largest:
-            raise RemoteProtocolError(f"the server's reply is longer than the {largest} bytes that this device takes.")
+            raise RemoteProtocolError(f"the server's reply must be at most {largest} bytes long, but is longer.")
         if time.monotonic() > until:
-            raise ConnectionFailed("the server's reply did not end in time.", code="silent")
+            raise ConnectionFailed(
+                f"the server's reply must arrive within {LONGEST_REPLY:g} s, but took longer. Try again later.",
+                code="silent",
+            )
         chunks.append(chunk)
     return b"".join(chunks)
 
 
 def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx.Client:
-    """Return connections to a server; unencrypted ones ignore the proxies that the environment names."""
+    """Return an HTTP client for a server; the environment's proxies are used for https only."""
     kept = httpx.Limits(keepalive_expiry=KEEP_ALIVE_SECONDS)
     encrypted = address.startswith("https:")
     limits = httpx.Timeout(seconds, connect=min(seconds, CONNECT_SECONDS))
@@ -183,11 +189,11 @@ def open_http(address: str, context: ssl.SSLContext, *, seconds: float) -> httpx
 
 _UNTRUSTED = (
     "certificate-untrusted",
-    "the server's certificate is signed by nobody whom this device trusts. Give the right one with --ca.",
+    "the server's certificate is not signed by an authority that this device trusts. Give the right one with --ca.",
 )
 _WRONG_NAME = (
     "certificate-name",
-    "the server's certificate is for another name. Use the address that it names, or ask the operator.",
+    "the server's certificate is for another host name. Use the address in the certificate, or ask the operator.",
 )
 _CERTIFICATE_REASONS = {  # by OpenSSL's verify codes
     9: ("certificate-early", "the server's certificate is not valid yet. Check this device's clock."),
@@ -201,7 +207,7 @@ _CERTIFICATE_REASONS = {  # by OpenSSL's verify codes
 
 
 def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationError | None:
-    """Return the certificate error that a failed connection came from; None for another failure."""
+    """Return the certificate error in an exception's chain of causes, or None."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return error
@@ -210,12 +216,13 @@ def _certificate_error(error: BaseException | None) -> ssl.SSLCertVerificationEr
 
 
 def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFailed:
-    """Return what to say if no try succeeds; raise it at once where a certificate is wrong: no try helps then."""
+    """Return the error to raise when the retries are used up; raise a certificate error at once."""
     if isinstance(error, httpx.ConnectTimeout):
-        return ConnectionFailed(f"the server could not be reached within {limits.connect:g} s. Is its address right?")
+        return ConnectionFailed(f"the server could not be reached within {limits.connect:g} s. Check its address.")
     if isinstance(error, httpx.TimeoutException):
         return ConnectionFailed(
-            f"the server took the connection, and then said nothing for {limits.read:g} s.", code="silent"
+            f"the server accepted the connection, but did not reply within {limits.read:g} s. Try again later.",
+            code="silent",
         )
     refused = _certificate_error(error)
     if refused is not None:
@@ -224,7 +231,10 @@ def _failure(error: httpx.TransportError, limits: httpx.Timeout) -> ConnectionFa
     reason = _ERRNO.sub("", str(error)) or type(error).__name__
     if isinstance(error, httpx.RemoteProtocolError):
         return ConnectionFailed(
-            f"what answers at this address speaks no HTTP ({reason}). Does the address begin with https?",
+            f"the server at this address does not speak HTTP ({reason}). Check whether the address must begin with"
+            " https.",
             code="not-http",
         )
-    return ConnectionFailed(f"the server could not be reached ({reason}). Is its address right, and does it run?")
+    return ConnectionFailed(
+        f"the server could not be reached ({reason}). Check its address, and whether the server is running."
+    )

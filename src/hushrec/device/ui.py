@@ -1,7 +1,7 @@
-"""The person's page on loopback: `hushrec device ui`. Its API answers this page alone.
+"""The person's page on loopback (`hushrec device ui`), and its API, which answers this page only.
 
-Three locks, each enough against another web page: the token, which only the printed address holds and which travels in
-a header that no foreign page may set; the host name, which defeats a name that is made to point here; the origin.
+Three checks protect the API from other web pages, and each alone is sufficient: the token, which is part of the printed
+address and is sent in a header that other origins cannot set; the host name, against DNS rebinding; and the origin.
 """
 
 import hmac
@@ -29,7 +29,7 @@ from hushrec.protocols import find_protocol
 
 TOKEN_HEADER = "hushrec-token"
 ERASED = "Everything is erased."
-USUAL_RATINGS = 20  # that the welcome explains the levels with, as long as there are none
+USUAL_RATINGS = 20  # for the explanation of the privacy levels, if the person has not rated yet
 
 
 class _Body(BaseModel):
@@ -37,21 +37,21 @@ class _Body(BaseModel):
 
 
 class Rating(_Body):
-    """One rating to keep; without a value, one to forget."""
+    """A rating to store; without a value, a rating to remove."""
 
     item: Annotated[str, Field(max_length=200)]
     value: float | None = None
 
 
 class Place(_Body):
-    """Where a server is."""
+    """The address of a server, and its certificate file."""
 
     server: Annotated[str, Field(max_length=300)]
     ca: Annotated[str | None, Field(max_length=1000)] = None
 
 
 class Joining(Place):
-    """A server to join, and the privacy level to join at."""
+    """A server to join, with an invitation and a privacy level."""
 
     invitation: Annotated[str | None, Field(max_length=100)] = None
     level: float | None = None
@@ -70,13 +70,13 @@ class NewLevel(_Body):
 
 
 class Consent(_Body):
-    """Agreement to what the server offers after its run, and to the limit that it needs, if that is a higher one."""
+    """Consent to the server's offer after its run, and to a higher limit if the offer needs one."""
 
     raise_to: float | None = None
 
 
 class Page:
-    """One person's device behind the page."""
+    """The device behind the page, with its background participation."""
 
     def __init__(self, device: Device, attack: Attack) -> None:
         self.device = device
@@ -88,10 +88,10 @@ class Page:
         self._changes = 0
 
     def state(self) -> dict[str, Any]:
-        """All that the page's head and ledger show; two counters tell it when to ask for more."""
+        """Return the content of the page's header and ledger, and two counters that tell the page when to reload."""
         device, status, statement = self.device, self.device.status(), self.device.budget()
         return {
-            "changes": self._changes,  # by the person
+            "changes": self._changes,  # made by the person
             "reported": self.participation.reported + status.is_over,
             "over": status.is_over,
             "joined": status.has_joined,
@@ -117,11 +117,11 @@ class Page:
 
     @property
     def _is_masked(self) -> bool:
-        """Whether the run takes a budget of a person's own, which may change at any time."""
+        """Whether the joined run lets each person choose and change their own ε."""
         return self.device.offer is not None and _takes_own_budget(self.device.offer)
 
     def rate(self, rating: Rating) -> float | None:
-        """Keep or forget a rating, and return what there was before: so that it can be undone."""
+        """Store or remove a rating; return the earlier value, so that the page can undo the change."""
         before = self.device.ratings().get(rating.item)
         if rating.value is None:
             self.device.remove_rating(rating.item)
@@ -131,13 +131,14 @@ class Page:
         return before
 
     def look(self, place: Place) -> dict[str, Any]:
-        """What a server offers, in the words of the welcome. Nothing is sent but the question."""
+        """Return a server's offer, explained for the welcome page, by an anonymous request."""
         offer = self.device.look_at(place.server, ca=place.ca or None)
         rated = self.device.status().n_ratings or USUAL_RATINGS
         told = {"n_items": offer.terms.n_items, "rounds": offer.terms.max_rounds, "n_rated": rated}
         return told | _explain(offer, self.device.budgets, rated)
 
     def join(self, joining: Joining) -> None:
+        """Set the privacy level, if one was chosen, and join the server."""
         if joining.level is not None:
             offer = self.device.look_at(joining.server, ca=joining.ca or None)
             if _takes_own_budget(offer):
@@ -148,12 +149,13 @@ class Page:
         self._changes += 1
 
     def levels(self) -> dict[str, Any]:
-        """The slider: every level in numbers, and what nothing on it covers."""
+        """Return the privacy levels of the joined run, and what a server can learn at every level."""
         if self.device.offer is None:
             return {"levels": []}
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known)
 
     def set_level(self, level: float) -> None:
+        """Set the privacy level: ε of a masked run, else the public level with this `epsilon_i`."""
         if self._is_masked:
             self.device.choose_epsilon(level)
         else:
@@ -161,11 +163,11 @@ class Page:
         self._changes += 1
 
     def allow_draw(self) -> None:
-        """Allow one more draw of permanent bits."""
+        """Raise the limit by the cost of one draw of permanent bits."""
         self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
 
     def look_next(self) -> dict[str, Any]:
-        """What the server offers after its run, and what the person has to allow for it."""
+        """Return the server's offer after its run, and the limit that the person must allow for it."""
         (offer, needed), accepted = self.device.look_next(), self.device.offer
         assert accepted is not None
         return {
@@ -176,7 +178,7 @@ class Page:
         }
 
     def follow(self, consent: Consent) -> None:
-        """Agree to what comes next and take part in it; allow more first where the person said so."""
+        """Agree to the server's offer after its run and take part; first raise the limit if the person said so."""
         if consent.raise_to is not None:
             self.device.raise_budget(consent.raise_to)
         self.device.follow()
@@ -184,7 +186,7 @@ class Page:
         self.participation.start()
 
     def sent(self) -> dict[str, Any]:
-        """What left, and the attacks on it: they take a moment, so the store is not held meanwhile."""
+        """Return the last report and what attacks infer from it; the slow attacks run without the device's lock."""
         sent, offer, budgets = self.device.sent(), self.device.offer, self.device.budgets
         if sent is None or offer is None:
             return {"last": None, "table": view.table_sent(self.device)}
@@ -199,7 +201,7 @@ class Page:
         return {"last": view.sent(self.device, sent, reading)}
 
     def forget(self) -> None:
-        """Erase the store."""
+        """Stop taking part and erase the store."""
         self.participation.stop()
         self.device.erase()
         self.is_forgotten = True
@@ -220,7 +222,7 @@ def _explain(offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
 
 
 def make_ui(page: Page, *, token: str, hosts: set[str]) -> FastAPI:
-    """The application; `hosts` are the names under which it may be asked, with their port."""
+    """Return the application; `hosts` are the accepted Host headers, each a name with a port."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     add_page(app, "device")
     _guard(app, token, hosts)
@@ -249,19 +251,19 @@ def _guard(app: FastAPI, token: str, hosts: set[str]) -> None:
 
 
 def _refusal(request: Request, token: str, hosts: set[str]) -> str | None:
-    """Return why a request is refused as not from this page; None if it is from it."""
+    """Return why a request is refused, or None if it comes from this page."""
     host, origin = request.headers.get("host", ""), request.headers.get("origin")
     if host not in hosts:
-        return "this page answers on its own address only."
+        return "the request must use the address that `hushrec device ui` printed."
     if origin is not None and origin != f"http://{host}":
-        return "this page answers to itself only."
+        return "the request must come from this page, not from another origin."
     if not request.url.path.startswith("/api/"):
         return None
     if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
-        return "this page answers to itself only."
+        return "the request must come from this page, not from another origin."
     given = request.headers.get(TOKEN_HEADER, "")
     if not hmac.compare_digest(given.encode(), token.encode()):
-        return "the token is missing or wrong: open the address that `hushrec device ui` printed."
+        return "the token is missing or wrong. Open the address that `hushrec device ui` printed."
     return None
 
 

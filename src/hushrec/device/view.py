@@ -1,4 +1,4 @@
-"""What the person's page shows: search, ratings, recommendations with reasons, what left. Computed here."""
+"""The content of the person's page: search results, ratings, recommendations with reasons, and sent reports."""
 
 from typing import Any
 
@@ -8,19 +8,19 @@ from hushrec.device.device import Device, Sent
 from hushrec.device.inference import BELIEVED, SHOWN, Reading, compare
 from hushrec.models.predictor import likeness_between
 
-MOST_FOUND = 12  # in one answer; the page asks for more
+MOST_FOUND = 12  # search results per request
 MOST_REASONS = 2
 
 
 def search(device: Device, text: str, first: int) -> dict[str, Any]:
-    """Return titles with their ratings, from `first` on."""
+    """Return search results from number `first` on, with the person's ratings, and the number of all results."""
     found, rated = device.search(text, count=MOST_FOUND, first=first), device.ratings()
     items = [{"item": item, "title": title, "rating": rated.get(item)} for item, title in found.items]
     return {"count": found.count, "items": items}
 
 
 def ratings(device: Device) -> list[dict[str, Any]]:
-    """Return what this person rated, by title."""
+    """Return this person's ratings, sorted by title."""
     catalogue = device.catalogue
     entries = [
         {"item": item, "title": catalogue.title_of(item), "rating": value, "is_known": item in catalogue}
@@ -30,7 +30,7 @@ def ratings(device: Device) -> list[dict[str, Any]]:
 
 
 def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
-    """Return the best unrated items, each with the liked items that it is most like."""
+    """Return the recommended items, each with the most similar items among those that the person likes."""
     vectors, catalogue = device.item_vectors() if device.has_learned else None, device.catalogue
     suggestions = device.recommend(count)
     rated = {item: value for item, value in device.ratings().items() if item in catalogue}
@@ -47,12 +47,12 @@ def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
 
 
 def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
-    """Return the items and numbers of the last report, and what attacks recover from it and earlier ones."""
+    """Return the items and numbers of the last report, and what attacks infer from the reports so far."""
     budgets, catalogue, report = device.budgets, device.catalogue, sent.uploads[-1].report
     in_unit = {position: float(budgets.to_unit(value)) for position, value in sent.rated.items()}
     best = [catalogue.position_of(suggestion.item) for suggestion in device.recommend(SHOWN)]
     vectors = device.item_vectors()
-    assert vectors is not None  # reports of other protocols are not kept
+    assert vectors is not None  # only gradient reports are stored, and they need item vectors
     first, second, *_ = budgets.to_unit(budgets.form_values())
     compared = compare(reading, sent.user_vector, vectors, in_unit, best, float(second - first) / 2)
     places = np.searchsorted(reading.items, report.items)
@@ -79,7 +79,7 @@ def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
 
 
 def table_sent(device: Device) -> list[str] | None:
-    """Return what the last masked table was, and what its sum reveals, in sentences; None before the first."""
+    """Return sentences on the last masked report and what its sum reveals; None before the first report."""
     last, offer = device.last_charged(), device.offer
     if last is None or offer is None:
         return None
@@ -87,7 +87,8 @@ def table_sent(device: Device) -> list[str] | None:
     some = ", ".join(str(number) for number in numbers[:6])
     return [
         f"Round {last.round_number}: {len(numbers):,} integers, such as {some}.",
-        "They are your numbers, clipped, with noise, under masks of your neighbours: random to whoever reads them.",
-        f"The server adds up the tables of {smallest:,} devices or more, and sees the sum with everybody's noise:",
-        "how often items were rated, and how they were liked. What it shows of you, your budget bounds.",
+        "They are your clipped numbers plus noise and masks, and look random to anyone who reads them.",
+        f"The server adds up the reports of at least {smallest:,} devices, in which the masks cancel. It sees the sum:",
+        "how often each item was rated and how it was liked, with the noise of all devices.",
+        "Your budget limits how much this sum can reveal about you.",
     ]

@@ -1,4 +1,4 @@
-"""The files of both pages, as they are sent to a browser: nothing from elsewhere, nothing inline, nothing to build."""
+"""The static files of the dashboard and the person's page: no external resources, no inline scripts, no build step."""
 
 from collections.abc import Awaitable, Callable
 from importlib import resources
@@ -24,12 +24,12 @@ _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 def read_file(name: str) -> bytes:
-    """One file of this package's folder `static`."""
+    """Return the content of a file in this package's folder `static`."""
     return resources.files("hushrec.pages").joinpath("static", name).read_bytes()
 
 
 def add_page(app: Starlette, name: str) -> None:
-    """Serves `NAME.html` at `/`, and below `/static` what it loads: its own script and style, and the shared ones."""
+    """Add routes for a page: `NAME.html` at `/`, and its scripts and styles below `/static`."""
     files = {"/": f"{name}.html"}
     files |= {f"/static/{file}": file for file in ("base.css", "page.js", f"{name}.css", f"{name}.js")}
     for path, file in files.items():

@@ -1,4 +1,4 @@
-"""The admin's routes: JSON, with the token of `admin-token`."""
+"""The admin API: JSON routes that need the admin token as a bearer token."""
 
 from typing import Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from hushrec.service.problems import Refusal
 from hushrec.service.requests import Service
 from hushrec.service.rounds import Rounds
 
-LARGEST_ITEM_BODY = 10_000_000
+LARGEST_ITEM_BODY = 10_000_000  # bytes
 
 
 class NewItems(BaseModel):
@@ -29,28 +29,31 @@ class NewItems(BaseModel):
 TAKES_ITEMS = {
     "requestBody": {"required": True, "content": {"application/json": {"schema": NewItems.model_json_schema()}}}
 }
-COMMON: dict[str, Any] = {"tags": ["admin"], "openapi_extra": ADMIN}  # of every route here
+COMMON: dict[str, Any] = {"tags": ["admin"], "openapi_extra": ADMIN}  # arguments of every route in this module
 
 
 def add_admin(app: FastAPI, service: Service) -> None:
-    """Add the routes of the admin."""
+    """Add the admin routes to the application."""
     _add_run(app, service)
     _add_people_and_items(app, service)
 
 
 def _add_run(app: FastAPI, service: Service) -> None:
-    """Add what an admin sees and does of the rounds."""
+    """Add the routes that show and control the rounds."""
     rounds = service.rounds
 
     @app.get("/v1/admin/status", responses=problems(401), **COMMON)
     async def status(request: Request) -> dict[str, Any]:
-        """Where the run stands."""
+        """Return the current round, its state, and the numbers of reports, devices and items."""
         service.check_admin(request)
         return _status(rounds)
 
     @app.post("/v1/admin/{action}", responses=problems(401, 409), **COMMON)
     async def act(request: Request, action: Literal["start", "pause", "close"]) -> dict[str, Any]:
-        """`start`: end a pause and open a round; `pause`: open no further round; `close`: close the round now."""
+        """Control the rounds.
+
+        `start` ends a pause and opens a round, `pause` opens no further round, and `close` closes the open phase now.
+        """
         service.check_admin(request)
         if action == "start":
             await rounds.start()
@@ -62,14 +65,14 @@ def _add_run(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/admin/extend/{more}", responses=problems(401, 409), **COMMON)
     async def extend(request: Request, more: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, Any]:
-        """Offers so many further rounds of a run that is over. Devices take part if their person agrees."""
+        """Offer `more` further rounds of a finished run. A device takes part only if its person agrees."""
         service.check_admin(request)
         await rounds.extend(more)
         return _status(rounds)
 
     @app.get("/v1/admin/public", responses={200: {"content": BINARY}, **problems(401)}, **COMMON)
     async def export(request: Request) -> Response:
-        """Everything public, exactly: for each array its shape and raw little-endian float64, row by row."""
+        """Return every public array at full precision: its shape and its little-endian float64 values in row order."""
         service.check_admin(request)
         arrays = {
             name: {"shape": array.shape, "float64": array.astype("<f8").tobytes()}
@@ -81,12 +84,12 @@ def _add_run(app: FastAPI, service: Service) -> None:
 
 
 def _add_people_and_items(app: FastAPI, service: Service) -> None:
-    """Add what an admin sees and does of devices, invitations and the catalogue."""
+    """Add the routes for devices, invitations and the catalogue."""
     rounds = service.rounds
 
     @app.post("/v1/admin/invitations/{count}", responses=problems(401), **COMMON)
     async def invite(request: Request, count: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, list[str]]:
-        """New invitation codes, each for one device. They are shown once."""
+        """Create `count` invitation codes, each for one device. The server stores only hashes of the codes."""
         service.check_admin(request)
         return {"invitations": await rounds.registry.invite(count)}
 
@@ -96,23 +99,23 @@ def _add_people_and_items(app: FastAPI, service: Service) -> None:
         **COMMON | {"openapi_extra": ADMIN | TAKES_ITEMS},
     )
     async def add_items(request: Request) -> dict[str, int]:
-        """Appends items; they take part from the next round on. Ids that are known already are left as they are."""
-        service.check_admin(request)  # before the body, which is long, is read
+        """Append items to the catalogue; the next round includes them. Items whose id is known stay as they are."""
+        service.check_admin(request)  # before the long body is read
         new = _new_items(await service.body(request, LARGEST_ITEM_BODY))
         titles = new.ids if new.titles is None else new.titles
         if len(titles) != len(new.ids) or len(set(new.ids)) != len(new.ids):
-            raise Refusal("bad-items", "ids must be different, with one title each or none at all.")
+            raise Refusal("bad-items", "ids must be unique, and titles must hold one title per id or be left out.")
         return {"added": await rounds.add_items(new.ids, titles)}
 
     @app.get("/v1/admin/devices", responses=problems(401), **COMMON)
     async def listed(request: Request) -> dict[str, list[dict[str, Any]]]:
-        """The devices: ids, to revoke one by, states, first and last rounds, when last seen and rounds missed."""
+        """List the devices: id, state, first and last round, time last seen, and number of rounds missed."""
         service.check_admin(request)
         return {"devices": rounds.registry.listed(is_open=rounds.is_open)}
 
     @app.delete("/v1/admin/devices/{device}", status_code=204, responses=problems(401, 404), **COMMON)
     async def revoke(request: Request, device: Annotated[str, Path(max_length=64)]) -> Response:
-        """Sends a device away; its report of the open phase no longer counts."""
+        """Revoke a device; its report of the open phase is deleted."""
         service.check_admin(request)
         await rounds.revoke(device)
         return Response(status_code=204)

@@ -1,9 +1,9 @@
-"""Whether a request is let in, where several workers share a database: nonces, rates and keys as the database has them.
+"""Admission of signed requests where several workers share a database: nonces, rates and keys are checked there.
 
-A worker has checked the signature, and refused what it knows to be wrong. The rows of the devices are locked in the
-order of their ids, so that of two workers with the same request one is refused. The commit does not wait for the disk:
-if the database's machine fails, the last requests could be repeated once, as after a restart of a single server;
-reports are durable with their own nonces.
+The worker has already checked the signature. The devices' rows are locked in the order of their ids, so that one of two
+workers that receive the same request refuses it. The commit does not wait for the disk: after a failure of the
+database's machine the last requests could be replayed once, as after a restart of a single server. Reports are not
+affected, because each report is stored durably together with its nonce.
 """
 
 from collections.abc import Sequence
@@ -18,12 +18,12 @@ from hushrec.service.reports import at
 from hushrec.service.schema import ACTIVE, devices, enrolments, is_shared, reports, run, stamp
 from hushrec.service.settings import LimitSettings
 
-BURST_SECONDS = 5  # of enrolments, at once
+BURST_SECONDS = 5  # seconds' worth of enrolments that may arrive at once
 
 
 @dataclass
 class Bucket:
-    """A rate: `tokens` are refilled as time goes on, up to `size`."""
+    """A token bucket that limits a rate: it refills by `per_second` tokens up to `size`."""
 
     size: float
     per_second: float
@@ -31,6 +31,7 @@ class Bucket:
     filled_at: float
 
     def take(self, now: float) -> bool:
+        """Refill the bucket and take one token; return False if there is none."""
         self.tokens = min(self.size, self.tokens + max(0.0, now - self.filled_at) * self.per_second)
         self.filled_at = now
         if self.tokens < 1:
@@ -40,32 +41,32 @@ class Bucket:
 
     @classmethod
     def stored(cls, row: Any, size: float, per_second: float) -> "Bucket":
-        """Return the bucket that a row of the database holds."""
+        """Return the bucket stored in a database row; NULL tokens mean a full bucket."""
         return cls(size, per_second, size if row.tokens is None else row.tokens, row.filled_at)
 
 
 @dataclass(frozen=True)
 class Visit:
-    """A signed request of a device."""
+    """A signed request of a device, to be admitted by the database."""
 
     device: str
-    public_key: bytes = field(repr=False)  # with which its signature was checked
+    public_key: bytes = field(repr=False)  # the key with which the worker checked the signature
     nonce: int
-    heard: int  # the round that is open, or the last one
-    seen: float  # wall clock
+    heard: int  # the open round, or the last one if none is open
+    seen: float  # wall-clock time of the request
 
 
 @dataclass(frozen=True)
 class Admitted:
-    """What the database says of a device whose request is let in."""
+    """The database's state of a device whose request was admitted."""
 
-    version: int  # of the run
+    version: int  # of the run's row
     last_round: int
-    reported: bytes | None  # the digest of its report in the open phase, if that is stored
+    reported: bytes | None  # the digest of the device's report in the open phase, None if no report is stored
 
 
 def admit(connection: sa.Connection, visits: Sequence[Visit], limits: LimitSettings) -> list[Admitted | Refusal]:
-    """Let these requests in, or say why not, in the order in which they are given."""
+    """Check these requests against the database; return for each, in order, its admission or its refusal."""
     connection.execute(sa.text("SET LOCAL synchronous_commit = off"))
     open_phase = sa.select(run.c.version, run.c.round, run.c.attempt, run.c.phase, _clock())
     version, *place, now = connection.execute(open_phase).one()
@@ -89,21 +90,21 @@ def admit(connection: sa.Connection, visits: Sequence[Visit], limits: LimitSetti
 
 def _refusal(visit: Visit, row: Any, nonces: dict[str, int], buckets: dict[str, Bucket], now: float) -> Refusal | None:
     if row is None or row.state != ACTIVE:
-        return Refusal("not-active", "this device takes part no more.")
+        return Refusal("not-active", "this device no longer takes part: it left or was revoked.")
     if bytes(row.public_key) != visit.public_key:
-        return Refusal("bad-signature", "the signature does not fit this request and device.")
+        return Refusal("bad-signature", "the signature does not match this request and this device's key.")
     if visit.nonce <= nonces[visit.device]:
-        sentence = "the nonce of a request must be above all earlier ones of its device."
+        sentence = "the nonce must be greater than every earlier nonce of this device."
         return Refusal("stale-nonce", sentence, last_nonce=nonces[visit.device])
     if not buckets[visit.device].take(now):
-        return Refusal("too-many-requests", "this device asks too often.", retry_after=1)
+        return Refusal("too-many-requests", "this device sends too many requests. Try again later.", retry_after=1)
     return None
 
 
 def _note(
     connection: sa.Connection, visits: Sequence[Visit], nonces: dict[str, int], buckets: dict[str, Bucket]
 ) -> None:
-    """Store what the visits have changed."""
+    """Store the devices' new nonces, token buckets and times last seen."""
     last = {visit.device: visit for visit in visits if visit.device in buckets}
     changes = [
         {
@@ -135,14 +136,17 @@ def _note(
 
 
 def lock_places(connection: sa.Connection, wall_clock: float, per_second: float) -> tuple[Bucket, float]:
-    """Let devices join one after the other until the transaction ends; return their common rate, and the time."""
+    """Lock the enrolment rate until the transaction ends, so that devices enrol one at a time.
+
+    Return the token bucket of all enrolments, and the current time.
+    """
     row = connection.execute(sa.select(enrolments).with_for_update()).one()
     now = connection.execute(sa.select(_clock())).scalar_one() if is_shared(connection) else wall_clock
     return Bucket.stored(row, BURST_SECONDS * per_second, per_second), now
 
 
 def take_place(connection: sa.Connection, bucket: Bucket, now: float) -> bool:
-    """Whether one more device may join now; store that it does."""
+    """Take one token of the enrolment rate and store the bucket; return False if the rate is exceeded."""
     if not bucket.take(now):
         return False
     connection.execute(enrolments.update().values(tokens=bucket.tokens, filled_at=bucket.filled_at))
@@ -150,5 +154,5 @@ def take_place(connection: sa.Connection, bucket: Bucket, now: float) -> bool:
 
 
 def _clock() -> sa.Label[float]:
-    """The clock of the database: workers on several machines have no other in common."""
+    """Return the database's clock, the only clock that workers on several machines share."""
     return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Float).label("now")

@@ -1,7 +1,8 @@
-"""The HTTP face of a run: devices, the admin, health and metrics. Bodies of devices are MessagePack, of people JSON.
+"""The HTTP application of a run: routes for devices, the admin, health checks and metrics.
 
-Every refusal is problem+json. A request is refused as early as it can be: by its length before its body is read, by
-the queue before its signature is checked, by its round before its numbers are.
+Devices send and receive MessagePack, people JSON. Every refusal is problem+json, and comes as early as possible: for
+its length before the body is read, for a full queue before the signature is checked, for a wrong round before the
+numbers are checked.
 """
 
 import asyncio
@@ -31,12 +32,12 @@ from hushrec.service.settings import LimitSettings
 from hushrec.service.sharing import listen
 from hushrec.service.storage import Storage
 
-LARGEST_SMALL_BODY = 10_000
-LONGEST_WAIT = 60.0
+LARGEST_SMALL_BODY = 10_000  # bytes of an enrolment or a new key
+LONGEST_WAIT = 60.0  # seconds of one long poll
 
 
 def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSettings) -> FastAPI:
-    """The application. Its lifespan runs the schedule, and closes the database at the end."""
+    """Return the application. Its lifespan runs the schedule of rounds and finally closes the database."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -86,28 +87,28 @@ def _add_public(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/run", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def offer(request: Request) -> Response:
-        """What this run asks of devices, before they join."""
+        """Return the run's offer: the protocol, model and terms that a device accepts when it joins."""
         return _for_reader(request, wire.encode(rounds.offer))
 
     @app.get("/v1/items", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def catalogue(request: Request, first: Annotated[int, Query(ge=0, le=10**9)] = 0) -> Response:
-        """Ids and titles of the items from a position on, a page of them at most: ask again from where it ends."""
+        """Return one page of the catalogue, starting at position `first`: ids, titles and attributes of items."""
         return _for_reader(request, wire.encode(rounds.catalogue.page(first)))
 
     @app.get("/v1/public", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def public() -> Response:
-        """Everything that the rounds so far have published, for those who only want recommendations."""
+        """Return the public state after the last closed round, for readers who want recommendations without joining."""
         return Download(service.public_downloads(), rounds.published(), {})
 
     @app.get("/healthz", tags=["operation"], responses=problems())
     async def health() -> dict[str, str]:
-        """Whether the server runs and its database answers."""
+        """Return status ok if the server runs and its database answers."""
         await service.check_health()
         return {"status": "ok"}
 
     @app.get("/metrics", tags=["operation"], responses={200: {"content": {"text/plain": {}}}})
     async def metrics() -> Response:
-        """Counters and gauges for Prometheus; none of them is about one device."""
+        """Return counters and gauges for Prometheus; no series describes a single device."""
         return Response(service.monitor.exposition(), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
@@ -122,7 +123,7 @@ def _add_membership(app: FastAPI, service: Service) -> None:
         openapi_extra=SIGNED | takes_binary("An enrolment: docs/wire.md."),
     )
     async def enrol(request: Request) -> Response:
-        """Joins a device; the reply is the offer. Signed with the key that it brings."""
+        """Enrol a device and return the offer. The request is signed with the enrolment's own key."""
         credentials = signing.parse_header(request.headers.get("authorization"))
         body = await service.body(request, LARGEST_SMALL_BODY)
         told = signing.Request(request.method, target_of(request), body)
@@ -137,7 +138,7 @@ def _add_membership(app: FastAPI, service: Service) -> None:
         openapi_extra=SIGNED | takes_binary("An enrolment with the new key and no invitation: docs/wire.md."),
     )
     async def rotate(request: Request) -> Response:
-        """Changes a device's key; the request is signed with the old one."""
+        """Replace a device's key. The request is signed with the old key."""
         device, _, told = await service.signed(request, LARGEST_SMALL_BODY)
         await rounds.registry.rotate(device, wire.decode(told.body, Enrolment).public_key)
         return Response(status_code=204)
@@ -150,7 +151,7 @@ def _add_membership(app: FastAPI, service: Service) -> None:
         openapi_extra=SIGNED,
     )
     async def leave(request: Request) -> Response:
-        """A device leaves; its key is never accepted again."""
+        """Let a device leave the run; its key is never accepted again."""
         device, _, _ = await service.signed(request, 0)
         await rounds.leave(device)
         return Response(status_code=204)
@@ -165,9 +166,9 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
         responses={
             200: {
                 "content": BINARY,
-                "description": "What is asked. `Hushrec-Last-Round`: the last that this key reported in.",
+                "description": "The request. `Hushrec-Last-Round`: the last round in which this device reported.",
             },
-            204: {"description": "No round that this device can report in opened in time."},
+            204: {"description": "No round that this device can report in opened within `wait` seconds."},
             **problems(401, 403, 409, 410, 413, 429),
         },
         openapi_extra=SIGNED,
@@ -178,9 +179,9 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
         last: Annotated[str, Query(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,2}$")] = "0.0.0",
     ) -> Response:
-        """The message of a round above `after` that waits for this device's report, within `wait` seconds.
+        """Wait up to `wait` seconds (long poll) for a request to this device from a round above `after`.
 
-        `last` is what the device answered last: round, attempt, and the place of the phase, from 0.
+        `last` names the phase of the device's last report: its round, its attempt, and the phase's index from 0.
         """
         device, _, _ = await service.signed(request, 0)
         headers = {"Hushrec-Last-Round": str(device.last_round)}
@@ -196,7 +197,7 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
         openapi_extra=SIGNED | takes_binary("An envelope with this device's report: docs/wire.md."),
     )
     async def report(request: Request) -> Response:
-        """What a device says in one phase of a round. Acknowledged when durable; the same bytes may be sent again."""
+        """Store a device's report of one phase. The reply comes when the report is durable; a retry is harmless."""
         started = time.perf_counter()
         with service.reporting(request):
             device, credentials, told = await service.signed(request, rounds.largest_body)
@@ -206,14 +207,14 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
 
 
 def _for_reader(request: Request, packed: bytes) -> Response:
-    """Return a reply as MessagePack, or as JSON with buffers in base64 where the request asks for it."""
+    """Return the reply as MessagePack, or as JSON with base64 buffers if the request accepts JSON."""
     if "application/json" in request.headers.get("accept", ""):
         return Response(msgspec.json.encode(msgspec.msgpack.decode(packed)), media_type="application/json")
     return Response(packed, media_type=wire.MEDIA_TYPE)
 
 
 def _refuse(app: FastAPI, monitor: Monitor) -> None:
-    """Turn errors of hushrec and of the framework into problem+json."""
+    """Make the application answer errors of hushrec and of the framework with problem+json."""
 
     def respond(request: Request, error: RemoteProtocolError) -> Response:
         refusal = error if isinstance(error, Refusal) else None
@@ -230,18 +231,18 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
     @app.exception_handler(StorageError)
     async def not_stored(request: Request, error: StorageError) -> Response:
         monitor.log("storage-error", reason=str(error))
-        sentence = "the database cannot be used now. Try again."
+        sentence = "the server's database is unavailable. Try again."
         return respond(request, Refusal("storage", sentence, retry_after=1))
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
         names = sorted({".".join(str(part) for part in entry["loc"]) for entry in error.errors()})
-        return respond(request, Refusal("malformed", f"not as described: {', '.join(names)[:200]}."))
+        return respond(request, Refusal("malformed", f"these fields are invalid: {', '.join(names)[:200]}."))
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         monitor.log("error", kind=type(error).__name__)
-        return respond(request, Refusal("internal", "the server made a mistake, which it has logged."))
+        return respond(request, Refusal("internal", "an internal error occurred; the server has logged it."))
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
@@ -249,5 +250,5 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
 
 
 def _is_long(request: Request) -> bool:
-    """Whether a body is too long to be read and thrown away."""
+    """Return whether the request's body is too long to be read and discarded."""
     return "transfer-encoding" in request.headers or len(request.headers.get("content-length", "")) > 6

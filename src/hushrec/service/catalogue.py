@@ -1,4 +1,4 @@
-"""The catalogue in the database, and a copy of it in memory: items are only ever appended."""
+"""The catalogue of items, in the database and as a copy in memory. Items are only ever appended."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ from hushrec.arrays import FloatArray
 from hushrec.messages import Catalogue, check_items
 from hushrec.service.schema import items
 
-ITEMS_PER_PAGE = 10_000  # which anybody may ask for
+ITEMS_PER_PAGE = 10_000  # bounds the reply to a request that needs no signature
 Entry = tuple[int, str, str]  # position, id, title
 
 
 class CatalogueCopy:
-    """What devices are told of the items, from memory."""
+    """A copy of the catalogue in memory, from which devices are served."""
 
     def __init__(self, entries: Sequence[Entry], attributes: FloatArray | None) -> None:
         self._entries = list(entries)
@@ -28,35 +28,35 @@ class CatalogueCopy:
         return len(self._entries)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add the items that are new here."""
+        """Append those of the entries that this copy does not hold yet."""
         self._entries += [entry for entry in entries if entry[0] >= len(self._entries)]
 
     def page(self, first: int) -> Catalogue:
-        """Return the items from a position on, a page of them at most."""
+        """Return the page of the catalogue that starts at position `first`."""
         page = slice(first, first + ITEMS_PER_PAGE)
         _, ids, titles = zip(*self._entries[page], strict=True) if self._entries[page] else ((), (), ())
         return Catalogue(first, list(ids), list(titles), None if self._attributes is None else self._attributes[page])
 
 
 def read_entries(connection: sa.Connection, first: int) -> list[Entry]:
-    """Return the items from a position on."""
+    """Return (position, id, title) of the items from position `first` on."""
     query = sa.select(items.c.position, items.c.id, items.c.title).where(items.c.position >= first)
     return [(row.position, row.id, row.title) for row in connection.execute(query.order_by(items.c.position))]
 
 
 def read_items(connection: sa.Connection, first: int) -> list[tuple[str, str]]:
-    """(id, title) from a position on."""
+    """Return (id, title) of the items from position `first` on."""
     return [(name, title) for _, name, title in read_entries(connection, first)]
 
 
 def changed_titles(connection: sa.Connection, ids: list[str], titles: list[str]) -> int:
-    """Count the items whose title differs from the one that the run was made with."""
+    """Return the number of items whose given title differs from the stored one."""
     known = {row.id: row.title for row in connection.execute(sa.select(items.c.id, items.c.title))}
     return sum(known.get(name, title) != title for name, title in zip(ids, titles, strict=True))
 
 
 def read_attributes(connection: sa.Connection) -> FloatArray | None:
-    """Return the columns of all items, `(n_items, n_columns)`; None where they have none."""
+    """Return the attributes of all items, `(n_items, n_columns)`, or None if the items have no attributes."""
     rows = connection.execute(sa.select(items.c.attributes).order_by(items.c.position)).scalars().all()
     if not rows or rows[0] is None:
         return None
@@ -66,7 +66,7 @@ def read_attributes(connection: sa.Connection) -> FloatArray | None:
 def insert_items(
     connection: sa.Connection, ids: list[str], titles: list[str], attributes: FloatArray | None = None
 ) -> int:
-    """Append the ids that the catalogue does not hold; positions of the others never change. Return how many."""
+    """Append the items that the catalogue does not hold yet; return their number. Known items keep their positions."""
     check_items(ids, titles)
     known = set(connection.execute(sa.select(items.c.id)).scalars())
     columns = [None] * len(ids) if attributes is None else [row.tobytes() for row in attributes.astype("<f4")]

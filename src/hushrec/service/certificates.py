@@ -1,7 +1,8 @@
-"""Certificates: a private authority for `--self-signed`, and checks of certificates that an operator gives.
+"""TLS certificates: a private certificate authority for `--self-signed`, and checks of an operator's certificate.
 
-Devices trust the *authority*, `certificate.pem`, which lasts ten years and is never replaced. At every start it signs a
-fresh certificate for the names of this server, so that a restart, another host name or an expiry strands no device.
+Devices trust the *authority*, `certificate.pem`, which is valid for ten years and never replaced. At every start the
+authority signs a fresh certificate for the names of this server, so that devices still connect after a restart, a
+change of the host name or an expiry.
 """
 
 import datetime
@@ -19,13 +20,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hushrec.errors import ParameterError
 
 AUTHORITY_DAYS = 3650
-CERTIFICATE_DAYS = 397  # what browsers accept at most, near enough; renewed at every start
+CERTIFICATE_DAYS = 397  # about the longest validity that browsers accept; renewed at every start
 WARNING_DAYS = 30
 _CLOCK_SKEW = datetime.timedelta(hours=1)
 
 
 def check_certificate(certificate: Path, key: Path) -> str | None:
-    """Refuse files that are not a certificate with its key, or an expired one; return a warning if it expires soon."""
+    """Check that the files are a valid certificate and its key; return a warning if the certificate expires soon."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         until = x509.load_pem_x509_certificate(certificate.read_bytes()).not_valid_after_utc
@@ -42,9 +43,10 @@ def check_certificate(certificate: Path, key: Path) -> str | None:
 
 
 def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
-    """Return the authority that devices trust, and a fresh certificate with its key for these names.
+    """Sign a fresh certificate for these names; return the paths of the authority, the certificate and its key.
 
-    The authority is made once. A damaged or half-removed one is refused, because devices that trust it would be lost.
+    The authority is made once. If its files are damaged or one is missing, this fails, because devices that trust the
+    old authority would refuse a new one.
     """
     authority, authority_key = folder / "certificate.pem", folder / "certificate-key.pem"
     if not authority.exists() and not authority_key.exists():
@@ -58,10 +60,14 @@ def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
     except (OSError, ValueError):
         raise ParameterError(
             f"{authority} and {authority_key} must be the authority that devices trust, but they are damaged or do not"
-            " belong together. Restore both from a backup; or remove both, and give every device the new one by --ca."
+            " belong together. Restore both files from a backup; or remove both, and give every device the new"
+            " authority with --ca."
         ) from None
     if issuer.not_valid_after_utc <= _now():
-        raise ParameterError(f"{authority} expired on {issuer.not_valid_after_utc:%Y-%m-%d}. Remove both files.")
+        raise ParameterError(
+            f"{authority} must be valid today, but expired on {issuer.not_valid_after_utc:%Y-%m-%d}. Remove {authority}"
+            f" and {authority_key}, start again, and give every device the new authority with --ca."
+        )
     certificate, key = folder / "server.pem", folder / "server-key.pem"
     _sign(issuer, secret, names, certificate, key)
     return authority, certificate, key
@@ -81,7 +87,7 @@ def certified_names(host: str, extra: Sequence[str] = ()) -> list[str]:
 
 
 def _own_names() -> list[str]:
-    """Return this machine's name and the addresses that it resolves to."""
+    """Return this machine's host name and the addresses to which the name resolves."""
     name = socket.gethostname()
     try:
         addresses = [str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None)]
@@ -107,7 +113,7 @@ def _make_authority(certificate: Path, key: Path) -> None:
 def _sign(
     issuer: x509.Certificate, secret: ec.EllipticCurvePrivateKey, names: Sequence[str], certificate: Path, key: Path
 ) -> None:
-    """Write a certificate for `names` with a fresh key."""
+    """Generate a key and write it together with a certificate for `names` signed by `issuer`."""
     own = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "hushrec server")])
     authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(secret.public_key())
@@ -155,7 +161,7 @@ def _now() -> datetime.datetime:
 
 
 def write_secret(path: Path, content: bytes) -> None:
-    """Write a file that only its owner can read, from its first byte on."""
+    """Write a file with mode 0600; the mode is set before any content is written."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
         os.fchmod(file.fileno(), 0o600)

@@ -1,8 +1,8 @@
-"""Time limits that uvicorn does not have: on the head of a request, and on a reply that nobody reads.
+"""Time limits that uvicorn lacks: for receiving the head of a request, and for a client that does not read its reply.
 
-A `Connection` stands between asyncio's transport and uvicorn's own protocol. It uses what asyncio and ASGI define and
-nothing of uvicorn's inside (docs/decisions/0013-connections.md): uvicorn accepts any class of `asyncio.Protocol` as
-`http`, and an application learns from its scope which client it serves.
+A `Connection` stands between asyncio's transport and uvicorn's own protocol. It relies only on the interfaces of
+asyncio and ASGI, not on uvicorn's internals (docs/decisions/0013-connections.md): uvicorn accepts any class of
+`asyncio.Protocol` as `http`, and the ASGI scope names the client that an application serves.
 """
 
 import asyncio
@@ -15,14 +15,14 @@ Client = tuple[str, int]
 
 
 class Connections:
-    """All open connections. Each has `seconds` to send a whole head, and `seconds` to take what it asked for."""
+    """The open connections. Each client has `seconds` to send a request's head and `seconds` to read a reply."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._open: dict[Client, Connection] = {}
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """Return the class that uvicorn makes one of for each connection."""
+        """Return the `asyncio.Protocol` class that uvicorn instantiates for each connection."""
         connections = self
 
         class Timed(Connection):
@@ -32,7 +32,7 @@ class Connections:
         return Timed
 
     def watched(self, app: ASGIApp) -> ASGIApp:
-        """Return the application, telling each connection when a head has arrived and when its reply is complete."""
+        """Wrap the application: tell each connection when a request's head arrived and when the reply is complete."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             client = scope.get("client")
@@ -56,7 +56,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """Passes everything on to uvicorn's protocol, and closes the transport when a time limit passes."""
+    """A protocol that forwards every event to uvicorn's, and closes the transport when a time limit passes."""
 
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self._inner = inner
@@ -82,7 +82,7 @@ class Connection(asyncio.Protocol):
         return self._inner.eof_received()
 
     def begin_reply(self) -> None:
-        """Note that a whole head has arrived."""
+        """Stop the time limit for the request's head, which has arrived completely."""
         self._is_replying = True
         _cancel(self._awaited_head)
         self._awaited_head = None

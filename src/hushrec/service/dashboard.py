@@ -1,7 +1,7 @@
-"""The operator's dashboard at `/`: one page, its events, and the history of all rounds.
+"""The operator's dashboard at `/`: one page, its server-sent events, and the history of all rounds.
 
-What it shows is about the run, never about one device: the same numbers that `/metrics` gives, the public terms, and
-item vectors, which are public. Whoever reaches the server may look; to act takes the admin's token.
+The page shows the run and never a single device: the numbers of `/metrics`, the public terms, and how far the public
+item vectors moved. Everyone who can reach the server can see the page; its actions need the admin token.
 """
 
 import asyncio
@@ -26,14 +26,14 @@ from hushrec.service.rounds import Rounds
 from hushrec.service.schema import MIGRATIONS, devices, history
 from hushrec.service.storage import Storage
 
-MOST_WATCHERS = 50
-MOST_READERS = 4  # of the history at once: reports of devices wait behind them
+MOST_WATCHERS = 50  # open event streams
+MOST_READERS = 4  # concurrent reads of the history, which delay the reports of devices
 TICK_SECONDS = 0.25
-BEAT_SECONDS = 5.0  # an event at least this often, so that a page notices a silent end
+BEAT_SECONDS = 5.0  # the longest time between two events, so that a page notices a lost connection
 
 
 class Dashboard:
-    """Makes what the page shows."""
+    """The source of the data that the page shows."""
 
     def __init__(self, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
         self._storage = storage
@@ -45,7 +45,7 @@ class Dashboard:
         self._latest: tuple[float, dict[str, Any]] = (-TICK_SECONDS, {})
 
     def fixed(self) -> dict[str, Any]:
-        """What does not change while the server runs."""
+        """Return the facts that do not change while the server runs: protocol, model, versions, database."""
         rounds = self._rounds
         offer = rounds.offer
         knowledge = find_protocol(offer.protocol).knowledge
@@ -63,7 +63,7 @@ class Dashboard:
         }
 
     def now(self) -> dict[str, Any]:
-        """What may change at any moment; made once for all who watch, since devices are counted one by one."""
+        """Return the current state of the run, computed at most once per tick for all watching pages."""
         time_now = time.monotonic()
         if time_now - self._latest[0] >= TICK_SECONDS:
             self._latest = time_now, self._make_now()
@@ -93,7 +93,7 @@ class Dashboard:
         }
 
     async def events(self, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
-        """Server-sent events: `fixed` first, then `now` whenever it has changed, and every few seconds."""
+        """Yield server-sent events: `fixed` first, then `now` whenever the state changes and every few seconds."""
         self.watchers += 1
         try:
             yield _event("fixed", self.fixed())
@@ -110,7 +110,7 @@ class Dashboard:
             self.watchers -= 1
 
     async def past(self, after: int) -> dict[str, Any]:
-        """The rounds above `after`, totals over all rounds, and what moved most in the last one."""
+        """Return the closed rounds above `after`, the device and byte totals, and the last round's most moved items."""
 
         def read(connection: sa.Connection) -> dict[str, Any]:
             states = sa.select(devices.c.state, sa.func.count()).group_by(devices.c.state)
@@ -123,7 +123,7 @@ class Dashboard:
             }
 
         if self._readers >= MOST_READERS:
-            raise Refusal("busy", "too many pages read the history. Try again in a moment.", retry_after=1)
+            raise Refusal("busy", "too many pages are reading the history. Try again in a moment.", retry_after=1)
         self._readers += 1
         try:
             return await self._storage.write(read)
@@ -132,14 +132,14 @@ class Dashboard:
 
 
 def add_dashboard(app: FastAPI, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
-    """Adds the page and what it asks for."""
+    """Add the dashboard's page and the routes from which the page loads its data."""
     dashboard = Dashboard(storage, rounds, monitor)
     add_page(app, "dashboard")
 
     @app.get("/dashboard/events", include_in_schema=False)
     async def events(request: Request) -> StreamingResponse:
         if dashboard.watchers >= MOST_WATCHERS:
-            raise Refusal("busy", "too many pages watch this server. Try again later.", retry_after=10)
+            raise Refusal("busy", "too many pages are watching this server. Try again later.", retry_after=10)
         is_stopping: Callable[[], bool] = getattr(request.app.state, "is_stopping", lambda: False)
         return StreamingResponse(dashboard.events(is_stopping), media_type="text/event-stream", headers=HEADERS)
 

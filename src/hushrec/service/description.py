@@ -1,4 +1,4 @@
-"""The OpenAPI description: how requests are signed, what bodies hold, and what a refusal looks like."""
+"""Additions to the OpenAPI description: request signatures, binary bodies, and the form of refusals."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ BINARY = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """How the description of a route lists its refusals."""
+    """Return the OpenAPI entries for a route's refusals: these statuses, and 422 and 503."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": "Refused.", "content": content} for status in (*statuses, 422, 503)}
 
 
 def takes_binary(description: str) -> dict[str, Any]:
-    """How the description of a route says what its body holds."""
+    """Return the OpenAPI entry for a binary request body."""
     return {"requestBody": {"required": True, "description": description, "content": BINARY}}
 
 
@@ -26,7 +26,7 @@ ADMIN: dict[str, Any] = {"security": [{"admin": []}]}
 
 
 def describe(app: FastAPI) -> None:
-    """Add refusals and binary bodies to the description that the framework makes."""
+    """Add the security schemes and the schema of refusals to the framework's OpenAPI description."""
     make = app.openapi
 
     def openapi() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is kept of every round after its reports are gone: sums and counts, nothing about one device."""
+"""The history of rounds, kept after their reports are deleted: totals only, nothing about a single device."""
 
 import json
 import math
@@ -20,7 +20,7 @@ COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "late
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds from a request to its acknowledgement, over the reports of one round; None where none was timed."""
+    """Seconds from a report's request to its acknowledgement, over one round's reports; None if none was timed."""
 
     median: float | None = None
     slowest: float | None = None
@@ -32,17 +32,17 @@ class Latency:
 
 @dataclass(frozen=True)
 class ClosedRound:
-    """What is known of a round besides its reports: seconds and latency are those of its last phase."""
+    """Facts about a closed round other than its reports; `seconds` and `latency` describe its last phase."""
 
     number: int
     seconds: float
-    asked: int  # devices from which a report could have come
+    asked: int  # devices that could have reported
     n_items: int
     latency: Latency
 
 
 def movement(before: Arrays, after: Arrays) -> float:
-    """How far everything public moved, as a share of its length: ‖V' − V‖ / ‖V‖ (Frobenius)."""
+    """Return the relative change of the public arrays, ‖V' − V‖ / ‖V‖ (Frobenius), over those of the same shape."""
     same = [name for name in before if before[name].shape == after[name].shape]
     moved = math.hypot(*(float(np.linalg.norm(after[name] - before[name])) for name in same))
     length = math.hypot(*(float(np.linalg.norm(before[name])) for name in same))
@@ -50,14 +50,14 @@ def movement(before: Arrays, after: Arrays) -> float:
 
 
 def most_moved(before: FloatArray, after: FloatArray, count: int = MOST_MOVED) -> list[tuple[int, float]]:
-    """Positions of the items whose vectors moved furthest, and how far (Euclidean), the furthest first."""
+    """Return (position, Euclidean distance) of the items whose vectors moved furthest, in descending order."""
     distances = np.linalg.norm(after - before, axis=1)
     best = np.argsort(-distances, kind="stable")[:count]
     return [(int(item), float(distances[item])) for item in best if distances[item] > 0]
 
 
 def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, before: Arrays, after: Arrays) -> None:
-    """Add a round to the history, in the transaction that publishes it and before its reports are deleted."""
+    """Add a round to the history; call this in the round's closing transaction, before its reports are deleted."""
     size = sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(reports.c.body)), 0))
     connection.execute(rounds.insert().values(round=closed.number, reports=n_reports, seconds=closed.seconds))
     connection.execute(
@@ -75,14 +75,14 @@ def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, 
 
 
 def _most_moved_items(n_items: int, before: Arrays, after: Arrays) -> list[tuple[int, float]]:
-    """Compare items by the first public table that has a row for each of them; none: no item is named."""
+    """Return the items that moved most in the first public array with a row per item; empty if there is none."""
     same = [(name, array) for name, array in before.items() if array.shape == after[name].shape]
     tables = [name for name, array in same if array.ndim == 2 and len(array) >= n_items]
     return most_moved(before[tables[0]][:n_items], after[tables[0]][:n_items]) if tables else []
 
 
 def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
-    """The closed rounds above `after`, one list per column. Rounds of an older server have gaps."""
+    """Return the closed rounds above `after`, one list per column; None where an older server stored no value."""
     both = rounds.outerjoin(history, history.c.round == rounds.c.round)
     table = {**history.c, **rounds.c}
     query = sa.select(*(table[name] for name in COLUMNS)).select_from(both)
@@ -91,7 +91,7 @@ def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
 
 
 def read_most_moved(connection: sa.Connection) -> list[dict[str, Any]]:
-    """The items that moved furthest in the last round, with their titles."""
+    """Return titles and distances of the items that moved furthest in the last round."""
     query = sa.select(history.c.most_moved).order_by(history.c.round.desc()).limit(1)
     found: list[tuple[int, float]] = json.loads(connection.execute(query).scalar() or "[]")
     named = sa.select(items.c.position, items.c.title).where(items.c.position.in_([item for item, _ in found]))

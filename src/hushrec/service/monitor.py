@@ -1,4 +1,4 @@
-"""What an operator can watch: counters for Prometheus, and a log of events. No device, address or value is in it."""
+"""Prometheus metrics and the event log. Neither holds a device id, a network address or a reported value."""
 
 import json
 import logging
@@ -16,30 +16,30 @@ _MOST_TIMED = 10_000
 _GAUGES = {
     "round": "The open round, or the last one.",
     "round_open": "1 while a round is open.",
-    "reports_in_round": "Durable reports of the open round.",
+    "reports_in_round": "Durable reports of the open phase.",
     "devices_active": "Devices that take part.",
     "items": "Items of the catalogue.",
     "waiting_writes": "Writes that wait for the database.",
 }
-_USUAL = ("run-over", "round-closed")  # refusals of a healthy run: a device asks once more, or comes too late
+_USUAL = ("run-over", "round-closed")  # refusals that also occur in a healthy run, for late requests
 
-disable_created_metrics()  # type: ignore[no-untyped-call]  # when a series began is nobody's question
+disable_created_metrics()  # type: ignore[no-untyped-call]  # no `_created` series, which nothing here uses
 
 
 class JsonLines(logging.Formatter):
-    """Format every log record, also those of the web server, as one JSON object with its time."""
+    """A log formatter that writes each record, also the web server's, as one JSON object with its time."""
 
     def format(self, record: logging.LogRecord) -> str:
         words = record.getMessage()
         facts = json.loads(words) if record.name == LOGGER.name else {"event": "message", "text": words}
         if record.exc_info and record.exc_info[0] is not None:
-            kind, _, trace = record.exc_info  # without its words: they may name a device
+            kind, _, trace = record.exc_info  # without the message, which may name a device
             facts |= {"error": kind.__name__, "trace": "".join(traceback.format_tb(trace))}
         return json.dumps({"time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"), **facts})
 
 
 class Monitor:
-    """Counts since the start of this process; every series is in `docs/service.md`."""
+    """The metrics of this process since its start, and its event log; `docs/service.md` lists every series."""
 
     def __init__(self) -> None:
         self._series = CollectorRegistry()
@@ -55,45 +55,47 @@ class Monitor:
         return Counter(f"hushrec_{name}", words, labels, registry=self._series)
 
     def watch(self, gauges: Mapping[str, Callable[[], float]]) -> None:
-        """Show these values, asked for anew each time, beside the counters."""
+        """Export these values as gauges; each function is called whenever the metrics are read."""
         for name, value in gauges.items():
             Gauge(f"hushrec_{name}", _GAUGES[name], registry=self._series).set_function(value)
 
     def exposition(self) -> bytes:
-        """Return everything in the text format of Prometheus."""
+        """Return all metrics in the Prometheus text format."""
         return generate_latest(self._series)
 
     def log(self, event: str, **facts: object) -> None:
-        """One line of JSON."""
+        """Log an event and its facts as one line of JSON."""
         LOGGER.info(json.dumps({"event": event, **facts}))
 
     def refused(self, code: str) -> None:
+        """Count a refused request by its error code."""
         self._refusals.labels(code).inc()
         self._unusual += code not in _USUAL
 
     def reported(self, seconds: float, *, repeated: bool) -> None:
-        """A report was acknowledged, so many seconds after its request came in."""
+        """Count an acknowledged report and its latency in seconds."""
         self._reports.labels("repeated" if repeated else "stored").inc()
         self._seconds.observe(seconds)
         self._since_close.append(seconds)
 
     def count(self, name: str, **labels: str) -> int:
-        """Return the value of one series, such as `count("reports", kind="stored")`."""
+        """Return the value of one counter, for example `count("reports", kind="stored")`."""
         return int(self._series.get_sample_value(f"hushrec_{name}_total", labels) or 0)
 
     @property
     def refusals(self) -> int:
-        """Count refused requests, without the codes that a healthy run has too."""
+        """The number of refused requests, without the codes that also occur in a healthy run."""
         return self._unusual
 
     def latency(self) -> Latency:
-        """Return the latency of reports acknowledged since the last round closed.
+        """Return the latency of the reports that were acknowledged since the last round closed.
 
-        The last report counts for the next.
+        Reports that are acknowledged while the round closes are not counted.
         """
         return Latency.of(list(self._since_close))
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:
+        """Count and log a closed round, and start the latencies of the next one."""
         self._rounds.inc()
         self._since_close.clear()
         self.log("round-closed", round=round_number, reports=reports, seconds=round(seconds, 3))

@@ -1,8 +1,8 @@
-"""Sums of reports that count only in a sum modulo 2³²: each worker adds up those that it takes.
+"""Partial sums of reports: where only the sum of reports modulo 2³² matters, each worker adds up those it receives.
 
-A worker's part is written in the transaction that stores the reports in it, and lists them, so that it is right at any
-moment, whoever was killed. A part that lists a report which is gone (its device was revoked) is not used: the reports
-that it lists are read one by one.
+A worker's partial sum is written in the transaction that stores its reports, and lists their devices, so that it is
+correct at any moment, even if a worker is killed. A partial sum that lists a deleted report (of a revoked device) is
+not used: its other reports are then read one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ from hushrec.service.schema import parts
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What a phase is closed with: sums of some reports, and the others themselves."""
+    """The input that closes a phase: partial sums with their devices, and the reports that no sum covers."""
 
     sums: Sequence[tuple[Sequence[str], WordArray]] = field(repr=False)
     reports: Iterator[tuple[str, Any]] = field(repr=False)
 
 
 def add_to_parts(connection: sa.Connection, worker: str, new: Sequence[NewReport]) -> None:
-    """Add reports that were just stored to the parts of this worker, where they count only in a sum."""
+    """Add newly stored reports to this worker's partial sums; reports without an addend are skipped."""
     numbered: dict[int, list[tuple[str, WordArray]]] = {}
     for report in new:
         if report.addend is not None:
@@ -58,7 +58,7 @@ def _add(
 
 
 def read_given(connection: sa.Connection, address: Address) -> Given:
-    """Return what a phase is closed with."""
+    """Return the partial sums and the remaining reports of one phase."""
     names, covered, sums = set(read_names(connection, address)), set[str](), []
     for row in connection.execute(sa.select(parts).where(at(address, parts)).order_by(parts.c.number, parts.c.worker)):
         devices: list[str] = msgspec.msgpack.decode(row.devices)

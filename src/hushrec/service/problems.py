@@ -1,4 +1,4 @@
-"""Refusals that a device can act on: one sentence, a kind, and the HTTP status, as problem+json."""
+"""Refusals as problem+json: an error code that a device can act on, one sentence, and the HTTP status."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Refusal(RemoteProtocolError):
-    """The service refuses a request, perhaps with further entries for the code: `last_nonce`, `last_round`."""
+    """A refused request, with its error code and extra entries of the problem document such as `last_nonce`."""
 
     def __init__(
         self, code: str, message: str, *, status: int | None = None, retry_after: int | None = None, **extra: Any

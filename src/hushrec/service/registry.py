@@ -1,7 +1,7 @@
-"""Who takes part: devices, their keys and nonces, invitations, and the admin's token.
+"""The registry of devices: their keys, nonces and states, invitations, and the admin token.
 
-With SQLite what is here in memory is the truth, and the database has what a restart needs. With PostgreSQL the database
-is the truth (`admission.py`), and this is a copy that `take` brings up to date.
+With SQLite the registry in memory is authoritative, and the database holds what a restart needs. With PostgreSQL the
+database is authoritative (`admission.py`), and the registry is a copy that `take` updates.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ _ENDED = {LEFT: "has left", REVOKED: "was revoked"}
 
 
 def digest_of(secret: str) -> bytes:
-    """Return the hash under which a secret is kept; secrets are random and long, so that SHA-256 is enough."""
+    """Return the hash under which a secret is stored. Secrets are long and random, so plain SHA-256 is enough."""
     return hashlib.sha256(b"hushrec secret 1" + secret.encode()).digest()
 
 
 @dataclass
 class Device:
-    """What the server knows of one device."""
+    """The server's record of one device."""
 
     id: str
     key_bytes: bytes = field(repr=False)
@@ -45,8 +45,8 @@ class Device:
     first_round: int
     last_round: int
     last_nonce: int
-    last_seen: float | None  # wall clock
-    heard: int  # the round that was open, or the last one, when it last asked for something
+    last_seen: float | None  # wall-clock time of the last request
+    heard: int  # the round that was open, or the last one, at the device's last request
     bucket: Bucket = field(repr=False)
 
 
@@ -69,7 +69,7 @@ class Registry:
         self._open_enrolment = open_enrolment
         self._clock = clock
         self._wall_clock = wall_clock
-        self.round_number = 0  # the open round, or the last one: `Rounds` says
+        self.round_number = 0  # the open round, or the last one; set by `Standing`
         self.admin_digest = storage.at_once(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
         rows = storage.at_once(lambda c: c.execute(sa.select(devices)).all())
         self._devices: dict[str, Device] = {}
@@ -79,7 +79,7 @@ class Registry:
         self.take(row._asdict() for row in rows)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Bring what is in memory up to date with these rows; return the names of those that take part no more."""
+        """Update the registry from database rows; return the ids of the devices that no longer take part."""
         ended = []
         for row in rows:
             device = self._devices.get(row["id"])
@@ -117,7 +117,7 @@ class Registry:
         )
 
     def _renew(self, device: Device, row: Mapping[str, Any]) -> None:
-        """Take over what another worker wrote; what rises is never lowered by a row that was read before."""
+        """Update a device from another worker's row; counters never fall, because the row may be out of date."""
         if device.key_bytes != bytes(row["public_key"]):
             device.key_bytes = bytes(row["public_key"])
             device.public_key = load_public_key(device.key_bytes)
@@ -127,26 +127,29 @@ class Registry:
         device.last_seen = max(device.last_seen or 0.0, row["last_seen"] or 0.0) or None
         device.heard = max(device.heard, row["heard"], row["last_round"], row["first_round"] - 1)
 
-    # Who is there ----------------------------------------------------------------------------------------------
+    # Counting devices ------------------------------------------------------------------------------------------
 
     def entitled(self, round_number: int) -> list[str]:
-        """Return the active devices that take part in this round, in order."""
+        """Return the sorted ids of the active devices that may report in this round."""
         active = (d for d in self._devices.values() if d.state == ACTIVE)
         return sorted(d.id for d in active if d.first_round <= round_number)
 
     def count_active(self, round_number: int | None = None) -> int:
-        """Devices that take part; with a round, those from which a report can still come."""
-        since = self._active_since.items()  # short: asked for after every report
+        """Return the number of active devices; with `round_number`, only of those that may report in that round."""
+        since = self._active_since.items()  # a short table, because this is called after every report
         return sum(count for first, count in since if round_number is None or first <= round_number)
 
     def count_present(self, round_number: int, missed_rounds: int) -> int:
-        """Devices that a round should wait for: they may report in it, and were heard of in the rounds before."""
+        """Return the number of devices that a round waits for.
+
+        A device counts if it may report in the round and sent a request in one of the last `missed_rounds` rounds.
+        """
         heard = sum(self._active_heard[n] for n in range(max(0, round_number - missed_rounds), self.round_number + 1))
         newcomers = sum(count for first, count in self._active_since.items() if first > round_number)
         return heard - newcomers
 
     def _hear(self, device: Device) -> None:
-        """Note that a device was heard of: it counts for the quorum again."""
+        """Record a request of a device, so that the device counts for the quorum again."""
         device.last_seen = self._wall_clock()
         if device.heard < self.round_number:
             self._active_heard[device.heard] -= 1
@@ -154,11 +157,11 @@ class Registry:
             device.heard = self.round_number
 
     def count_ended(self, names: AbstractSet[int | str]) -> int:
-        """How many of these take part no more."""
+        """Return how many of these devices no longer take part."""
         return len(self._ended & names)
 
     def listed(self, *, is_open: bool) -> list[dict[str, Any]]:
-        """What the admin may see of them; `missed` counts closed rounds since the last that a device reported in."""
+        """Return what the admin sees of each device; `missed` counts the rounds closed since its last report."""
         names = ("id", "state", "first_round", "last_round", "last_seen")
         closed = self.round_number - is_open
         return [
@@ -171,38 +174,41 @@ class Registry:
         return device in self._devices
 
     def known(self, device: str) -> Device:
-        """The device of this name, if it takes part; cheap, before any body is read."""
+        """Return the device with this id; refuse one that is unknown or does not take part, before a body is read."""
         found = self._devices.get(device)
         if found is None:
-            raise Refusal("not-enrolled", "this device is not enrolled.")
+            raise Refusal("not-enrolled", "this device is not enrolled. Enrol it first.")
         if found.state == ASKED:
-            raise Refusal("next-run", "the run that this device joined has ended: a next one waits for its consent.")
+            raise Refusal(
+                "next-run",
+                "the run that this device joined has ended. Join the server's next run, if its person agrees.",
+            )
         if found.state != ACTIVE:
-            raise Refusal("not-active", f"this device takes part no more: it {_ENDED[found.state]}.")
+            raise Refusal("not-active", f"this device no longer takes part: it {_ENDED[found.state]}.")
         return found
 
     def authenticate(self, credentials: Credentials, request: Request) -> Device:
-        """Return the device that signed this request; refuse replays and too many requests, as far as is known here.
+        """Return the device that signed this request; refuse replays and too many requests that this worker knows of.
 
-        Where other workers may know more, `admit` asks the database as well.
+        Where several workers share the database, `admit` also checks the requests that the others received.
         """
         device = self.known(credentials.device)
         if not is_signed(request, credentials, device.public_key, self._run_id):
-            raise Refusal("bad-signature", "the signature does not fit this request and device.")
+            raise Refusal("bad-signature", "the signature does not match this request and this device's key.")
         if credentials.nonce <= device.last_nonce:
             raise Refusal(
                 "stale-nonce",
-                "the nonce of a request must be above all earlier ones of its device.",
+                "the nonce must be greater than every earlier nonce of this device.",
                 last_nonce=device.last_nonce,
             )
         device.last_nonce = credentials.nonce
         self._hear(device)
         if not device.bucket.take(self._clock()):
-            raise Refusal("too-many-requests", "this device asks too often.", retry_after=1)
+            raise Refusal("too-many-requests", "this device sends too many requests. Try again later.", retry_after=1)
         return device
 
     async def admit(self, device: Device, nonce: int) -> Admitted:
-        """Ask the database, for all workers, whether this request is new and not too often; note that it was made."""
+        """Check a request's nonce and rate in the shared database, and store both; return the device's state there."""
         visit = Visit(device.id, device.key_bytes, nonce, self.round_number, self._wall_clock())
         admitted: Admitted = await self._storage.first(self._admit, visit)
         device.last_round = max(device.last_round, admitted.last_round)
@@ -212,23 +218,25 @@ class Registry:
         return admit(connection, visits, self._limits)
 
     def check_admin(self, token: str | None) -> None:
-        """Check the admin's token, in constant time."""
+        """Check the admin token in constant time."""
         if token is None or not hmac.compare_digest(digest_of(token), self.admin_digest):
-            raise Refusal("not-admin", "this needs 'Authorization: Bearer TOKEN' with the admin's token.")
+            raise Refusal(
+                "not-admin", "this request needs the header 'Authorization: Bearer TOKEN' with the admin token."
+            )
 
-    # Coming and going ------------------------------------------------------------------------------------------
+    # Joining and leaving ---------------------------------------------------------------------------------------
 
     def check_enrolment(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> None:
-        """Refuse an enrolment that is not signed with the key that it brings."""
+        """Check that an enrolment is signed with the key that it contains."""
         key = load_public_key(enrolment.public_key)
         is_named = credentials.device == device_id_of(enrolment.public_key)
         if not (is_named and is_signed(request, credentials, key, self._run_id)):
-            raise Refusal("bad-signature", "an enrolment must be signed with the key that it brings.")
+            raise Refusal("bad-signature", "an enrolment must be signed with the key that it contains.")
 
     async def enrol(self, enrolment: Enrolment, nonce: int) -> Device:
-        """Lets a device in, from the next round on. Asking again with the same key and invitation changes nothing.
+        """Enrol a device from the next round on. Enrolling again with the same key changes nothing.
 
-        Whoever may not come in uses up nobody's turn, and is not written about.
+        A refused device uses up none of the enrolment rate and leaves no row in the database.
         """
         name = device_id_of(enrolment.public_key)
         invitation = None if enrolment.invitation is None else digest_of(enrolment.invitation)
@@ -244,7 +252,7 @@ class Registry:
             if not self._open_enrolment and not _use_invitation(connection, invitation, name):
                 raise _not_invited()
             if not take_place(connection, places, now):
-                raise Refusal("too-many-requests", "too many devices are joining.", retry_after=1)
+                raise Refusal("too-many-requests", "too many devices are joining. Try again later.", retry_after=1)
             row = {**new, "first_round": next_round}
             connection.execute(devices.insert().values(**row, changed=stamp(is_shared(connection))))
             return row
@@ -253,36 +261,36 @@ class Registry:
         return self.known(name)
 
     def is_asked(self, name: str) -> bool:
-        """Whether this device took part in the run before, and has not agreed to this one."""
+        """Return whether this device took part in the previous run and has not yet agreed to this one."""
         return name in self._devices and self._devices[name].state == ASKED
 
     async def agree(self, credentials: Credentials, request: Request) -> Device:
-        """Let a device of the run before into this one: with its key and under its name, without an invitation."""
+        """Let a device of the previous run join this one with its old key and id, without an invitation."""
         device = self._devices[credentials.device]
         if not is_signed(request, credentials, device.public_key, self._run_id):
-            raise Refusal("bad-signature", "consent to a next run must be signed with this device's key.")
+            raise Refusal("bad-signature", "consent to the next run must be signed with this device's key.")
         device.last_nonce, device.last_seen = max(credentials.nonce, device.last_nonce), self._wall_clock()
         first_round = sa.select(run.c.round + 1).scalar_subquery()
         await self._update(device, ASKED, state=ACTIVE, first_round=first_round, last_round=0, heard=0)
         return self.known(device.id)
 
     async def rotate(self, device: Device, public_key: bytes) -> None:
-        """Gives a device another key; its name stays."""
+        """Replace a device's key; its id stays the same."""
         load_public_key(public_key)
         await self._update(device, ACTIVE, public_key=public_key)
 
     async def leave(self, device: Device) -> None:
-        """Let a device leave. What it sent in the open round stays in the sum."""
+        """Let a device leave. Its report of the open phase still counts."""
         await self._update(device, ACTIVE, state=LEFT)
 
     async def revoke(self, name: str) -> None:
-        """The admin sends a device away, and its report of the open phase with it.
+        """Revoke a device and delete its report of the open phase.
 
-        Reports of phases that were closed stay until the round ends: what was made of them does too.
+        Its reports of phases that are already closed stay until the round ends, because their results are in use.
         """
         device = self._devices.get(name)
         if device is None:
-            raise Refusal("unknown-device", "there is no such device.")
+            raise Refusal("unknown-device", "no device has this id. List the devices for their ids.")
 
         def write(connection: sa.Connection) -> None:
             place = sa.select(run.c.round, run.c.attempt, run.c.phase).with_for_update(read=True)
@@ -300,7 +308,7 @@ class Registry:
         device.state = state
 
     async def _update(self, device: Device, state_before: str, **values: object) -> None:
-        """Change a device's row, if it still is in this state, and then what is in memory."""
+        """Change a device's row if its state is still `state_before`, then update the registry from the row."""
         mine = devices.c.id == device.id
         nonce = sa.case((devices.c.last_nonce < device.last_nonce, device.last_nonce), else_=devices.c.last_nonce)
 
@@ -313,7 +321,7 @@ class Registry:
         self.take([await self._storage.write(write)])
 
     async def invite(self, count: int) -> list[str]:
-        """New invitations, each good for one device. Only their hashes are kept."""
+        """Create `count` invitation codes, each for one device; only hashes of the codes are stored."""
         codes = [secrets.token_urlsafe(16) for _ in range(count)]
         rows = [{"digest": digest_of(code)} for code in codes]
         await self._storage.write(lambda connection: connection.execute(invitations.insert(), rows))
@@ -321,18 +329,18 @@ class Registry:
 
 
 def ask_everybody(connection: sa.Connection) -> None:
-    """Let no device into a next run before it has agreed to it; whoever left or was revoked stays away."""
+    """Require every device's consent to a next run. Devices that left or were revoked stay out."""
     present = devices.c.state.in_((ACTIVE, ASKED))
     asked = {"state": ASKED, "last_round": 0, "heard": 0, "changed": stamp(is_shared(connection))}
     connection.execute(devices.update().where(present).values(**asked))
 
 
 def _not_invited() -> Refusal:
-    return Refusal("not-invited", "an invitation that nobody has used yet is needed.")
+    return Refusal("not-invited", "joining needs an unused invitation. Ask the operator for one.")
 
 
 def _use_invitation(connection: sa.Connection, digest: bytes | None, device: str) -> bool:
-    """Marks an invitation as used by this device; False if there is none, or another device used it."""
+    """Mark an invitation as used by this device; return False if it does not exist or another device used it."""
     row = connection.execute(sa.select(invitations).where(invitations.c.digest == digest).with_for_update()).first()
     if row is None or row.used_by not in (None, device):
         return False

@@ -1,4 +1,4 @@
-"""Reports in the database: stored as they came, by (round, attempt, phase, device), until their round has ended."""
+"""Reports in the database: stored as received, by (round, attempt, phase, device), until their round ends."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,31 +46,30 @@ _MARKED = {shared: _SEEN.values(changed=stamp(shared)) for shared in (False, Tru
 
 @dataclass(frozen=True)
 class NewReport:
-    """What one device reported in one phase, as it came in."""
+    """A received report of one device in one phase."""
 
     address: Address
     device: str
     nonce: int
     body: bytes = field(repr=False)
     digest: bytes = field(repr=False)  # SHA-256 of the body
-    seen: float | None = None  # wall clock
-    addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # all that counts of it: see parts.py
+    seen: float | None = None  # wall-clock time of the request
+    addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # its share of a partial sum: see parts.py
 
 
 def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:
-    """Return the condition for the rows of one phase."""
+    """Return the SQL condition that selects the rows of one phase."""
     return sa.and_(*(table.c[name] == value for name, value in _columns(address).items()))
 
 
 def store_reports(
     connection: sa.Connection, new: Sequence[NewReport]
 ) -> tuple[list[HushrecError | None], list[NewReport]]:
-    """Store those reports that are of the open phase.
+    """Store the reports of the open phase; return a refusal or None for each report, and the newly stored reports.
 
-    Return for each why it was refused, or None: it is stored; and those that were not there before. A report that is
-    stored already, with the same bytes, counts as stored: the commit of an earlier try may have succeeded although its
-    reply was lost, or another worker has it. The run's row is locked against a close, and the devices' rows in order
-    against each other and a revocation, until the commit: nothing is acknowledged that no sum would hold.
+    A report that is already stored with the same bytes counts as stored: an earlier commit may have succeeded although
+    its reply was lost, or another worker stored the report. Until the commit, the run's row is locked so that the phase
+    cannot close, and the devices' rows, in order, so that no device is revoked: every acknowledged report is counted.
     """
     open_phase = Address(*connection.execute(_OPEN_PHASE).one())
     names = {"names": sorted({report.device for report in new})}
@@ -93,16 +92,16 @@ def _refusal(
     report: NewReport, open_phase: Address, states: Mapping[str, str], known: Mapping[str, bytes]
 ) -> HushrecError | None:
     if report.address != open_phase:
-        return StorageError("the phase has closed meanwhile. Try again.")
+        return StorageError("the phase closed before the report was stored. Try again.")
     if states.get(report.device) != ACTIVE:
-        return Refusal("not-active", "this device takes part no more.")
+        return Refusal("not-active", "this device no longer takes part: it left or was revoked.")
     if known.get(report.device, report.digest) != report.digest:
-        return Refusal("reported", "this device has reported in this phase already, with other bytes.")
+        return Refusal("reported", "this device has already sent a different report in this phase.")
     return None
 
 
 def _insert(connection: sa.Connection, new: Sequence[NewReport]) -> None:
-    """Store reports, and the nonces that came with them, so that a restart still refuses a replay."""
+    """Store reports together with the nonces of their requests, so that replays are refused after a restart too."""
     shared = is_shared(connection)
     connection.execute(_INSERTED[shared], [_row(report) for report in new])
     seen = [{"name": r.device, "nonce": r.nonce, "number": r.address.round_number, "time": r.seen} for r in new]
@@ -119,19 +118,19 @@ def _columns(address: Address) -> dict[str, Any]:
 
 
 def read_digests(connection: sa.Connection, address: Address, since: int = 0) -> dict[str, bytes]:
-    """Return the digests of one phase's reports by device: of those that transaction `since` or a later one wrote."""
+    """Return the digests of one phase's reports by device, of reports written by transaction `since` or later."""
     query = sa.select(reports.c.device, reports.c.digest).where(at(address), reports.c.changed >= since)
     return {row.device: bytes(row.digest) for row in connection.execute(query)}
 
 
 def read_names(connection: sa.Connection, address: Address) -> Sequence[str]:
-    """Return the devices whose reports one phase has."""
+    """Return the ids of the devices that have reported in one phase."""
     return connection.execute(sa.select(reports.c.device).where(at(address))).scalars().all()
 
 
 def read_reports(connection: sa.Connection, address: Address, devices: Collection[str]) -> Iterator[tuple[str, Any]]:
-    """Yield the messages of these devices in one phase in the order of their ids, few of them in memory at a time."""
-    names = sorted(devices)  # not by collation
+    """Yield (device id, message) of these devices' reports in one phase, in the order of ids and read in batches."""
+    names = sorted(devices)  # in Python's order, which does not depend on the database's collation
     for start in range(0, len(names), READ_AT_ONCE):
         some = names[start : start + READ_AT_ONCE]
         query = sa.select(reports.c.device, reports.c.body).where(at(address), reports.c.device.in_(some))
@@ -141,12 +140,12 @@ def read_reports(connection: sa.Connection, address: Address, devices: Collectio
 
 
 def count_reports(connection: sa.Connection, address: Address) -> int:
-    """Return how many reports one phase has."""
+    """Return the number of stored reports of one phase."""
     return int(connection.execute(sa.select(sa.func.count()).where(at(address))).scalar_one())
 
 
 def delete_reports(connection: sa.Connection) -> None:
-    """Delete every report; in PostgreSQL by truncating, so that no dead row stays in the table's file."""
+    """Delete all reports; in PostgreSQL by TRUNCATE, so that no dead row stays in the table's file."""
     if is_shared(connection):
         connection.execute(sa.text("TRUNCATE reports, parts"))
     else:

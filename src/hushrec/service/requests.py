@@ -1,4 +1,4 @@
-"""What all routes share: bodies within limits, who asks, back-pressure, and large replies that many fetch at once."""
+"""Helpers of all routes: limits on request bodies, authentication, back-pressure, and large replies."""
 
 import asyncio
 from collections import Counter
@@ -18,12 +18,12 @@ from hushrec.service.rounds import Rounds
 from hushrec.service.settings import LimitSettings
 from hushrec.service.storage import Storage
 
-MOST_PER_DEVICE = 4
-_CHUNK = 128 * 1024
+MOST_PER_DEVICE = 4  # concurrent reports of one device
+_CHUNK = 128 * 1024  # bytes
 
 
 class Service:
-    """Everything that the routes share."""
+    """The objects and limits that the routes share."""
 
     def __init__(self, storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSettings) -> None:
         self.storage = storage
@@ -33,11 +33,11 @@ class Service:
         self.downloads = asyncio.Semaphore(limits.waiting_downloads)
         self._public_downloads = asyncio.Semaphore(limits.waiting_downloads)
         self._checking: asyncio.Future[object] | None = None
-        self._sending: Counter[str] = Counter()  # reports on their way, by device
-        self._bytes = 0  # of all of them
+        self._sending: Counter[str] = Counter()  # reports being received, by device
+        self._bytes = 0  # total size of the reports being received
 
     async def body(self, request: Request, largest: int) -> bytes:
-        """The request's body, or a refusal as soon as it is too long or too slow."""
+        """Return the request's body; refuse it as soon as it exceeds `largest` bytes or the time limit."""
         declared = request.headers.get("content-length", "0")
         if not declared.isdecimal() or int(declared) > largest:
             raise _too_large(largest)
@@ -50,11 +50,13 @@ class Service:
                         raise _too_large(largest)
                     chunks.append(chunk)
         except TimeoutError:
-            raise Refusal("too-slow", "the body of this request did not arrive in time.") from None
+            raise Refusal(
+                "too-slow", f"the body of a request must arrive within {self.limits.body_seconds:g} seconds."
+            ) from None
         return b"".join(chunks)
 
     async def signed(self, request: Request, largest: int) -> tuple[Device, Credentials, signing.Request]:
-        """The device behind a request, its credentials, and what they cover."""
+        """Authenticate a request; return its device, its credentials, and the signed content."""
         credentials = signing.parse_header(request.headers.get("authorization"))
         await self.rounds.known(credentials.device)
         body = await self.body(request, largest)
@@ -63,9 +65,9 @@ class Service:
 
     @contextmanager
     def reporting(self, request: Request) -> Iterator[None]:
-        """Back-pressure: better a short wait for a device than a long queue here, before its body is read.
+        """Apply back-pressure: refuse a report before its body is read while too many reports are being received.
 
-        One device has few places, so that it cannot take those of the others by sending slowly.
+        The number of concurrent reports per device is limited, so that one slow device cannot block the others.
         """
         device = signing.parse_header(request.headers.get("authorization")).device
         declared = request.headers.get("content-length", "")
@@ -74,7 +76,9 @@ class Service:
         if full or (self._bytes and self._bytes + size > self.limits.waiting_megabytes * 10**6):
             raise _busy()
         if self._sending[device] >= MOST_PER_DEVICE:
-            raise Refusal("too-many-requests", "this device sends too many reports at once.", retry_after=1)
+            raise Refusal(
+                "too-many-requests", f"a device must send at most {MOST_PER_DEVICE} reports at once.", retry_after=1
+            )
         self._sending[device] += 1
         self._bytes += size
         try:
@@ -86,25 +90,26 @@ class Service:
                 del self._sending[device]
 
     async def check_health(self) -> None:
-        """Asks the database, once for all who want to know at the same time: reports of devices wait behind it."""
+        """Check that the database answers; concurrent health checks share one query, because reports wait for it."""
         if self._checking is None or self._checking.done():
             asked = self.storage.write(lambda connection: connection.execute(sa.select(1)).scalar())
             self._checking = asyncio.ensure_future(asked)
         await asyncio.shield(self._checking)
 
     def public_downloads(self) -> asyncio.Semaphore:
-        """Room for those who need not say who they are: apart from that of devices, and nobody queues for it."""
+        """Return the semaphore of downloads without authentication; refuse at once if all of its slots are in use."""
         if self._public_downloads.locked():
             raise _busy()
         return self._public_downloads
 
     def check_admin(self, request: Request) -> None:
+        """Refuse a request that does not carry the admin token."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         self.rounds.registry.check_admin(token if scheme == "Bearer" else None)
 
 
 class Download(Response):
-    """A large body, the same for every device: few are sent at once, in pieces, so that memory stays bounded."""
+    """A large response, sent in chunks. A semaphore limits concurrent downloads, so that memory stays bounded."""
 
     def __init__(self, room: asyncio.Semaphore, content: bytes, headers: dict[str, str]) -> None:
         super().__init__(status_code=200, headers=headers, media_type=wire.MEDIA_TYPE)
@@ -122,15 +127,15 @@ class Download(Response):
 
 
 def target_of(request: Request) -> str:
-    """Path and query exactly as they came."""
+    """Return the request's path and query exactly as received."""
     path: bytes = request.scope["raw_path"]
     query: bytes = request.scope["query_string"]
     return (path + (b"?" + query if query else b"")).decode("latin-1")
 
 
 def _too_large(largest: int) -> Refusal:
-    return Refusal("too-large", f"the body of this request must have at most {largest} bytes.")
+    return Refusal("too-large", f"the body of this request must be at most {largest} bytes long.")
 
 
 def _busy() -> Refusal:
-    return Refusal("busy", "the server has all it can do. Try again in a moment.", retry_after=1)
+    return Refusal("busy", "the server is overloaded. Try again in a moment.", retry_after=1)

@@ -1,13 +1,13 @@
-"""Rounds: when phases open and close, and what becomes of a report. `Server` is the only state machine.
+"""The schedule of rounds: when phases open and close, and how reports are stored. `Server` is the state machine.
 
     report ──checked──▶ stored, durable ──▶ acknowledged                  (any number at once, shared commits)
     phase closes: reports in the order of device ids ──▶ Server ──▶ next phase, next attempt or the end of the round
     round ends: new public state written, reports deleted                 (one transaction)
 
-Everything that a restart, or another worker, needs is in the database. A transaction works on a copy of the server,
-which takes its place after the commit: what is in memory is never ahead of what is stored. Where several workers share
-the database, each looks at what the others have stored before it decides anything; whoever finds a phase complete
-closes it under the lock of the run's row, if that is still as it was seen (`version`), and the others follow.
+Everything that a restart or another worker needs is in the database. A transaction changes a copy of the server, and
+the copy replaces the original after the commit: memory is never ahead of the database. Where several workers share the
+database, each worker reads what the others stored before it decides anything. A worker that finds a phase complete
+locks the run's row and closes the phase if the row's `version` is unchanged; the other workers then reload the run.
 """
 
 import asyncio
@@ -50,62 +50,62 @@ from hushrec.service.stored import (
 from hushrec.signing import Request
 from hushrec.wire import decode, encode
 
-Answered = tuple[int, int, int]  # round, attempt, and the place of the phase, from 0
+Answered = tuple[int, int, int]  # round, attempt, and the index of the phase, from 0
 NOTHING: Answered = (0, 0, 0)
-RETRY_SECONDS = 1.0
-SHARED_SECONDS = 1.0  # after which a worker looks for what others did, if nothing told it before
-LULL_SECONDS = 0.05  # between two looks
+RETRY_SECONDS = 1.0  # after an error of the schedule
+SHARED_SECONDS = 1.0  # the longest time between two reads of what other workers stored
+LULL_SECONDS = 0.05  # the shortest time between two reads
 
 
 def answered_in(text: str) -> Answered:
-    """Return what a device answered last, which it writes as ROUND.ATTEMPT.PHASE."""
+    """Return the phase of a device's last report, parsed from ROUND.ATTEMPT.PHASE."""
     round_number, attempt, phase = map(int, text.split("."))
     return round_number, attempt, phase
 
 
 class Rounds(Standing):
-    """The run in this database: its rounds, one after the other."""
+    """A worker's view of the run, with the operations that open, fill and close its rounds."""
 
     def __init__(self, storage: Storage, settings: Settings, monitor: Monitor, **clocks: Callable[[], float]) -> None:
         super().__init__(storage, settings, monitor, **clocks)
         self._is_closing = False
         self._is_stopping = False
-        self._ahead: dict[Name, Answered] = {}  # what each device says that it answered last
-        self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}
-        self._sealed: tuple[Any, bytes] = (None, b"")  # the last message that was encoded, for all who get the same
-        self._published: tuple[Any, bytes] = (None, b"")  # what is public, encoded once for all who ask
+        self._ahead: dict[Name, Answered] = {}  # the phase of each device's last report, as the device claims
+        self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}  # reports being stored: digest and future
+        self._sealed: tuple[Any, bytes] = (None, b"")  # the last encoded message, for all devices that get the same
+        self._published: tuple[Any, bytes] = (None, b"")  # the encoded public state, for all who download it
 
     @property
     def concern(self) -> str | None:
-        """What an operator should look at, in one sentence; None where there is nothing."""
+        """A warning for the operator, or None."""
         side = self.server.side
         ahead = [last[0] for last in self._ahead.values() if last[0] > self.round_number]
         if not ahead or side.can_skip_rounds:
             return side.concern
         return (
             f"This server was restored from an older backup: it is in round {self.round_number}, and {len(ahead)} of"
-            f" {self.registry.count_active()} devices have reported in round {max(ahead)}. They repeat no round."
-            f" Begin a next run, to which they can agree: restart the server with --run {self.number + 1}."
+            f" {self.registry.count_active()} devices have reported in round {max(ahead)}. Devices never repeat a"
+            f" round. Begin a next run, which devices can join: restart the server with --run {self.number + 1}."
         )
 
     async def inbox(self, device: Device, after: int, wait: float, last: Answered = NOTHING) -> bytes | None:
-        """Return what a round above `after` asks of this device, in its envelope; None if nothing does in time.
+        """Wait up to `wait` seconds for a request to this device from a round above `after`; return None if none comes.
 
-        `last` is what the device says that it answered last.
+        The result is an encoded envelope. `last` is the phase of the device's last report, as the device claims.
         """
         until = self._clock() + wait
         self._ahead[device.id] = last
         if last[0] > self.round_number and not self.server.side.can_skip_rounds:
             raise Refusal(
                 "server-behind",
-                f"this server is in round {self.round_number}, and this device has reported in round {last[0]}: the"
-                " server was restored from an older backup.",
+                f"this server is in round {self.round_number}, but this device has reported in round {last[0]}: the"
+                " server was restored from an older backup. Wait for its next run.",
             )
         if not self.is_open:
-            self._wake.set()  # a device that returns may be the one that a round lacks
+            self._wake.set()  # with the device that returns, a round may have enough devices to open
         while (message := self._message_for(device, after)) is None:
             if self.is_over:
-                raise Refusal("run-over", f"all {self.offer.terms.max_rounds} rounds of this run are over.")
+                raise Refusal("run-over", f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.")
             if self._is_stopping:
                 return None
             changed = self._changed
@@ -123,25 +123,25 @@ class Rounds(Standing):
         return None if self.is_open and self._has_answered(device.id) else self.server.inbox(device.id)
 
     def _has_answered(self, name: Name) -> bool:
-        """Whether a device says that it answered the open phase, or a later one: a backup may have lost its report."""
+        """Return whether a device claims a report in the open phase or a later one; a restored backup may lack it."""
         address, phases = self.server.address, self.server.side.phases
         place = address.round_number, address.attempt, phases.index(address.phase)
         return self._ahead.get(name, NOTHING) >= place
 
     def _encoded(self, message: Any) -> bytes:
-        """Return an encoded message; devices that get the same message share one encoding."""
+        """Return a message encoded in its envelope, from a cache if the last call had the same message."""
         address = self.server.address
         if self._sealed[0] != (address, id(message)):
             self._sealed = (address, id(message)), encode(Envelope.to(self.offer.run_id, address, message))
         return self._sealed[1]
 
     def stop_waiting(self) -> None:
-        """The server ends: whoever waits for a round is told that there is none."""
+        """End all long polls without a message, because the server is shutting down."""
         self._is_stopping = True
         self._announce_change()
 
     def published(self) -> bytes:
-        """Return everything that the rounds so far have published."""
+        """Return the encoded public state after the last closed round."""
         ended = self.round_number - self.is_open
         if self._published[0] != (ended, self.offer.terms.n_items):
             packed = encode(Public.of(self.offer.run_id, ended, self.offer.terms, self.public))
@@ -151,13 +151,16 @@ class Rounds(Standing):
     # Reports ---------------------------------------------------------------------------------------------------
 
     async def report(self, device: Device, nonce: int, request: Request) -> Receipt:
-        """Check a report, and return when it is durable. The same bytes may come again; others are refused."""
+        """Check and store a report; return its receipt once it is durable.
+
+        A retry with the same bytes succeeds; a different report of the same phase is refused.
+        """
         envelope, digest = decode(request.body, Envelope), request.digest
         address = envelope.address
         self._check_place(device, envelope.run_id, address)
         if (earlier := self._earlier(device.id)) is not None:
             if earlier != digest:
-                raise Refusal("reported", "this device has reported in this phase already, with other bytes.")
+                raise Refusal("reported", "this device has already sent a different report in this phase.")
             if device.id in self._pending:
                 await asyncio.shield(self._pending[device.id][1])
             return Receipt.of(address, repeated=True)
@@ -167,7 +170,7 @@ class Rounds(Standing):
         stored = self._storage.store(report)
         self._pending[device.id] = digest, stored
         stored.add_done_callback(partial(self._keep, device, address, digest))
-        await asyncio.shield(stored)  # a request that is given up loses nothing
+        await asyncio.shield(stored)  # the report is stored even if the client closes the connection
         return Receipt.of(address, repeated=False)
 
     def _earlier(self, name: str) -> bytes | None:
@@ -175,9 +178,9 @@ class Rounds(Standing):
 
     def _check_place(self, device: Device, run_id: str, address: Address) -> None:
         if run_id != self.offer.run_id:
-            raise Refusal("wrong-run", "the report is for another run.")
+            raise Refusal("wrong-run", "the report must name this server's run, but names another.")
         if self._is_closing:
-            raise Refusal("phase-closed", f"{address} is being closed.", last_round=device.last_round)
+            raise Refusal("phase-closed", f"the phase ({address}) is closing.", last_round=device.last_round)
         try:
             self.server.check_place(device.id, address)
         except RemoteProtocolError as error:
@@ -194,15 +197,15 @@ class Rounds(Standing):
     # The schedule ----------------------------------------------------------------------------------------------
 
     async def run_schedule(self) -> None:
-        """Opens and closes phases as the settings say, for as long as the server runs."""
+        """Open and close phases according to the settings until the task is cancelled."""
         while True:
             self._wake.clear()
             try:
                 await self.refresh()
                 delay = await self._advance()
-            except Refusal:  # the admin or another worker was quicker
+            except Refusal:  # the admin or another worker opened or closed the phase first
                 delay = 0.0
-            except Exception as error:  # the server goes on, and so must its rounds
+            except Exception as error:  # the server keeps running, so the schedule must as well
                 reason = str(error) if isinstance(error, HushrecError) else type(error).__name__
                 self._monitor.log("round-error", reason=reason)
                 delay = RETRY_SECONDS
@@ -215,7 +218,7 @@ class Rounds(Standing):
                 continue
 
     async def _advance(self) -> float | None:
-        """Do what is due now; return the seconds until something may be due again."""
+        """Open or close a phase if that is due; return the seconds until the next check, None to wait for an event."""
         elapsed = self.elapsed
         if self.is_open:
             left = self._seconds_left() if self._is_enough else self._settings.deadline_seconds - elapsed
@@ -235,14 +238,15 @@ class Rounds(Standing):
 
     @property
     def _is_enough(self) -> bool:
-        """Whether the open phase may close: the first one waits for as many devices as the protocol needs."""
+        """Whether the open phase may close: a first phase needs as many reports as the protocol's fewest devices."""
         is_first = self.server.address.phase == self.server.side.phases[0]
         return not is_first or self.server.side.fewest_devices <= max(self.n_reports, 1)
 
     def _newcomers(self) -> set[Name]:
-        """Devices that only another attempt can ask: they joined after this one was opened, or were not drawn.
+        """Return the devices that only another attempt can ask.
 
-        Or they have answered this attempt, and the server, restored from a backup, has lost it.
+        They joined after the open attempt began or were not drawn for it, or they have reported in it but a server
+        restored from a backup lacks their reports.
         """
         others = set[Name](self.registry.entitled(self.round_number + 1)).difference(self.server.asked)
         return others.union(
@@ -250,9 +254,9 @@ class Rounds(Standing):
         )
 
     def _seconds_left(self) -> float:
-        """Return the seconds until the open phase closes; 0 once all present devices have reported.
+        """Return the seconds until the open phase closes; at most 0 once all present devices have reported.
 
-        The report of a device that left stays in the sum, and counts for nobody else.
+        The report of a device that left stays in the sum, but does not count towards the quorum.
         """
         until = self._settings.deadline_seconds - self.elapsed
         given = self.n_reports - self.registry.count_ended(self.server.reported.keys())
@@ -267,15 +271,15 @@ class Rounds(Standing):
     # Opening and closing ---------------------------------------------------------------------------------------
 
     async def open_round(self) -> None:
-        """Opens the next round; items that joined the catalogue are in it."""
+        """Open the next round, including items that joined the catalogue."""
         async with self._turn:
             await self._open_round()
 
     async def _open_round(self) -> None:
         if self.is_open:
-            raise Refusal("round-open", f"round {self.round_number} is open already.")
+            raise Refusal("round-open", f"round {self.round_number} is already open.")
         if self.is_over:
-            raise Refusal("run-over", "all rounds of this run are over.")
+            raise Refusal("run-over", f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.")
         server = copy.deepcopy(self.server)
         missing = len(self.catalogue) - server.side.terms.n_items
         if missing and server.side.can_grow:
@@ -301,15 +305,15 @@ class Rounds(Standing):
             self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
 
     async def close_phase(self) -> None:
-        """Close the open phase with its reports, in the order of device ids; at the end of a round delete them."""
+        """Close the open phase with its reports, in the order of device ids; delete them if this ends the round."""
         async with self._turn:
             await self._close_phase()
 
     async def _close_phase(self) -> None:
         if not self.is_open:
-            raise Refusal("no-round", "no round is open.")
+            raise Refusal("no-round", "no round is open. Start one first.")
         self._is_closing = True
-        failed = self.server.address  # if the next phase is another attempt's
+        address = self.server.address
         closed = ClosedRound(
             self.round_number,
             self.elapsed,
@@ -330,7 +334,7 @@ class Rounds(Standing):
             if is_enough:
                 given = read_given(connection, server.address)
                 server.close_phase(given.reports, given.sums)
-            else:  # nothing was revealed, and no device has paid: whoever is there now is asked
+            else:  # nothing was revealed and no budget was spent: ask the devices that are entitled now
                 server.begin_again(entitled)
             now = self._wall_clock()
             if server.stage is Stage.OPEN:
@@ -345,16 +349,17 @@ class Rounds(Standing):
             self._is_closing = False
         self._move(self._after(written, self.offer, server))
         if self.version != written:
-            return  # another worker closed it
+            return  # another worker closed the phase
         if not self.is_open:
             self._monitor.round_closed(self.round_number, n_reports, closed.seconds)
-        elif self.server.address.attempt > failed.attempt:
-            self._monitor.log("attempt-failed", **vars(failed))
+        elif self.server.address.attempt > address.attempt:
+            self._monitor.log("attempt-failed", **vars(address))
 
     def _after(self, written: Stored | int | None, offer: Offer, server: Server) -> Stored:
-        """Return what was written with this version, or what the database had where it was ahead.
+        """Return the run after an attempted change: `written` is its new version if this worker made the change.
 
-        None was written where another worker is opening or closing a phase: this one will hear of it.
+        Otherwise `written` is the run that another worker stored, or None while another worker opens or closes a phase;
+        a notification follows when it is done.
         """
         if isinstance(written, Stored):
             return written
@@ -365,7 +370,7 @@ class Rounds(Standing):
     # Admin -----------------------------------------------------------------------------------------------------
 
     async def set_paused(self, paused: bool) -> None:
-        """Paused, no further round opens; the open one goes on."""
+        """Pause or resume the run. While it is paused no further round opens; an open round continues."""
         await self.refresh()
         async with self._turn:
             version = await self._storage.write(lambda connection: update_run(connection, is_paused=paused))
@@ -373,12 +378,12 @@ class Rounds(Standing):
             self._note(version)
 
     def _note(self, version: int) -> None:
-        """Go on after a change of the run's row that this worker has made, if none came in between."""
+        """Record the version that this worker's change gave the run's row, unless another change came in between."""
         self.version += version == self.version + 1
         self._wake.set()
 
     async def start(self) -> None:
-        """Ends a pause, and opens a round now if none is open."""
+        """End a pause, and open a round now if none is open."""
         await self.set_paused(False)
         number = self.round_number
         while not self.is_open and self.round_number == number:  # another worker may change the run at the same moment
@@ -388,7 +393,7 @@ class Rounds(Standing):
                     await self._open_round()
 
     async def close_now(self) -> None:
-        """Close the open phase, whatever is missing."""
+        """Close the open phase now, even if reports are missing."""
         await self.refresh()
         place = self.server.address if self.is_open else None
         while place is None or (self.is_open and self.server.address == place):
@@ -396,13 +401,13 @@ class Rounds(Standing):
             await self.refresh()
 
     async def extend(self, more: int) -> None:
-        """Offer further rounds of a run that is over; only devices whose person agrees take part in them."""
+        """Offer `more` further rounds of a finished run; a device takes part only if its person agrees."""
         await self.refresh()
         async with self._turn:
             if not self.is_over:
-                raise Refusal("run-on", "only a run that is over can be extended.")
+                raise Refusal("run-on", "only a finished run can be extended, and this run has rounds left.")
             if not self.offer.can_be_extended:
-                raise Refusal("run-on", "the plan of this run has no further rounds: start another run.")
+                raise Refusal("run-on", "this run's privacy plan allows no further rounds. Begin a next run.")
             offer = self.offer.with_rounds(self.offer.terms.max_rounds + more)
 
             def write(connection: sa.Connection) -> Stored:
@@ -414,22 +419,22 @@ class Rounds(Standing):
             self._move(await self._storage.write(write))
 
     async def revoke(self, name: str) -> None:
-        """Sends a device away; its report of the open phase no longer counts."""
+        """Revoke a device and delete its report of the open phase."""
         await self.registry.revoke(name)
         self.server.drop(name)
         self._announce_change()
 
     async def add_items(self, ids: list[str], titles: list[str]) -> int:
-        """Adds those ids that are new; they take part when the next round opens. Returns how many."""
+        """Append the items with new ids; the next round includes them. Return the number of new items."""
         if not self.server.side.can_grow:
-            raise Refusal("bad-items", "items cannot join a run of this protocol and model.")
+            raise Refusal("bad-items", "this run's protocol and model do not accept new items. Begin a next run.")
 
         def write(connection: sa.Connection) -> tuple[int, list[Entry], int]:
             lock_run(connection)
             count = insert_items(connection, ids, titles)
             return count, read_entries(connection, len(self.catalogue)), update_run(connection)
 
-        async with self._turn:  # one after the other: each must see what the one before it has added
+        async with self._turn:  # one at a time: each call must see the items that the previous call added
             count, added, version = await self._storage.write(write)
             self.catalogue.append(added)
             self._note(version)

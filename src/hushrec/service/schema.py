@@ -1,7 +1,8 @@
-"""The tables, and how an older database becomes a newer one.
+"""The database's tables, and the migrations that update an older database.
 
-Others' secrets are kept as SHA-256 hashes only. Nothing here says what a person rated; `reports` is empty between
-rounds. `changed` is the transaction that wrote a row last, by which workers find what others have written.
+Invitations and the admin token are stored as SHA-256 hashes. No table says what a person rated, and `reports` is empty
+between rounds. The column `changed` holds the transaction that last wrote a row; workers use it to find the rows that
+other workers wrote.
 """
 
 import hashlib
@@ -12,7 +13,7 @@ import sqlalchemy as sa
 from hushrec.errors import StorageError
 
 ACTIVE, LEFT, REVOKED = "active", "left", "revoked"  # states of a device
-ASKED = "asked"  # another: it took part in the run before, and has not agreed to this one
+ASKED = "asked"  # state of a device that took part in the previous run and has not yet agreed to this one
 
 metadata = sa.MetaData()
 
@@ -23,16 +24,16 @@ run = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),  # one row: 1 for the first run of this database, 2 for the next, …
     sa.Column("offer", sa.LargeBinary, nullable=False),  # as on the wire
-    sa.Column("state", sa.LargeBinary, nullable=False),  # of `Server` before the open round, or between two
+    sa.Column("state", sa.LargeBinary, nullable=False),  # of `Server` before the open attempt, or between two rounds
     sa.Column("round", sa.Integer, nullable=False),  # the open round, or the last
-    sa.Column("attempt", sa.Integer, nullable=False),  # of the open round; 0: none is open
-    sa.Column("phase", sa.Text, nullable=False),  # that is open; "": none
-    sa.Column("members", sa.LargeBinary, nullable=True),  # whom the open attempt asks
-    sa.Column("expected", sa.Integer, nullable=False),  # devices that the open round, or the last, counts on
+    sa.Column("attempt", sa.Integer, nullable=False),  # of the open round; 0 if no round is open
+    sa.Column("phase", sa.Text, nullable=False),  # the open phase; "" if no round is open
+    sa.Column("members", sa.LargeBinary, nullable=True),  # ids of the devices that the open attempt asks
+    sa.Column("expected", sa.Integer, nullable=False),  # number of devices expected in the open round, or the last
     sa.Column("is_paused", sa.Boolean, nullable=False),
-    sa.Column("opened_at", sa.Float, nullable=False),  # the open phase, by the wall clock; or the end of the last
+    sa.Column("opened_at", sa.Float, nullable=False),  # wall clock: when the phase opened, or the last round ended
     sa.Column("admin_digest", sa.LargeBinary, nullable=False),
-    sa.Column("secret", sa.LargeBinary, nullable=False),  # Ed25519, of the server in this run
+    sa.Column("secret", sa.LargeBinary, nullable=False),  # the server's Ed25519 signing key
     sa.Column("version", sa.BigInteger, nullable=False, server_default="0"),  # counts the changes of this row
 )
 
@@ -42,7 +43,7 @@ items = sa.Table(
     sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("id", sa.Text, nullable=False, unique=True),
     sa.Column("title", sa.Text, nullable=False),
-    sa.Column("attributes", sa.LargeBinary, nullable=True),  # columns of numbers for models that have some: float32
+    sa.Column("attributes", sa.LargeBinary, nullable=True),  # one float32 per column, for models with attributes
 )
 
 devices = sa.Table(
@@ -51,17 +52,17 @@ devices = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     sa.Column("public_key", sa.LargeBinary, nullable=False),
     sa.Column("state", sa.Text, nullable=False),  # active, left, revoked or asked
-    sa.Column("first_round", sa.Integer, nullable=False),  # the first round that it may report in
-    sa.Column("last_round", sa.Integer, nullable=False),  # the last round that this key reported in
+    sa.Column("first_round", sa.Integer, nullable=False),  # the first round in which the device may report
+    sa.Column("last_round", sa.Integer, nullable=False),  # the last round in which the device reported
     sa.Column("last_nonce", sa.BigInteger, nullable=False),
-    sa.Column("last_seen", sa.Float, nullable=True),  # wall clock, of its last report, enrolment or key change
-    sa.Column("heard", sa.Integer, nullable=False, server_default="0"),  # the round in which it last asked
-    sa.Column("tokens", sa.Float, nullable=True),  # of its rate, as `Bucket` has them; NULL: all
+    sa.Column("last_seen", sa.Float, nullable=True),  # wall clock; SQLite: last report, enrolment or key change
+    sa.Column("heard", sa.Integer, nullable=False, server_default="0"),  # PostgreSQL: the round at the last request
+    sa.Column("tokens", sa.Float, nullable=True),  # in the device's token bucket; NULL: the bucket is full
     sa.Column("filled_at", sa.Float, nullable=False, server_default="0"),
     sa.Column("changed", sa.BigInteger, nullable=False, server_default="0", index=True),
 )
 
-enrolments = sa.Table(  # the rate of all enrolments, one row
+enrolments = sa.Table(  # one row: the token bucket of all enrolments
     "enrolments",
     metadata,
     sa.Column("tokens", sa.Float, nullable=True),
@@ -87,33 +88,33 @@ reports = sa.Table(
     sa.Column("changed", sa.BigInteger, nullable=False, server_default="0"),
 )
 
-parts = sa.Table(  # of the sums of a phase, one of each for each worker: empty between rounds
+parts = sa.Table(  # partial sums of a phase's reports, per worker; empty between rounds
     "parts",
     metadata,
     sa.Column("round", sa.Integer, primary_key=True),
     sa.Column("attempt", sa.Integer, primary_key=True),
     sa.Column("phase", sa.Text, primary_key=True),
-    sa.Column("number", sa.Integer, primary_key=True),  # of the sum: a phase may have several
+    sa.Column("number", sa.Integer, primary_key=True),  # which sum: a phase may have several
     sa.Column("worker", sa.Text, primary_key=True),
-    sa.Column("devices", sa.LargeBinary, nullable=False),  # whose reports it holds, each once
-    sa.Column("total", sa.LargeBinary, nullable=False),  # modulo 2³²: uint32, little-endian
+    sa.Column("devices", sa.LargeBinary, nullable=False),  # ids of the devices whose reports are in the sum
+    sa.Column("total", sa.LargeBinary, nullable=False),  # the sum modulo 2³², little-endian uint32
 )
 
 rounds = sa.Table(
     "rounds",
     metadata,
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("reports", sa.Integer, nullable=False),  # of the last phase
+    sa.Column("reports", sa.Integer, nullable=False),  # number of reports of the last phase
     sa.Column("seconds", sa.Float, nullable=False),
 )
 
-history = sa.Table(  # of closed rounds; what a dashboard shows beside `rounds`
+history = sa.Table(  # further facts about closed rounds, for the dashboard
     "history",
     metadata,
     sa.Column("round", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("closed_at", sa.Float, nullable=False),  # wall clock
-    sa.Column("devices", sa.Integer, nullable=False),  # from which a report could have come
-    sa.Column("bytes", sa.BigInteger, nullable=False),  # of all reports
+    sa.Column("devices", sa.Integer, nullable=False),  # number of devices that could have reported
+    sa.Column("bytes", sa.BigInteger, nullable=False),  # total size of all reports
     sa.Column("latency_median", sa.Float, nullable=True),
     sa.Column("latency_slowest", sa.Float, nullable=True),
     sa.Column("moved", sa.Float, nullable=False),
@@ -122,12 +123,12 @@ history = sa.Table(  # of closed rounds; what a dashboard shows beside `rounds`
 
 
 def is_shared(connection: sa.Connection) -> bool:
-    """Whether other workers may use this database at the same time: PostgreSQL, not SQLite."""
+    """Return whether several workers may use this database at the same time: PostgreSQL, not SQLite."""
     return connection.dialect.name == "postgresql"
 
 
 def stamp(shared: bool) -> sa.ColumnElement[int]:
-    """Return the value for `changed`: the number of the transaction, if workers share the database, or else 0."""
+    """Return the value for `changed`: the id of this transaction if workers share the database, else 0."""
     return sa.func.txid_current() if shared else sa.literal(0)
 
 
@@ -135,10 +136,11 @@ Migration = Callable[[sa.Connection], None]
 
 
 def _begin_protocol_2(connection: sa.Connection) -> None:
-    """Make the tables of protocol version 2. A run of version 1 cannot go on: its devices speak another language."""
+    """Make the tables of protocol version 2. A run of version 1 cannot continue: its messages were different."""
     if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():
         raise StorageError(
-            "the database holds a run of protocol version 1. Finish it with the hushrec that began it, or name another."
+            "the database holds a run of protocol version 1. Finish it with the hushrec version that began it, or"
+            " choose another database."
         )
     for table in (run, reports, rounds, items, devices):
         table.drop(connection)
@@ -146,17 +148,18 @@ def _begin_protocol_2(connection: sa.Connection) -> None:
 
 
 def _begin_signed_runs(connection: sa.Connection) -> None:
-    """Give runs a key of the server. A run without one cannot go on: its devices have accepted none."""
+    """Add the server's key to runs. A run without a key cannot continue: its devices have accepted none."""
     if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():
         raise StorageError(
-            "the database holds a run whose server has no key. Finish it with the hushrec that began it."
+            "the database holds a run whose server has no key. Finish it with the hushrec version that began it, or"
+            " choose another database."
         )
     run.drop(connection)
     run.create(connection)
 
 
 def _share(connection: sa.Connection) -> None:
-    """Let several workers use one database: versions, digests, and rates that all of them see."""
+    """Add the columns and tables that let several workers share a database: versions, digests and rates."""
     connection.execute(sa.text("DROP TABLE IF EXISTS owner"))
     for table in (run, devices, reports):
         _add_missing_columns(connection, table)
@@ -178,12 +181,12 @@ def _add_missing_columns(connection: sa.Connection, table: sa.Table) -> None:
         index.create(connection, checkfirst=True)
 
 
-# Entry n brings a database of schema version n to n + 1. Entries are only ever added.
+# Entry n migrates a database from schema version n to n + 1. Entries are only ever added.
 MIGRATIONS: Sequence[Migration] = (
     lambda connection: metadata.create_all(connection, checkfirst=True),
     lambda connection: history.create(connection, checkfirst=True),
-    lambda connection: None,  # a table that the last step drops
-    lambda connection: None,  # columns that the last step brings
+    lambda connection: None,  # once made a table that `_share` drops
+    lambda connection: None,  # once added columns that `_share` adds
     lambda connection: None,
     _begin_protocol_2,
     _begin_signed_runs,
@@ -192,7 +195,7 @@ MIGRATIONS: Sequence[Migration] = (
 
 
 def migrate(connection: sa.Connection, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Brings the schema up to date, all steps or none; a newer one than we know is refused."""
+    """Migrate the database to the newest schema version; refuse a database of a newer version than this server's."""
     schema.create(connection, checkfirst=True)
     version = connection.execute(sa.select(schema.c.version)).scalar()
     if version is None:
@@ -200,7 +203,7 @@ def migrate(connection: sa.Connection, migrations: Sequence[Migration] = MIGRATI
         connection.execute(schema.insert().values(version=0))
     if version > len(migrations):
         raise StorageError(
-            f"the database has schema version {version}, this server knows up to {len(migrations)}. Update hushrec."
+            f"the database's schema version must be at most {len(migrations)}, got {version}. Update hushrec."
         )
     for step in migrations[version:]:
         step(connection)

@@ -1,4 +1,4 @@
-"""Sockets: binding, TLS, and an orderly end."""
+"""The web server: binding its socket, TLS, and graceful shutdown."""
 
 import ipaddress
 import socket
@@ -18,7 +18,7 @@ BACKLOG = 4096  # connections that wait to be accepted
 
 
 def check_binding(host: str, *, tls: bool, insecure: bool) -> None:
-    """Plain HTTP stays on this machine unless the operator says otherwise."""
+    """Check that plain HTTP binds only to a loopback address, unless `insecure` is set."""
     if not (tls or insecure or is_loopback(host)):
         raise ParameterError(
             f"plain HTTP must bind to a loopback address, got {host}. "
@@ -27,7 +27,7 @@ def check_binding(host: str, *, tls: bool, insecure: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address never leaves this machine."""
+    """Return whether a host is a loopback address, which other machines cannot reach."""
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -35,9 +35,9 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket at this address, before anything else is made or changed."""
+    """Return a TCP socket bound to this address, or raise if the address is not free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sends at once where it sees TCP
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY on these only
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
@@ -50,7 +50,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seconds: float = 30) -> uvicorn.Server:
-    """A server to `run`: until SIGINT or SIGTERM, then it lets requests in flight end, and tells those that wait."""
+    """Return a server that runs until SIGINT or SIGTERM, then ends long polls and finishes requests in flight."""
     connections = Connections(head_seconds)
     config = uvicorn.Config(
         connections.watched(app),
@@ -58,7 +58,7 @@ def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seco
         ws="none",
         ssl_certfile=None if tls is None else tls[0],
         ssl_keyfile=None if tls is None else tls[1],
-        access_log=False,  # it would hold addresses
+        access_log=False,  # an access log would hold network addresses
         proxy_headers=False,
         log_config=None,
         server_header=False,
@@ -71,13 +71,13 @@ def make_server(app: FastAPI, tls: tuple[Path, Path] | None = None, *, head_seco
         assert config.ssl is not None
         config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
     server = _Server(config, app.state.stop_waiting)
-    app.state.is_stopping = lambda: server.should_exit  # streams without an end look at it
+    app.state.is_stopping = lambda: server.should_exit  # checked by the event streams, which otherwise never end
     app.state.on_replaced(lambda: setattr(server, "should_exit", True))
     return server
 
 
 class _Server(uvicorn.Server):
-    """Tells those that wait for a round before it waits for them."""
+    """A uvicorn server that ends all long polls before it waits for open requests."""
 
     def __init__(self, config: uvicorn.Config, stop_waiting: Callable[[], None]) -> None:
         super().__init__(config)

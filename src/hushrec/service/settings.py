@@ -1,4 +1,4 @@
-"""What an operator decides: the run's terms, when rounds open and close, and the limits."""
+"""The operator's settings: the run's terms, when rounds open and close, and the server's limits."""
 
 import tomllib
 from pathlib import Path
@@ -21,17 +21,17 @@ class _Table(BaseModel):
 
 
 class TermsSettings(BaseModel):
-    """`[terms]`: fixed when the database is made; every device accepts them once.
+    """The table `[terms]`: fixed when a run is made, and accepted by every device when it joins.
 
-    Besides these four, every option of the protocol and of the model that is the same for all devices.
+    Besides these four fields it holds the options of the protocol and the model that are the same for all devices.
     """
 
     model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
 
-    run: Count | None = None  # its number in this database: one more than the stored run's begins a next run
-    protocol: str = ""  # as in training: `masked`, or `sdcf` for a model that only that speaks
-    model: str | None = None  # None: the first that the protocol speaks
-    expected_devices: Count = 1000  # n: nobody tells the server how many there will be
+    run: Count | None = None  # the run's number in this database; one more than the stored number begins a next run
+    protocol: str = ""  # if not given, the default protocol of the model, as in training
+    model: str | None = None  # if not given, the protocol's first model
+    expected_devices: Count = 1000  # n in the terms: the server cannot know in advance how many devices will join
 
     @model_validator(mode="before")
     @classmethod
@@ -41,14 +41,16 @@ class TermsSettings(BaseModel):
 
     @property
     def model_name(self) -> str:
+        """The chosen model, or the protocol's first one."""
         return self.model or find_protocol(self.protocol).models[0]
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options that the operator has chosen, as they are declared; others are refused."""
+        """The options that the operator has set, checked; an unknown option raises `ParameterError`."""
         known, model = run_options(self.protocol, self.model_name), self.model_name
         if model not in find_protocol(self.protocol).models:
-            raise ParameterError(f"terms.model must be one that protocol {self.protocol} speaks, got {model}.")
+            models = ", ".join(find_protocol(self.protocol).models)
+            raise ParameterError(f"terms.model must be a model of protocol {self.protocol} ({models}), got {model}.")
         unknown = [name for name in self.model_extra or {} if name not in known]
         if unknown:
             raise ParameterError(f"terms.{unknown[0]} must be an option of the run, one of {', '.join(known)}.")
@@ -56,36 +58,36 @@ class TermsSettings(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """All options of the run: those that were chosen, and the defaults of the others."""
+        """All options of the run: the operator's values, and defaults for the others."""
         return with_defaults(run_options(self.protocol, self.model_name).values(), self.given)
 
 
 class RoundSettings(_Table):
-    """`[rounds]`: when a round opens, and when it closes."""
+    """The table `[rounds]`: when rounds open and close."""
 
-    automatic: bool = True  # else only an admin opens rounds
-    min_devices: Count = 2
-    quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # share of the devices whose reports close a round
-    grace_seconds: NotNegative = 10  # that a round with a quorum waits for the others, whose reports are on their way
-    deadline_seconds: Positive = 120  # closes a round with what has arrived, be it nothing
-    missed_rounds: Count = 3  # a device that was not heard of in so many rounds does not count until it returns
-    pause_seconds: NotNegative = 0
+    automatic: bool = True  # False: only the admin opens rounds
+    min_devices: Count = 2  # that must be present before a round opens
+    quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # share of the present devices whose reports close a phase
+    grace_seconds: NotNegative = 10  # how long a phase with a quorum waits for the other devices
+    deadline_seconds: Positive = 120  # closes a phase without a quorum
+    missed_rounds: Count = 3  # a device without a request in this many rounds does not count until it returns
+    pause_seconds: NotNegative = 0  # between two rounds
 
 
 class LimitSettings(_Table):
-    """`[limits]`: what one device, and all of them together, may ask of the server."""
+    """The table `[limits]`: limits on the requests of one device, and of all devices together."""
 
-    requests_per_second: Positive = 50  # per device, on average: ten short rounds
-    burst: Count = 200  # per device, at once
+    requests_per_second: Positive = 50  # per device, on average: enough for ten short rounds
+    burst: Count = 200  # requests of one device at once
     enrolments_per_second: Positive = 200
-    waiting_reports: Count = 256  # above it, devices are told to come back later
-    waiting_megabytes: Positive = 512  # of all reports that are on their way
-    waiting_downloads: Count = 64  # announcements sent at the same time
-    body_seconds: Positive = 30  # for a request's head, and again for its body
+    waiting_reports: Count = 256  # reports being received or stored; further ones are refused with Retry-After
+    waiting_megabytes: Positive = 512  # total size of the reports being received
+    waiting_downloads: Count = 64  # concurrent downloads
+    body_seconds: Positive = 30  # to receive a request's head, and again its body
 
 
 class Settings(_Table):
-    """Everything in the file that `--config` names."""
+    """The content of the file that `--config` names."""
 
     open_enrolment: bool = False
     terms: TermsSettings = Field(default_factory=TermsSettings)
@@ -94,9 +96,9 @@ class Settings(_Table):
 
 
 def read_settings(path: Path | None, **terms: Any) -> Settings:
-    """Settings from a TOML file, with these terms in place of its own.
+    """Return the settings in a TOML file; `terms` override its table `[terms]`.
 
-    What is not named has its default, and what we do not know is refused.
+    Missing settings have their defaults; an unknown name raises `ParameterError`.
     """
     try:
         found = {} if path is None else tomllib.loads(path.read_text("utf-8"))

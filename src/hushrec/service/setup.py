@@ -1,4 +1,4 @@
-"""From a list of items and settings to a run in a database, on the first start; on later ones, a check."""
+"""Set-up of a run: make it in the database on the first start; check the settings against it on later starts."""
 
 import secrets
 from collections.abc import Mapping
@@ -27,21 +27,21 @@ from hushrec.service.stored import insert_run, lock_run, update_run
 from hushrec.signing import DeviceKey
 from hushrec.wire import as_sent, decode
 
-MOST_CHANGED = 0.25  # of an attribute of an item, in its column, when the catalogue grows
+MOST_CHANGED = 0.25  # the largest change of a known item's attribute when the catalogue grows
 
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The catalogue that an operator gives: ids, titles, and columns of numbers for a model that learns from them."""
+    """The operator's catalogue: ids, titles, and numeric columns for models that learn from attributes."""
 
     ids: list[str]
     titles: list[str]
-    attributes: FloatArray | None = field(default=None, repr=False)  # that devices get with the items
-    details: FloatArray | None = field(default=None, repr=False)  # that the server alone learns from
+    attributes: FloatArray | None = field(default=None, repr=False)  # sent to devices with the items
+    details: FloatArray | None = field(default=None, repr=False)  # used by the server only
 
     @classmethod
     def of(cls, ids: list[str], titles: list[str], facts: Mapping[str, Any]) -> "Items":
-        """Return the catalogue with what a model knows of it: columns for all, or columns of taste and details."""
+        """Return the catalogue with a model's facts on items: `attributes`, or `columns` (`taste` and `details`)."""
         columns = facts.get("columns")
         if columns is None:
             return cls(ids, titles, facts.get("attributes"))
@@ -49,22 +49,21 @@ class Items:
 
     def __post_init__(self) -> None:
         if len(set(self.ids)) != len(self.ids) or not self.ids:
-            raise ParameterError("the items must be a list of at least one id, each once.")
-        if self.attributes is not None:  # as devices will read them
+            raise ParameterError("ids must hold at least one id, and no id twice.")
+        if self.attributes is not None:  # rounded to float32, as devices will receive them
             object.__setattr__(self, "attributes", self.attributes.astype("<f4").astype(np.float64))
 
 
 def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_id: str | None = None) -> str | None:
-    """Make the run on the first start and return the admin's token, which exists nowhere else.
+    """Make the run on the first start and return the admin token, which is stored only as a hash; else return None.
 
-    Later starts append items that are new, and refuse settings that break the terms devices have accepted. Where
-    `settings.run` is one more than the stored run's number, a next run begins. `run_id` is drawn at random unless it is
-    given.
+    Later starts append new items, and refuse settings that differ from the terms that devices have accepted. If
+    `settings.run` is one more than the stored run's number, the next run begins. `run_id` is random unless given.
     """
     token = secrets.token_urlsafe(32)
 
     def write(connection: sa.Connection) -> str | None:
-        lock_setup(connection)  # workers that start at the same time make one run
+        lock_setup(connection)  # of several workers that start at the same time, one makes the run
         before = connection.execute(sa.select(run)).first()
         if before is None:
             offer, server = make_run(settings, items, run_id or secrets.token_hex(16))
@@ -83,13 +82,14 @@ def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_
 
 
 def _begin_next(connection: sa.Connection, settings: TermsSettings, items: Items, before: sa.Row[Any]) -> None:
-    """Put a next run in the place of the stored one, with its key and admin's token; devices have to agree to it.
+    """Replace the stored run by the next one, with the same key and admin token; devices must agree to the new run.
 
-    Workers that serve the run before end when they hear of it.
+    Workers that serve the old run end when they notice the change.
     """
     if settings.run != before.id + 1:
         raise ParameterError(
-            f"run must be {before.id}, this database's run, or {before.id + 1} for a next, got {settings.run}."
+            f"run must be {before.id} for the run in this database, or {before.id + 1} to begin the next, got"
+            f" {settings.run}."
         )
     key = DeviceKey.from_bytes(bytes(before.secret))
     offer, server = make_run(settings, items, secrets.token_hex(16), key)
@@ -109,7 +109,9 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
     if attributes is not None and has_new:
         protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
         if not protocol.predicts_new_items(offer.model):
-            raise ParameterError(f"items cannot join a run of model {offer.model}, which knows their attributes.")
+            raise ParameterError(
+                f"items must not be added to a run of model {offer.model}, which uses attributes. Begin a next run."
+            )
         attributes = _in_columns_of(known, read_attributes(connection), items)
     lock_run(connection)
     if insert_items(connection, items.ids, items.titles, attributes):
@@ -117,12 +119,13 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
 
 
 def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) -> FloatArray:
-    """Return the attributes of a longer catalogue in the columns of the stored one.
+    """Return the attributes of a longer catalogue on the scale of the stored catalogue's columns.
 
-    More items shift and stretch every column: the map back is found from the items that both have, by least squares.
+    Columns are standardized over all items, so that more items shift and scale every column. A least-squares fit over
+    the items of both catalogues inverts this.
     """
     if stored is None or items.attributes is None:
-        raise ParameterError("items with attributes cannot join a run that was made without any.")
+        raise ParameterError("items must have no attributes, because the run was made without. Begin a next run.")
     places = {name: place for place, name in enumerate(known)}
     both = [place for place, name in enumerate(items.ids) if name in places]
     longer = np.concatenate([np.ones((len(items.ids), 1)), items.attributes], axis=1)
@@ -130,29 +133,29 @@ def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) ->
     found = np.linalg.lstsq(longer[both], wanted, rcond=None)[0]
     if not np.all(np.abs(longer[both] @ found - wanted) <= MOST_CHANGED):
         raise ParameterError(
-            "attributes of the items that the run knows must stay as they are. Add the new items at the end of the "
-            "file, with the same attributes, or begin a next run."
+            "attributes of the run's known items must not change. Add the new items at the end of the file, with the"
+            " same attributes, or begin a next run."
         )
     return np.asarray(longer @ found)
 
 
 def stored_number(storage: Storage) -> int | None:
-    """Return the number of the run that this database holds: 1 for its first; None where there is none yet."""
+    """Return the number of the run in this database, counted from 1, or None if there is no run yet."""
     return storage.at_once(lambda connection: connection.execute(sa.select(run.c.id)).scalar())
 
 
 def renew_admin_token(storage: Storage) -> str:
-    """Another token for the admin; the old one is worth nothing from now on."""
+    """Replace the admin token and return the new one; the old token is no longer accepted."""
     token = secrets.token_urlsafe(32)
     storage.at_once(lambda connection: update_run(connection, admin_digest=digest_of(token)))
     return token
 
 
 def make_run(settings: TermsSettings, items: Items, run_id: str, key: DeviceKey | None = None) -> tuple[Offer, Server]:
-    """What devices will be asked to accept, and the server before its first round; its key is drawn unless given.
+    """Return the offer that devices are asked to accept, and the server before its first round.
 
-    Nobody tells the server who rated how much: `expected_devices` stands for the devices, and the options of the
-    protocol for the rest.
+    The server cannot know how many devices will join or how much each rated: the terms assume `expected_devices`
+    devices that rated a twentieth of the items each. A key is generated unless one is given.
     """
     names, n_items = (settings.protocol, settings.model_name), len(items.ids)
     options = imported(find_protocol(settings.protocol).implementation).network_options(
@@ -166,7 +169,7 @@ def make_run(settings: TermsSettings, items: Items, run_id: str, key: DeviceKey 
     offered = {name: value for name, value in options.items() if value is not None}
     key = DeviceKey.generate() if key is None else key
     offer = as_sent(Offer(run_id, *names, offered, terms, key.public_key))
-    configured.make_device(offer.terms, model)  # refuses what no device could accept
+    configured.make_device(offer.terms, model)  # raises if no device could accept the terms
     side = configured.make_server(offer.terms, model, seed)
     side.sign_as(run_id, key.to_bytes())
     return offer, Server(side, (), most_attempts=None)
@@ -181,6 +184,6 @@ def _check_same(settings: TermsSettings, offer: Offer) -> None:
     for name, value in given.items():
         if value != stored.get(name):
             raise ParameterError(
-                f"terms.{name} of this database's run is {stored.get(name)}, got {value}: devices accepted the first. "
-                "Keep it, or begin a next run, to which devices have to agree: see run of [terms], or --run."
+                f"terms.{name} must stay {stored.get(name)}, which devices of this run have accepted, got {value}."
+                " Keep it, or begin a next run, which devices must accept: set run in [terms], or --run."
             )

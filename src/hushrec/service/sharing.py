@@ -1,8 +1,8 @@
-"""What workers that share a database learn of each other: all of it is in the database, and a notification says when.
+"""How workers that share a database see each other's changes: they poll the database, sooner after a notification.
 
-A row's `changed` is the number of the transaction that wrote it. Whoever reads has seen every transaction below the
-lowest one that was running then, so that the next look asks for rows from that number on: some come twice, none is
-missed. Notifications only save time; a worker that hears none looks once a second.
+A row's `changed` is the id of the transaction that wrote it. A reader has seen every transaction below the lowest one
+that was running at that time, so the next read asks for rows from that id on: some rows come twice, none is missed.
+Notifications only save time; without one, a worker polls once a second.
 """
 
 import asyncio
@@ -24,26 +24,26 @@ RETRY_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Asked:
-    """What a worker knows already."""
+    """The state of a worker's memory, relative to which it asks for changes."""
 
-    since: int  # the first transaction that it may not know of
-    address: Address | None  # the phase that is open, as far as it knows
+    since: int  # the first transaction whose changes the worker may lack
+    address: Address | None  # the open phase in the worker's memory
     n_items: int
 
 
 @dataclass(frozen=True)
 class News:
-    """What other workers, or this one, have stored since."""
+    """The changes that this worker and the others have stored since the last read."""
 
-    since: int  # for the next look
-    version: int  # of the run
+    since: int  # for the next read
+    version: int  # of the run's row
     devices: Sequence[Mapping[str, Any]] = field(repr=False)
-    digests: Mapping[str, bytes] = field(repr=False)  # of reports of the phase that was asked for, by device
+    digests: Mapping[str, bytes] = field(repr=False)  # by device, of the reports of the phase `Asked.address`
     items: Sequence[Entry] = field(repr=False)
 
 
 def read_news(connection: sa.Connection, asked: Sequence[Asked]) -> list[News]:
-    """Return the news for each who asked."""
+    """Return the changes since each of the given states."""
     running = sa.func.txid_snapshot_xmin(sa.func.txid_current_snapshot())
     following = connection.execute(sa.select(running)).scalar_one()
     return [_news(connection, known, following) for known in asked]
@@ -57,7 +57,10 @@ def _news(connection: sa.Connection, known: Asked, following: int) -> News:
 
 
 async def listen(address: str, heard: Callable[[], None]) -> None:
-    """Call `heard` whenever a worker has changed the run, on a connection of its own, made again when it breaks."""
+    """Call `heard` after each notification that a worker changed the run.
+
+    This uses a database connection of its own and reconnects when the connection breaks.
+    """
     import psycopg
 
     while True:

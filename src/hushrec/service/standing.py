@@ -1,8 +1,8 @@
-"""What a worker knows of the run: its devices, its items and where it stands, and how it learns what others did.
+"""A worker's copy of the run in memory: devices, items and the open phase, and how the copy is kept up to date.
 
-What is in memory is never ahead of what is stored. With SQLite nobody else writes. Where several workers share the
-database, a request is let in by the database (`authenticate`), which also says whether this worker knows the open
-phase; if not, `refresh` brings memory up to date before the request goes on.
+Memory is never ahead of the database. With SQLite there is only one worker. Where several workers share the database,
+the database admits each request (`authenticate`) and reports the version of the run's row; if this worker has an older
+version, `refresh` updates its memory before the request is handled.
 """
 
 import asyncio
@@ -29,11 +29,11 @@ from hushrec.service.storage import Storage
 from hushrec.service.stored import Stored, load_run, read_offer
 from hushrec.signing import Request
 
-RESUMED_SECONDS = 60.0  # that a phase goes on after a restart, whatever its deadline: devices are on their way back
+RESUMED_SECONDS = 60.0  # an open phase stays open at least this long after a restart, so that devices can reconnect
 
 
 class Standing:
-    """The run in this database as far as this worker knows: its devices, its items, and where it stands."""
+    """A worker's copy of the run: its devices, its items and its server."""
 
     def __init__(
         self,
@@ -59,24 +59,24 @@ class Standing:
         )
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
-        self._turn = asyncio.Lock()  # phases open and close, and items join, one at a time, whoever asks
-        self._quorum_at: float | None = None  # when enough devices had reported in the open phase
+        self._turn = asyncio.Lock()  # held while a phase opens or closes, items join or memory is refreshed
+        self._quorum_at: float | None = None  # when the open phase reached its quorum
         self.catalogue = storage.at_once(CatalogueCopy.read)
         self.number = storage.at_once(lambda c: int(c.execute(sa.select(run.c.id)).scalar_one()))  # of the run
-        self._heard_of = 0  # the first transaction of which this worker may not know
+        self._heard_of = 0  # the first transaction whose changes this worker may lack
         self._refreshing: asyncio.Future[None] | None = None
-        self.end_worker: Callable[[], None] = lambda: None  # whoever runs this worker says how
+        self.end_worker: Callable[[], None] = lambda: None  # set by the web server that runs this worker
         self._take(storage.at_once(load_run))
         if self.is_open:
             self._monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
 
     def _take(self, stored: Stored) -> None:
-        """Continue with the state that the database holds."""
+        """Continue from the stored run at start-up; derive from the wall clock how long its phase has been open."""
         self._adopt(stored)
         resumed = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS)
         longest = resumed if self.is_open else self._settings.pause_seconds
         elapsed = min(max(0.0, self._wall_clock() - stored.opened_at), longest)
-        self._since = self._clock() - elapsed  # a wall clock that jumped back or far ahead does no more than this
+        self._since = self._clock() - elapsed  # bounded, in case the wall clock jumped
 
     def _adopt(self, stored: Stored) -> None:
         self.offer, self.server, self.is_paused = stored.offer, stored.server, stored.is_paused
@@ -86,7 +86,7 @@ class Standing:
 
     @property
     def _stored(self) -> Stored:
-        """What is in memory, with a copy of the server that a transaction may change."""
+        """The run in memory, with a copy of the server that a transaction may change."""
         server, digest = copy.deepcopy(self.server), self.registry.admin_digest
         return Stored(self.offer, server, self.is_paused, self._wall_clock(), digest, self.version)
 
@@ -94,79 +94,85 @@ class Standing:
 
     @property
     def round_number(self) -> int:
-        """The open round, or the last."""
+        """The number of the open round, or of the last one."""
         return self.server.round_number
 
     @property
     def is_open(self) -> bool:
+        """Whether a round is open."""
         return self.server.stage is Stage.OPEN
 
     @property
     def is_over(self) -> bool:
+        """Whether all rounds of the run have ended."""
         return not self.is_open and self.round_number >= self.offer.terms.max_rounds
 
     @property
     def n_reports(self) -> int:
-        """Durable reports of the open phase."""
+        """The number of durable reports of the open phase."""
         return len(self.server.reported)
 
     @property
     def n_present(self) -> int:
-        """Devices that the open phase waits for: it asks them, and they were heard of lately."""
+        """The number of devices that the open phase waits for: those asked that sent a request recently."""
         asked = len(self.server.asked) - self.registry.count_ended(self.server.asked)
         return min(asked, self.count_present(self.round_number))
 
     @property
     def fewest_devices(self) -> int:
-        """How many devices must be there before a round opens."""
+        """The number of devices that must be present before a round opens."""
         return max(self._settings.min_devices, self.server.side.fewest_devices)
 
     def count_present(self, round_number: int) -> int:
-        """Devices that this round should wait for."""
+        """Return the number of devices that this round waits for."""
         return self.registry.count_present(round_number, self._settings.missed_rounds)
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the phase opened; between rounds, since the last one ended."""
+        """Seconds since the open phase opened; between rounds, since the last round ended."""
         return float(self._clock() - self._since)
 
     @property
     def deadline_seconds(self) -> float:
+        """Seconds after which an open phase closes without a quorum."""
         return float(self._settings.deadline_seconds)
 
     @property
     def largest_body(self) -> int:
-        """Bytes that a report may have."""
+        """The largest size of a report's body in bytes."""
         return int(self.server.side.largest_report)
 
     @property
     def n_items(self) -> int:
-        """Length of the catalogue, items that join with the next round included."""
+        """The number of items in the catalogue, including those that join with the next round."""
         return len(self.catalogue)
 
     @property
     def public(self) -> Arrays:
-        """What the rounds so far have published, by name."""
+        """The public arrays of the rounds so far, by name."""
         return self.server.side.public
 
     @property
     def item_vectors(self) -> FloatArray:
-        """The public table of a protocol that has one, `(n_items + n_side_rows, item_width)`."""
+        """The public item vectors, `(n_items + n_side_rows, item_width)`, of a protocol that publishes them."""
         return self.public["item_vectors"]
 
     @property
     def expected_devices(self) -> int | None:
-        """How many devices the terms of this run are made for; None where they do not say."""
+        """The number of devices for which the run's terms are made, or None if the terms do not depend on it."""
         return expected_devices(self.offer)
 
     def expectation(self, n_devices: int | None = None) -> str | None:
-        """Return what so many devices, or those that are expected, were measured to reach; None: nobody measured it."""
+        """Return a sentence on the accuracy measured with about this many devices, or None if none was measured.
+
+        `n_devices` is the number that the terms expect unless it is given.
+        """
         return expectation(self.offer, n_devices)
 
     # Devices ---------------------------------------------------------------------------------------------------
 
     async def enrol(self, enrolment: Enrolment, credentials: Credentials, request: Request) -> Device:
-        """Lets a device in from the next round on."""
+        """Enrol a device from the next round on, or let a device of the previous run agree to this one."""
         if self.registry.is_asked(credentials.device):
             device = await self.registry.agree(credentials, request)
         else:
@@ -178,19 +184,19 @@ class Standing:
         return device
 
     async def known(self, name: str) -> Device:
-        """The device of this name, if it takes part; it may have joined at another worker."""
+        """Return the device with this id, also if it joined through another worker; refuse one that is not active."""
         if name not in self.registry:
             await self.refresh()
         return self.registry.known(name)
 
     async def authenticate(self, credentials: Credentials, request: Request) -> Device:
-        """The device that signed exactly this request, never seen before by any worker, and not too often."""
+        """Return the device that signed this request; refuse bad signatures, replays at any worker, and high rates."""
         try:
             device = self.registry.authenticate(credentials, request)
         except Refusal as refusal:
             if refusal.code != "bad-signature" or not self._storage.is_shared:
                 raise
-            await self.refresh()  # it may have another key since
+            await self.refresh()  # the device may have changed its key through another worker
             device = self.registry.authenticate(credentials, request)
         if self._storage.is_shared:
             admitted = await self.registry.admit(device, credentials.nonce)
@@ -201,7 +207,7 @@ class Standing:
         return device
 
     async def refresh(self) -> None:
-        """Bring memory up to date with what other workers have stored; once for all who ask meanwhile."""
+        """Update memory with the changes of other workers; concurrent calls share one read."""
         if not self._storage.is_shared:
             return
         if self._refreshing is None:
@@ -210,7 +216,7 @@ class Standing:
 
     async def _refresh(self) -> None:
         async with self._turn:
-            self._refreshing = None  # whoever asks from now on may know of something later
+            self._refreshing = None  # a later call needs a read of its own
             asked = Asked(self._heard_of, self.server.address if self.is_open else None, len(self.catalogue))
             news: News = await self._storage.first(read_news, asked)
             self._heard_of = news.since
@@ -226,22 +232,22 @@ class Standing:
             if stored.offer.run_id != self.offer.run_id:
                 self._monitor.log("run-replaced")
                 self.end_worker()
-                raise StorageError("the database holds a next run now: this worker ends.")
+                raise StorageError("the database now holds the next run, so this worker ends.")
             self._move(stored)
 
     async def leave(self, device: Device) -> None:
-        """Lets a device go."""
+        """Let a device leave the run."""
         await self.registry.leave(device)
         self._wake.set()
 
     # Changes -----------------------------------------------------------------------------------------------------
 
     def nudge(self) -> None:
-        """Look soon for what other workers have done."""
+        """Make the schedule read the changes of other workers soon."""
         self._wake.set()
 
     def _move(self, stored: Stored) -> None:
-        """Go on with what is stored now."""
+        """Replace the copy in memory by a stored run; restart the clock if the open phase changed."""
         before = self.server.address if self.is_open else self.round_number
         self._adopt(stored)
         if before != (self.server.address if self.is_open else self.round_number):
@@ -249,7 +255,7 @@ class Standing:
         self._announce_change()
 
     def _announce_change(self) -> None:
-        """Wakes everyone who waits for a round."""
+        """Wake all long polls and the schedule."""
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
         self._wake.set()

@@ -1,10 +1,10 @@
-"""The server's database: SQLite by default, PostgreSQL by address, through SQLAlchemy Core.
+"""The server's database, through SQLAlchemy Core: SQLite by default, PostgreSQL by its address.
 
-One thread of a process writes, in the order in which it was asked. It gathers every report that is waiting into one
-transaction, so that many reports share one flush to the disk, and a report's future is resolved only after the commit.
-A round's reports are deleted in the transaction that writes the new item vectors; in SQLite freed pages are overwritten
-(`secure_delete`) and the write-ahead log is cut to nothing afterwards. In PostgreSQL the table is truncated, which
-gives its file back. A SQLite file has one process; PostgreSQL has any number of them (docs/decisions/0018-workers.md).
+One thread per process writes, in the order of the calls. It puts all waiting reports into one transaction, so that many
+reports share one flush to disk, and resolves a report's future only after the commit. A round's reports are deleted in
+the transaction that writes the new public state: SQLite overwrites freed pages (`secure_delete`), after which the
+write-ahead log is truncated; PostgreSQL truncates the table, which discards its file. A SQLite file is used by one
+process, a PostgreSQL database by any number of them (docs/decisions/0018-workers.md).
 """
 
 import asyncio
@@ -33,10 +33,10 @@ LOCK_TIMEOUT_SECONDS = 5
 _PG_LOCK = 0x68757368
 _PG_LOCK_NOT_AVAILABLE = "55P03"
 _PG_SETTINGS = {"tcp_keepalives_idle": 30, "tcp_keepalives_interval": 10, "tcp_keepalives_count": 3}
-_TAKEN = "another server uses this database. Stop it first."
+_TAKEN = "the database must not be in use by another server. Stop that server first."
 
 Outcome = TypeVar("Outcome")
-Together = Callable[[sa.Connection, list[Any]], Sequence[Any]]  # an outcome, or an exception, for each of the given
+Together = Callable[[sa.Connection, list[Any]], Sequence[Any]]  # returns an outcome or an exception for each item
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +44,12 @@ class _Job:
     work: Callable[..., Any]
     future: "asyncio.Future[Any]"
     scrub: bool = False
-    item: Any = field(default=None, repr=False)  # of a `Together`: done in one transaction with those around it
-    is_first: bool = False  # does not wait for other jobs that are waiting
+    item: Any = field(default=None, repr=False)  # for a `Together`, which shares a transaction with adjacent jobs
+    is_first: bool = False  # runs before the other waiting jobs
 
 
 class Storage:
-    """Opens, or makes, the database; refuses a file that another server has open."""
+    """An open database, created if it is missing. A SQLite file that another server has open is refused."""
 
     def __init__(self, url: str) -> None:
         self._guard = contextlib.ExitStack()
@@ -71,7 +71,7 @@ class Storage:
             _configure_postgresql(self._engine)
         self._queue: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waiting = 0
-        self._worker = secrets.token_hex(16)  # names this process among those that share the database
+        self._worker = secrets.token_hex(16)  # identifies this process among those that share the database
         try:
             if self.is_sqlite:
                 self._take_file()
@@ -90,55 +90,58 @@ class Storage:
 
     @property
     def is_shared(self) -> bool:
-        """Whether other workers may use this database at the same time."""
+        """Whether several workers may use this database at the same time."""
         return not self.is_sqlite
 
     @property
     def libpq_address(self) -> str:
-        """The address of a PostgreSQL database as its own library reads it."""
+        """The address of a PostgreSQL database in the form that libpq accepts."""
         return self._url.set(drivername="postgresql").render_as_string(hide_password=False)
 
     @property
     def waiting(self) -> int:
-        """Jobs that are not yet committed."""
+        """The number of jobs that are not yet committed."""
         return self._waiting
 
     def _reach(self) -> None:
-        """Connect once, so that a wrong host, name or user is named before anything is made.
+        """Connect once, so that a wrong host, name or user is reported before anything is created.
 
-        No statement has run yet, so that the driver's reason cannot hold a report.
+        No statement has run yet, so the driver's message cannot contain a report.
         """
         try:
             self._engine.connect().close()
         except OperationalError as error:
             where = self._url.set(drivername="postgresql").render_as_string(hide_password=True)
             reason = str(error.orig).strip().partition("\n")[0].rstrip(".")
-            raise StorageError(f"{where} cannot be opened: {reason}. Check host, port, name and user.") from None
+            raise StorageError(
+                f"--database must be a database that accepts connections, got {where}: {reason}. Check host, port, name"
+                " and user."
+            ) from None
 
     def _take_file(self) -> None:
-        """Makes sure that no other server uses this file: two would each close rounds."""
+        """Lock the SQLite file, so that no second server closes rounds in it."""
         path = Path(str(self._url.database))
         with _as_storage_error():
             self._guard.enter_context(_file_lock(path.with_name(path.name + ".lock")))
-            os.close(os.open(path, os.O_CREAT, 0o600))  # its write-ahead log will have the same mode
+            os.close(os.open(path, os.O_CREAT, 0o600))  # the write-ahead log gets the same mode
 
     # Reading and rare writing ----------------------------------------------------------------------------------
 
     def at_once(self, work: Callable[[sa.Connection], Outcome]) -> Outcome:
-        """Runs `work` at once, in this thread. For the start of a server, before anything is served."""
+        """Run `work` in a transaction in the calling thread; for the start of a server, before it serves requests."""
         with _as_storage_error(), self._engine.begin() as connection:
             return work(connection)
 
     async def write(self, work: Callable[[sa.Connection], Outcome], *, scrub: bool = False) -> Outcome:
-        """Runs `work` in a transaction of its own, after all that is waiting; returns after the commit.
+        """Run `work` in a transaction of its own, after the jobs already waiting; return its result after the commit.
 
-        With `scrub`, no byte of what was deleted is left in the database's files when it returns.
+        With `scrub`, `Storage.scrub` is called after the commit as well.
         """
         outcome: Outcome = await asyncio.shield(self._submit(work, scrub))
         return outcome
 
     def store(self, report: NewReport) -> "asyncio.Future[None]":
-        """Done when the report is durable. It is in the queue when this returns: what is asked for later is later."""
+        """Queue a report; return a future that is done when the report is durable. Later jobs run after the report."""
         return self._submit(self._store, item=report)
 
     def _store(self, connection: sa.Connection, new: list[NewReport]) -> Sequence[Any]:
@@ -148,7 +151,7 @@ class Storage:
         return refusals
 
     async def first(self, work: Together, item: Any) -> Any:
-        """Do `work` soon, in one transaction with all who ask for the same; return the outcome for this item."""
+        """Run `work` before other waiting jobs, in one transaction for all its callers; return this item's outcome."""
         return await asyncio.shield(self._submit(work, item=item, is_first=True))
 
     def _submit(self, work: Any, scrub: bool = False, **how: Any) -> "asyncio.Future[Any]":
@@ -162,13 +165,13 @@ class Storage:
         self._waiting -= 1
 
     def scrub(self) -> None:
-        """Leaves no byte of a deleted report in the write-ahead log."""
+        """Truncate SQLite's write-ahead log, so that no byte of a deleted report stays in it."""
         if self.is_sqlite:
             with _as_storage_error(), self._engine.connect() as connection:
                 connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
-        """Waits for what is being written, then lets the database go."""
+        """Finish the queued writes, then close the database."""
         self._queue.put(None)
         self._thread.join()
         self._engine.dispose()
@@ -195,7 +198,7 @@ class Storage:
         return jobs
 
     def _run(self, jobs: list[_Job]) -> None:
-        """Run one job, or some that go together, in a transaction."""
+        """Run one job, or several of the same `Together`, in one transaction; resolve their futures."""
         first, outcomes = jobs[0], []
         try:
             with _as_storage_error(), self._engine.begin() as connection:
@@ -207,7 +210,7 @@ class Storage:
             outcomes = [error] * len(jobs)
         else:
             if first.scrub:
-                with contextlib.suppress(StorageError):  # a reader is in the way: the next start or round scrubs
+                with contextlib.suppress(StorageError):  # blocked by a reader: the next round or start scrubs
                     self.scrub()
         _resolve_all([(job.future, outcome) for job, outcome in zip(jobs, outcomes, strict=True)])
 
@@ -217,14 +220,14 @@ def _rank(job: _Job | None) -> bool:
 
 
 def _group(job: _Job | None) -> object:
-    """Return what jobs have in common that are done in one transaction."""
+    """Return the key under which adjacent jobs share a transaction."""
     return job if job is None or job.item is None else job.work
 
 
 def lock_setup(connection: sa.Connection) -> None:
-    """Make or change tables and runs one after the other, until the transaction ends.
+    """Lock the set-up of tables and runs until the transaction ends; only PostgreSQL needs this.
 
-    A server of an older version, which shares its database with nobody, holds the same lock as long as it runs.
+    A server of an older version, which cannot share its database, holds the same lock as long as it runs.
     """
     if is_shared(connection):
         try:
@@ -243,7 +246,7 @@ def _parsed(url: str) -> sa.URL:
     except (SQLAlchemyError, ValueError):
         known = False
     if not known:
-        raise StorageError("--database must be an address that begins with sqlite:///FILE or postgresql://.")
+        raise StorageError("--database must be an address of the form sqlite:///FILE or postgresql://HOST/NAME.")
     return found
 
 
@@ -252,7 +255,7 @@ _Result = tuple["asyncio.Future[Any]", Any]
 
 def _resolve_all(results: list[_Result]) -> None:
     """Resolve all futures with one wake-up of the event loop."""
-    with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+    with contextlib.suppress(RuntimeError):  # the loop is closed: no coroutine waits for the results
         results[0][0].get_loop().call_soon_threadsafe(_resolve, results)
 
 
@@ -268,16 +271,21 @@ def _resolve(results: list[_Result]) -> None:
 
 @contextlib.contextmanager
 def _as_storage_error() -> Iterator[None]:
-    """Errors of the database as ours, without the statement or its values: they may hold a report."""
+    """Convert database errors to `StorageError`, without the statement and its values, which may hold a report."""
     try:
         yield
     except OSError as error:
-        raise StorageError(f"the database's folder or file cannot be used ({error.strerror}). Name another.") from None
+        raise StorageError(
+            f"--database must name a file that can be written ({error.strerror}). Choose another."
+        ) from None
     except SQLAlchemyError as error:
         reason = getattr(error, "orig", None)
         if type(reason) is sqlite3.DatabaseError:
-            raise StorageError("the database's file is damaged, or is none. Restore it, or name another.") from None
-        raise StorageError(f"the database cannot be used now ({type(reason or error).__name__}). Try again.") from None
+            raise StorageError(
+                "--database must name an intact SQLite file, but the file is damaged or of another kind. Restore it, or"
+                " choose another."
+            ) from None
+        raise StorageError(f"the database is unavailable ({type(reason or error).__name__}). Try again.") from None
 
 
 def _configure_sqlite(engine: sa.Engine) -> None:
@@ -297,7 +305,7 @@ def _configure_sqlite(engine: sa.Engine) -> None:
 def _configure_postgresql(engine: sa.Engine) -> None:
     @sa.event.listens_for(engine, "connect")
     def on_connect(connection: Any, _: object) -> None:
-        """A connection that went silent is given up after a minute, and its locks with it."""
+        """Set keep-alives, which end a dead connection and free its locks after a minute, and the lock timeout."""
         with connection.cursor() as cursor:
             for name, value in _PG_SETTINGS.items():
                 cursor.execute(f"SET {name} = {value}")
@@ -307,7 +315,7 @@ def _configure_postgresql(engine: sa.Engine) -> None:
 
 @contextlib.contextmanager
 def _file_lock(path: Path) -> Iterator[None]:
-    """Held by the operating system as long as this process lives, and not longer."""
+    """Hold an exclusive lock on a file; the operating system releases it when the process ends."""
     import fcntl
 
     path.parent.mkdir(parents=True, exist_ok=True)

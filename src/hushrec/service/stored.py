@@ -1,8 +1,8 @@
-"""A run in the database, and the `Server` that is made from it: at the start, and whenever memory is behind.
+"""The run in the database, and how its `Server` is restored: at the start, and whenever memory is behind.
 
-The state of the server between two rounds is stored when a round or an attempt opens and when the round ends. An open
-round is made again from that and from the reports of its phases, which are kept until the round has ended. Every change
-of the run's row counts its `version` up and tells all workers (`NOTIFY`); whoever changes it locks it first.
+The server's state between two rounds is stored when a round or an attempt opens and when the round ends. An open round
+is restored from this state and from the reports of its phases, which are kept until the round ends. Every change of the
+run's row locks the row, increments its `version` and notifies all workers (`NOTIFY`).
 """
 
 from dataclasses import dataclass, replace
@@ -23,13 +23,13 @@ from hushrec.service.reports import read_digests
 from hushrec.service.schema import is_shared, run
 from hushrec.wire import decode, encode
 
-CHANNEL = "hushrec"  # of PostgreSQL's notifications
-_CLOSING = 0x68757369  # an advisory lock: of whoever opens or closes a phase
+CHANNEL = "hushrec"  # of the PostgreSQL notifications
+_CLOSING = 0x68757369  # key of the advisory lock that is held while a phase opens or closes
 
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A run as the database has it."""
+    """A run as it is stored in the database."""
 
     offer: Offer
     server: Server
@@ -42,7 +42,7 @@ class Stored:
 def insert_run(
     connection: sa.Connection, offer: Offer, server: Server, admin_digest: bytes, number: int = 1, version: int = 0
 ) -> None:
-    """Store a run before its first round; `number` counts the runs of this database."""
+    """Store a new run before its first round; `number` counts the runs of this database."""
     values = {"id": number, "is_paused": False, "admin_digest": admin_digest, "opened_at": 0.0, "expected": 0}
     values |= {
         "version": version,
@@ -55,16 +55,15 @@ def insert_run(
 
 
 def read_offer(connection: sa.Connection) -> Offer:
-    """Return what devices of the stored run accept."""
+    """Return the offer of the stored run."""
     return decode(bytes(connection.execute(sa.select(run.c.offer)).scalar_one()), Offer)
 
 
 def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
-    """Make the server as it stood: between two rounds, or in the open phase with the reports that are stored.
+    """Restore the run with its server: between two rounds, or in the open phase with the stored reports.
 
-    `known` is a copy of what this worker had, to be changed; where the round and attempt are the same, only the phases
-    that were closed since are read. Nothing is locked: if the run's row has changed while its parts were read, they are
-    read again.
+    `known` is a copy of this worker's run, which is changed; if round and attempt are the same, only the phases that
+    closed since are read. Nothing is locked: if the run's row changes during the read, everything is read again.
     """
     while True:
         row = connection.execute(sa.select(run)).one()
@@ -85,13 +84,13 @@ def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
 
 
 def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
-    """Make the server that a row of `run` describes, with the stored reports of the phases that were closed."""
+    """Restore the server from a row of `run` and the stored reports of the closed phases."""
     offer = decode(bytes(row.offer), Offer)
     state = unpack_arrays(bytes(row.state))
     round_number = int(state.pop("round_number"))
     titles = [title for _, title in read_items(connection, 0)][: offer.terms.n_items]
     attributes = read_attributes(connection)
-    columns = None if attributes is None else attributes[: offer.terms.n_items]  # others joined after the run was made
+    columns = None if attributes is None else attributes[: offer.terms.n_items]  # later items join with the next round
     model = make_run_model(offer.model, offer.options, columns, titles)
     protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
     side = protocol.make_network_server(offer.terms, model, state)
@@ -106,7 +105,7 @@ def rebuild(connection: sa.Connection, row: sa.Row[Any]) -> Server:
 
 
 def _follow(connection: sa.Connection, row: sa.Row[Any], known: Stored | None) -> Server | None:
-    """Close the phases that others closed in the known server's attempt; return None where that is not enough."""
+    """Replay on the known server the phases that other workers closed; return None if a full restore is needed."""
     if known is None or known.offer.terms.n_items != decode(bytes(row.offer), Offer).terms.n_items:
         return None
     server = known.server
@@ -122,69 +121,72 @@ def _follow(connection: sa.Connection, row: sa.Row[Any], known: Stored | None) -
 
 
 def _close_until(connection: sa.Connection, server: Server, phase: str) -> None:
-    """Close phases with their stored reports until this one is open."""
+    """Close phases with their stored reports until `phase` is open."""
     place = (server.round_number, server.address.attempt)
     while server.address.phase != phase:
         given = read_given(connection, server.address)
         server.close_phase(given.reports, given.sums)
         if server.stage is not Stage.OPEN or (server.round_number, server.address.attempt) != place:
-            raise StorageError("the reports of a closed phase are not those that it was closed with.")
+            raise StorageError(
+                "the stored reports of a closed phase must be those with which it was closed, but they have changed."
+                " Restore the database from a backup."
+            )
 
 
 def read_version(connection: sa.Connection) -> int:
-    """Return how often the run's row has changed."""
+    """Return the version of the run's row, which counts its changes."""
     return int(connection.execute(sa.select(run.c.version)).scalar_one())
 
 
 def lock_run(connection: sa.Connection) -> int:
-    """Lock the run's row until the transaction ends: nobody else changes it or stores a report. Return its version."""
+    """Lock the run's row until the transaction ends, against changes and new reports; return its version."""
     return int(connection.execute(sa.select(run.c.version).with_for_update()).scalar_one())
 
 
 def takes_turn(connection: sa.Connection) -> bool:
-    """Whether no other worker opens or closes a phase now; until this transaction ends none will."""
+    """Try to lock the opening and closing of phases until the transaction ends; return False if another worker has."""
     return not is_shared(connection) or bool(
         connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(_CLOSING))).scalar()
     )
 
 
 def update_run(connection: sa.Connection, **values: Any) -> int:
-    """Change the run's row and tell all workers when this is committed; return its new version."""
+    """Change the run's row and notify all workers on commit; return the row's new version."""
     connection.execute(run.update().values(version=run.c.version + 1, **values))
     _notify(connection)
     return read_version(connection)
 
 
 def _notify(connection: sa.Connection) -> None:
-    """Tell all workers, when this transaction is committed, that the run's row has changed."""
+    """Notify all workers, when this transaction commits, that the run's row has changed."""
     if is_shared(connection):
         connection.execute(sa.text(f"NOTIFY {CHANNEL}"))
 
 
 def write_offer(connection: sa.Connection, offer: Offer) -> int:
-    """Store another offer of the same run, between two rounds."""
+    """Store a changed offer of the same run between two rounds; return the row's new version."""
     return update_run(connection, offer=encode(offer))
 
 
 def write_opened(connection: sa.Connection, offer: Offer, server: Server, expected: int, now: float) -> int:
-    """Store that a round has opened, with the items that joined and those whom it asks."""
+    """Store an opened round, with its items and the devices that it asks; return the row's new version."""
     return update_run(connection, **_opened(offer, server), **_position(server), expected=expected, opened_at=now)
 
 
 def write_moved(connection: sa.Connection, offer: Offer, server: Server, now: float) -> int:
-    """Store the next phase, or the first of the next attempt with those whom it asks."""
+    """Store the next phase, or the next attempt with the devices that it asks; return the row's new version."""
     opened = _opened(offer, server) if server.address.phase == server.side.phases[0] else {}
     return update_run(connection, **opened, **_position(server), opened_at=now)
 
 
 def write_ended(connection: sa.Connection, offer: Offer, server: Server, now: float) -> int:
-    """Store the state after a round."""
+    """Store the state after a round has ended; return the row's new version."""
     values = {**_between_rounds(offer, server.state()), **_position(server), "members": None, "opened_at": now}
     return update_run(connection, **values)
 
 
 def grown(offer: Offer, server: Server) -> Offer:
-    """Return the offer with the terms that the server has now: items may have joined."""
+    """Return the offer with the server's current terms, which count the items that joined."""
     return replace(offer, terms=server.side.terms)
 
 
@@ -193,7 +195,7 @@ def _between_rounds(offer: Offer, state: State) -> dict[str, bytes]:
 
 
 def _opened(offer: Offer, server: Server) -> dict[str, bytes]:
-    """What an attempt begins with: nothing in it depends on its own reports."""
+    """Return the columns from which an attempt begins; they do not depend on its reports."""
     return {
         **_between_rounds(offer, server.state_before()),
         "members": msgspec.msgpack.encode(sorted(map(str, server.asked))),

@@ -1,4 +1,4 @@
-"""Worker processes that serve one address: started, watched, started again when they die, and ended together."""
+"""Worker processes that serve one address: a supervisor starts, restarts and ends them."""
 
 import logging
 import multiprocessing
@@ -25,13 +25,13 @@ from hushrec.service.settings import Settings
 from hushrec.service.storage import Storage
 
 WATCH_SECONDS = 0.5
-SHORT_LIFE_SECONDS = 5.0  # a worker that lived no longer is started again after a pause
+SHORT_LIFE_SECONDS = 5.0  # a worker that ends sooner is restarted after a pause
 PAUSE_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Work:
-    """What every worker needs to serve."""
+    """The arguments of a worker process: settings, database, listening socket and TLS files."""
 
     settings: Settings
     database: str = field(repr=False)  # may hold a password
@@ -46,7 +46,7 @@ class Work:
 
 
 def log_as_json() -> None:
-    """Write every line of the log as JSON to the standard error stream."""
+    """Configure logging to write one JSON object per line to the standard error stream."""
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[lines])
@@ -54,7 +54,7 @@ def log_as_json() -> None:
 
 
 def run_worker(work: Work) -> None:
-    """The life of one worker process: it ends by a signal, or with its parent."""
+    """Run one worker process until it receives a signal or its parent process ends."""
     log_as_json()
     allow_open_files()
     threading.Thread(target=_end_with_parent, daemon=True).start()
@@ -75,8 +75,8 @@ def _end_with_parent() -> None:
 
 
 def supervise(count: int, work: Work, log: Callable[..., None]) -> None:
-    """Keep so many workers running until SIGINT or SIGTERM; then end them, and return when all have ended."""
-    context = multiprocessing.get_context("spawn")  # a copy of this process would have its threads' locks
+    """Keep `count` workers running until SIGINT or SIGTERM; then terminate them and return when all have ended."""
+    context = multiprocessing.get_context("spawn")  # a forked process would inherit locks held by threads
     is_stopping = threading.Event()
 
     def start() -> tuple[SpawnProcess, float]:
@@ -84,7 +84,7 @@ def supervise(count: int, work: Work, log: Callable[..., None]) -> None:
         process.start()
         return process, time.monotonic()
 
-    work.listening.listen(serving.BACKLOG)  # nobody is refused until the workers have started, or another has
+    work.listening.listen(serving.BACKLOG)  # connections wait, rather than fail, until a worker has started
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: is_stopping.set())
     workers = [start() for _ in range(count)]

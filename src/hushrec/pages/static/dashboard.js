@@ -1,10 +1,10 @@
-// The operator's dashboard: events as they come, the history of all rounds, and the admin's actions.
+// The operator's dashboard: live events, the history of all rounds, and the admin's actions.
 
 import { bytes, confirm, count, fill, find, items, make, percent, plural, say, seconds, setBar } from "./page.js";
 
 const RETRY_MS = 1500;
 const MOST_LISTED = 1000;
-const SILENCE_MS = 12000; // the server speaks every 5 seconds
+const SILENCE_MS = 12000; // the server sends an event at least every 5 seconds
 const STATES = { open: "Round open", waiting: "Waiting for devices", paused: "Paused", over: "All rounds are over" };
 const past = { round: [], closed_at: [], reports: [], devices: [], bytes: [], seconds: [], latency_median: [], latency_slowest: [], moved: [] };
 let now = null;
@@ -30,8 +30,8 @@ function heard(show) {
 
 function lost() {
   source.close();
-  const since = lastHeard ? ` Last heard at ${new Date(lastHeard).toLocaleTimeString("en-GB")}; what is below is from then.` : "";
-  say("#lost", `The server does not answer. Trying again.${since}`);
+  const since = lastHeard ? ` The page shows the state at ${new Date(lastHeard).toLocaleTimeString("en-GB")}.` : "";
+  say("#lost", `The server does not answer. The page tries again.${since}`);
   find("#lost").hidden = false;
   find("#trouble").hidden = true;
   say("#link", "Not connected");
@@ -90,7 +90,7 @@ function showAccuracy() {
     cell(row.rmse, row.rmse_error), cell(row.bias_rmse, row.bias_error))));
 }
 
-// What an operator should look at, the worst first; none: the run is healthy.
+// Warnings for the operator, the worst first; empty if the run is healthy.
 function troubles() {
   const last = past.round.length - 1;
   const found = [];
@@ -109,8 +109,8 @@ function showTrouble() {
 
 function roundNote() {
   if (now.state === "open") return `open for ${seconds(now.elapsed)}; closes after ${seconds(now.deadline)} at the latest`;
-  if (now.state === "paused") return "no further round opens until someone opens one";
-  return now.state === "over" ? `what was learned is final; the server begins a next run when restarted with --run ${fixed.number + 1}` : `opens when ${plural(now.fewest, "device is", "devices are")} here`;
+  if (now.state === "paused") return "no round opens until the operator opens one";
+  return now.state === "over" ? `the result is final; restart the server with --run ${fixed.number + 1} to begin a next run` : `opens when ${plural(now.fewest, "device is", "devices are")} present`;
 }
 
 async function readPast() {
@@ -120,7 +120,7 @@ async function readPast() {
     const reply = await fetch(`/dashboard/rounds?after=${past.round.at(-1) ?? 0}`);
     if (reply.ok) showPast(await reply.json());
   } catch {
-    // The stream notices, and says so.
+    // The event stream notices the failure and shows it.
   } finally {
     reading = false;
   }
@@ -152,7 +152,7 @@ function showPast(news) {
 }
 
 function showDevices(states) {
-  const asked = states.asked ? `; ${count(states.asked)} of the run before have not agreed to this one` : "";
+  const asked = states.asked ? `; ${count(states.asked)} of the previous run have not agreed to this one` : "";
   say("#devices-note", `take part; ${count(states.left ?? 0)} left, ${count(states.revoked ?? 0)} revoked${asked}`);
 }
 
@@ -198,7 +198,7 @@ function svg(tag, attributes, ...children) {
   return element;
 }
 
-// At most one point per two pixels: the largest value of each stretch of rounds.
+// At most one point per two pixels: the largest value of each interval of rounds.
 function points(values, width) {
   const step = Math.max(1, Math.ceil(values.length / ((width - LEFT - RIGHT) / 2)));
   const found = [];
@@ -245,12 +245,12 @@ function chart(selector, title, series, format) {
 // The admin -----------------------------------------------------------------------------------------------------------
 
 const ACTIONS = {
-  start: ["Open a round?", () => "A pause ends, and the next round opens now.", "Open", () => ask("POST", "/v1/admin/start"), "Opened."],
-  pause: ["Pause the run?", () => "The open round goes on; no further one opens.", "Pause", () => ask("POST", "/v1/admin/pause"), "Paused."],
+  start: ["Open a round?", () => "This ends a pause and opens the next round now.", "Open", () => ask("POST", "/v1/admin/start"), "Opened."],
+  pause: ["Pause the run?", () => "The open round continues; no further round opens.", "Pause", () => ask("POST", "/v1/admin/pause"), "Paused."],
   close: ["Close the round now?", () => `Devices that have not reported are left out: ${plural(now.asked - now.reports, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
-  invite: ["Make invitations?", () => `${plural(invitations(), "code", "codes")}, each for one device. They are shown once and kept nowhere.`, "Make them", invite, "Copy the codes now: they are not shown again."],
+  invite: ["Create invitations?", () => `This creates ${plural(invitations(), "code", "codes")}, each for one device. Codes are shown only once; the server stores only their hashes.`, "Create", invite, "Copy the codes now: they are not shown again."],
   devices: [null, null, null, listDevices, "Listed."],
-  export: ["Export item vectors?", () => "They are public, and hold no person’s vector. The file is MessagePack.", "Export", exportVectors, "Exported."],
+  export: ["Export item vectors?", () => "Item vectors are public, and no person’s vector is among them. The file is in MessagePack format.", "Export", exportVectors, "Exported."],
 };
 
 const POSSIBLE = {
@@ -278,7 +278,7 @@ find("#copy").addEventListener("click", async () => {
   say("#done", "Copied.");
 });
 
-// Devices that were silent the longest come first: they are the ones that an operator looks for.
+// Devices that missed the most rounds come first, because an operator looks for these.
 async function listDevices() {
   const { devices } = await (await ask("GET", "/v1/admin/devices")).json();
   devices.sort((a, b) => b.missed - a.missed || a.id.localeCompare(b.id));
@@ -297,7 +297,7 @@ function deviceRow(device) {
 }
 
 async function revoke(id) {
-  const text = `Device ${id.slice(0, 8)} takes part no more, and its report in the open round is deleted. This cannot be undone.`;
+  const text = `Device ${id.slice(0, 8)} no longer takes part, and its report in the open phase is deleted. This cannot be undone.`;
   if (!(await confirm("Revoke this device?", text, "Revoke", { danger: true }))) return;
   try {
     await ask("DELETE", `/v1/admin/devices/${id}`);
@@ -317,7 +317,7 @@ async function exportVectors() {
 async function act(name) {
   const [title, text, yes, work, done] = ACTIONS[name];
   if (!find("#token").value.trim()) {
-    say("#done", "This needs the admin’s token: `hushrec serve` wrote it to the file admin-token.");
+    say("#done", "This needs the admin token, which `hushrec serve` wrote to the file admin-token.");
     find("#token").focus();
     return;
   }

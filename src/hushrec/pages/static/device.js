@@ -1,4 +1,4 @@
-// The person's page. It talks to `hushrec device ui` on this machine and to nobody else.
+// The person's page. It talks only to `hushrec device ui` on this machine.
 
 import { confirm, count, fill, find, isolate, items, make, percent, plural, say, title } from "./page.js";
 
@@ -11,12 +11,12 @@ let known = null; // items of the last recommendations, to mark new ones
 let searching = 0;
 let over = false; // everything is erased
 
-// The address carries the token after #, where no server sees it; then the tab keeps it.
+// The address carries the token after #, which browsers do not send to a server; afterwards the tab keeps it.
 const token = location.hash.slice(1) || sessionStorage.getItem("token") || "";
 sessionStorage.setItem("token", token);
 if (location.hash) history.replaceState(null, "", "/");
 
-// What a person is told; every other error is a mistake of this script. States are told apart by `code`.
+// An error to show to the person, identified by `code`. Any other error is a bug of this script.
 class Refused extends Error {
   constructor(code, detail) {
     super(WORDS[code] ?? detail);
@@ -25,18 +25,18 @@ class Refused extends Error {
 }
 
 const WORDS = {
-  gone: "The page’s own program has stopped. Start `hushrec device ui` again.",
-  unreachable: "Nobody answers at this address. Check it, and ask whether the server runs.",
-  silent: "The server takes the connection and then says nothing. Try again later.",
-  busy: "The server has too much to do right now. Try again in a moment.",
-  "not-http": "What answers at this address is no such server. Does the address begin with https?",
-  "certificate-untrusted": "This server shows a certificate that your device has no reason to trust. If its operator gave you a certificate file, name it below; otherwise do not go on.",
-  "certificate-name": "This server’s certificate is made for another address. Use the one that its operator named.",
+  gone: "The program behind this page has stopped. Start `hushrec device ui` again.",
+  unreachable: "The server could not be reached at this address. Check the address, and ask the operator whether the server is running.",
+  silent: "The server accepted the connection, but did not reply. Try again later.",
+  busy: "The server is overloaded. Try again in a moment.",
+  "not-http": "There is no hushrec server at this address. Check whether the address must begin with https.",
+  "certificate-untrusted": "Your device does not trust this server’s certificate. If the operator gave you a certificate file, enter its path below; otherwise do not continue.",
+  "certificate-name": "This server’s certificate is for another address. Use the address that the operator gave you.",
   "certificate-expired": "This server’s certificate has expired, or the clock of this machine is ahead. If the clock is right, the operator has to renew the certificate.",
   "certificate-early": "This server’s certificate is not valid yet. The clock of this machine is probably behind.",
-  "not-invited": "This server wants an invitation. Enter the code that its operator gave you.",
-  "nothing-next": "The server offers nothing new yet. Your recommendations stay, and follow what you rate.",
-  "wrong-run": "This server runs something else than what this device has joined before.",
+  "not-invited": "This server requires an invitation. Enter the code that the operator gave you.",
+  "nothing-next": "The server does not offer further rounds or a next run yet. You keep your recommendations, and new ratings still change them.",
+  "wrong-run": "This server has another run than the one that this device joined.",
 };
 
 async function ask(path, body) {
@@ -52,7 +52,7 @@ async function ask(path, body) {
   throw new Refused(said.code ?? "error", typeof said.detail === "string" ? said.detail : `Refused (${reply.status}).`);
 }
 
-// Asking again and again ----------------------------------------------------------------------------------------------
+// Polling -------------------------------------------------------------------------------------------------------------
 
 async function poll() {
   try {
@@ -80,22 +80,22 @@ function pill(words, kind = "") {
   find("#state").className = `pill ${kind}`;
 }
 
-// By code: what the page says, and whether taking part goes on by itself.
+// The state of the participation in words, by code.
 const PART = {
   off: "Not taking part.",
-  looking: "Looking for a round.",
+  looking: "Asking the server for a round.",
   waiting: "Waiting for the next round.",
   reporting: "Reporting in rounds.",
-  away: "The server does not answer. Trying again; nothing is lost.",
-  busy: "The server has too much to do. Trying again; nothing is lost.",
-  budget: "Stopped: the next rounds need new permanent bits, and for those your consent. See the ledger below.",
-  "copied-store": "Stopped: this device’s key was used elsewhere. It is a copy, or an old backup. `hushrec device join --again` makes it a device of its own.",
-  "not-enrolled": "Stopped: the server does not know this device any more. `hushrec device join --again` enrols it anew.",
+  away: "The server does not answer. Your device tries again; nothing is lost.",
+  busy: "The server is overloaded. Your device tries again; nothing is lost.",
+  budget: "Stopped: the next rounds need new permanent bits, which cost budget that you have to allow. See the privacy ledger below.",
+  "copied-store": "Stopped: this device’s key was also used elsewhere, so this store is a copy or an old backup. Enrol again with `hushrec device join --again`.",
+  "not-enrolled": "Stopped: the server no longer knows this device. Enrol again with `hushrec device join --again`.",
   "not-active": "Stopped: the server’s operator has removed this device.",
   next: "The server offers further rounds, or a next run. Your device takes part if you agree.",
-  "server-behind": "Stopped: the server was restored from an old backup. When its operator begins a next run, you can agree to it here. Your recommendations stay.",
+  "server-behind": "Stopped: the server was restored from an old backup. When the operator begins a next run, you can agree to it here. You keep your recommendations.",
 };
-const AFTER = new Set(["next", "server-behind"]); // this run does not go on for this device
+const AFTER = new Set(["next", "server-behind"]); // this run is over for this device
 const CALM = new Set(["off", "looking", "waiting", "reporting"]);
 const TRYING = new Set(["away", "busy"]);
 
@@ -111,7 +111,7 @@ function show(news) {
   else if (state.over) pill("All rounds are over");
   else if (!calm) pill(TRYING.has(code) ? "Server away" : "Stopped", "bad");
   else pill(on ? "Taking part" : "Not taking part", on ? "" : "warm");
-  say("#part-words", state.over ? "All rounds are over. Recommendations stay, and follow what you rate." : PART[code] ?? `Stopped: ${words}`);
+  say("#part-words", state.over ? "All rounds are over. You keep your recommendations, and new ratings still change them." : PART[code] ?? `Stopped: ${words}`);
   find(".part").classList.toggle("trouble", !calm && !state.over);
   say("#part", on ? "Stop" : "Take part");
   find("#part").hidden = state.over || AFTER.has(code);
@@ -125,10 +125,10 @@ function show(news) {
 
 function partNote() {
   if (!state.joined) return "";
-  const reported = state.round ? `Round ${count(state.round)} of ${count(state.rounds)} was the last this device reported in.` : `${plural(state.rounds, "round", "rounds")}, none reported in yet.`;
+  const reported = state.round ? `Last report: round ${count(state.round)} of ${count(state.rounds)}.` : `The run has ${plural(state.rounds, "round", "rounds")}; this device has not reported yet.`;
   let advice = "";
   if (!state.over && state.n_known === 0) advice = " Rate something first.";
-  else if (!state.over && state.ledger.permanent_draws === 0) advice = " Rate first: your first round fixes which ratings stand behind what is sent.";
+  else if (!state.over && state.ledger.permanent_draws === 0) advice = " Rate before your first round: it draws the permanent bits from the ratings that you have then.";
   return `${reported} Server: ${state.server}.${advice}`;
 }
 
@@ -138,15 +138,15 @@ function showLedger() {
   find("#allow-row").hidden = state.part.code !== "budget";
   if (ledger.permanent_draws === undefined) {
     fill("#ledger", epsilon(ledger.spent), make("small", {}, ` of ${epsilon(ledger.limit)}`));
-    const tables = `${plural(ledger.rounds, "table", "tables")} so far. For one rating added, removed or changed it is ${epsilon(ledger.item_level)}.`;
-    return say("#ledger-note", `What all sums so far can tell of your whole profile, at most (δ ${ledger.delta}). ${tables} When it is used up, your device sends zeros with noise, and nobody can tell.`);
+    const tables = `${plural(ledger.rounds, "report", "reports")} so far. For one rating added, removed or changed, the bound is ${epsilon(ledger.item_level)}.`;
+    return say("#ledger-note", `An upper bound on what all sums so far can reveal about your whole profile (δ ${ledger.delta}). ${tables} When the budget is used up, your device sends zeros with noise, which look the same.`);
   }
   const whole = ledger.permanent_draws > 0 && ledger.spent >= ledger.committed * (1 - 1e-9);
-  const rest = whole ? " in all: no further round adds to it" : ledger.permanent_draws ? ` so far, never more than ${epsilon(ledger.committed)}` : " spent";
+  const rest = whole ? " in total; further rounds add nothing" : ledger.permanent_draws ? ` so far, never more than ${epsilon(ledger.committed)}` : " spent";
   fill("#ledger", epsilon(ledger.spent), make("small", {}, rest));
-  const so = `${plural(ledger.rounds, "round", "rounds")} so far, with ${plural(ledger.permanent_draws, "draw", "draws")} of permanent bits. You allow ${epsilon(ledger.limit)}.`;
-  say("#ledger-note", `What the list of reported items can tell about which ones you rated, at most. ${so}`);
-  say("#allow", `Allow another draw (${epsilon(state.epsilon_p)} more)`);
+  const so = `${plural(ledger.rounds, "round", "rounds")} so far, with ${plural(ledger.permanent_draws, "draw", "draws")} of permanent bits. Your limit is ${epsilon(ledger.limit)}.`;
+  say("#ledger-note", `An upper bound on what the lists of reported items can reveal about which items you rated. ${so}`);
+  say("#allow", `Allow another draw of permanent bits (${epsilon(state.epsilon_p)} more)`);
 }
 
 // The welcome ---------------------------------------------------------------------------------------------------------
@@ -167,12 +167,12 @@ async function look() {
   pill("Asking the server", "warm");
   try {
     const offer = await ask("look", place());
-    say("#offer", `This server has ${plural(offer.n_items, "item", "items")} and plans ${plural(offer.rounds, "round", "rounds")}. So far it knows nothing about you: it was only asked what it offers. ${offer.expectation ?? ""}`);
+    say("#offer", `This server has ${plural(offer.n_items, "item", "items")} and plans ${plural(offer.rounds, "round", "rounds")}. So far it knows nothing about you: your device has only asked for its offer. ${offer.expectation ?? ""}`);
     say("#welcome-risk", offer.risk);
     say("#welcome-choice", offer.choice);
     items("#welcome-can", offer.can);
     fill("#welcome-levels", ...offer.levels.map(levelChoice));
-    say("#join-sends", `Joining sends a fresh key${find("#join-invitation").value ? " and your invitation" : ""} to ${place().server}, and nothing else. Reports leave only after you press “Take part”.`);
+    say("#join-sends", `Joining sends a new public key${find("#join-invitation").value ? " and your invitation" : ""} to ${place().server}, and nothing else. Reports are sent only after you press “Take part”.`);
     go(2);
   } catch (error) {
     refuseJoin("#step-1-said", error);
@@ -181,7 +181,7 @@ async function look() {
 
 function levelChoice(level) {
   const input = make("input", { type: "radio", name: "welcome-level", value: level.level, checked: level.in_use });
-  const sent = level.welcome ?? `Where the server gave it a chance of ${share(level.before)} that you rated an item, the list can take that to ${share(level.after)} at most, however many rounds there are.`;
+  const sent = level.welcome ?? `If the server believed with ${share(level.before)} probability that you rated an item, the lists of reported items can raise this to at most ${share(level.after)}, over any number of rounds.`;
   return make("label", {}, input, make("span", {}, make("strong", {}, `${level.name} (ε ${level.epsilon} over all rounds)`), make("span", { className: "small soft" }, sent)));
 }
 
@@ -231,14 +231,14 @@ function stars(item, place) {
   return set;
 }
 
-// One after the other: of several quick presses the last must be the one that stands.
+// Ratings are saved one at a time, so that the last of several quick presses wins.
 let saved = Promise.resolve();
-let change = null; // the last one, to take back
+let change = null; // the last change, for undo
 
 function rate(item, value, origin) {
   const now = Date.now();
   if (change === null || change.item !== item.item || now - change.at > MERGE_MS) change = { item: item.item, origin: origin?.name };
-  change.at = now; // arrow keys pass over other stars: that is one change
+  change.at = now; // arrow keys pass over other stars; together they are one change
   fill("#undo-words", value === null ? "Removed the rating of " : `Rated ${Number(value.toFixed(2))}: `, title(item.title));
   find("#undo-row").hidden = false;
   save(change, value);
@@ -258,7 +258,7 @@ function undo() {
   saved = saved.then(() => ask("rate", { item: made.item, value: made.before })).then(search).catch((error) => say("#found", error.message));
 }
 
-// The stars of that name, on the given one if they have it; without them, the search.
+// Focuses the star with this name and value; else the first star with this name; else the search field.
 function focusStar(name, value) {
   const found = [...document.querySelectorAll(`#results input[name="${CSS.escape(name ?? "")}"]`)];
   (found.find((input) => input.value === String(value)) ?? found[0] ?? find("#search")).focus();
@@ -270,8 +270,8 @@ async function search() {
   const turn = ++searching;
   const text = find("#search").value.trim();
   const found = await ask(`search?text=${encodeURIComponent(text)}`);
-  if (turn !== searching) return; // a later one is under way
-  const order = !text && state?.has_learned ? "; those that most people like come first" : "";
+  if (turn !== searching) return; // a later search has begun
+  const order = !text && state?.has_learned ? ", the most popular first" : "";
   say("#found", `${plural(found.count, "title", "titles")}${order}`);
   const { name, value } = find("#results").contains(document.activeElement) ? document.activeElement : {};
   fill("#results", ...found.items.map(row));
@@ -292,27 +292,27 @@ async function showMore() {
 
 async function refreshResults() {
   const busy = find("#results").contains(document.activeElement) || find("#results").children.length > 12;
-  if (!busy) await search(); // do not move what has the focus, nor fold up what was asked for
+  if (!busy) await search(); // do not move the focused row, nor remove the rows of “Show more”
 }
 
 async function showRatings() {
   const { items: rated } = await ask("ratings");
   say("#own-head", `Your ratings (${count(rated.length)})`);
-  if (find("#ratings").contains(document.activeElement)) return; // the same
+  if (find("#ratings").contains(document.activeElement)) return; // do not move the focused row
   fill("#ratings", ...rated.map((item) => {
     const set = stars(item, "own");
     const remove = make("button", { type: "button", className: "plain" }, "Remove");
     remove.setAttribute("aria-label", `Remove the rating of ${isolate(item.title)}`);
     remove.addEventListener("click", () => { find("#own-head").focus(); rate(item, null); });
     set.append(remove);
-    const note = item.is_known ? [] : [make("span", { className: "small soft" }, " (this server does not have it)")];
+    const note = item.is_known ? [] : [make("span", { className: "small soft" }, " (not in this server’s catalogue)")];
     return make("li", {}, make("span", { className: "title" }, title(item.title), ...note), set);
   }));
 }
 
 async function showRecommendations() {
   const ready = state.can_recommend && state.n_known > 0;
-  const wait = state.can_recommend ? "Rate a few things you know, and recommendations appear at once." : "Recommendations appear after the server’s first round.";
+  const wait = state.can_recommend ? "Rate a few items that you know, and recommendations appear at once." : "Recommendations appear after the server’s first round.";
   say("#nothing-yet", ready ? "" : wait);
   const found = ready ? await ask("recommendations") : { items: [], order: null };
   const best = found.items;
@@ -324,8 +324,8 @@ async function showRecommendations() {
 function recommendation(item) {
   const name = make("span", { className: "title" }, title(item.title));
   if (known && !known.has(item.item)) name.append(make("span", { className: "new" }, "new"));
-  const reasons = item.reasons.flatMap((reason, n) => [n ? "; " : "Because it is like ", title(reason.title), `, your ${reason.rating}`]);
-  const why = make("span", { className: "why" }, ...(reasons.length ? reasons : ["Nothing you liked is like it; others shaped this"]));
+  const reasons = item.reasons.flatMap((reason, n) => [n ? "; " : "Similar to ", title(reason.title), `, which you rated ${reason.rating}`]);
+  const why = make("span", { className: "why" }, ...(reasons.length ? reasons : ["Not similar to anything you liked"]));
   const score = make("span", { className: "score number" }, `${item.predicted.toFixed(1)} ★`);
   score.setAttribute("aria-label", `predicted ${item.predicted.toFixed(1)}`);
   score.setAttribute("role", "img");
@@ -354,19 +354,19 @@ function showLevel() {
   say("#level-name", level.in_use ? `${name} (in use)` : name);
   find("#level").setAttribute("aria-valuetext", level.in_use ? `${name}, in use` : name);
   items("#level-words", level.words ?? [
-    `Items sent each round: about ${level.items_sent.toFixed(1)}; really rated among them: ${level.real.toFixed(1)} (by pure chance ${level.by_chance.toFixed(1)}).`,
-    `If the server believed with ${share(level.before)} that you rated an item: from which items are sent it can get to ${share(level.after)} at most, and to ${share(level.never)} at least, over all rounds.`,
+    `Each round your device sends about ${level.items_sent.toFixed(1)} items, of which you rated about ${level.real.toFixed(1)}; a random choice would contain ${level.by_chance.toFixed(1)}.`,
+    `If the server believed with ${share(level.before)} probability that you rated an item, the lists of sent items can change this to at most ${share(level.after)} and at least ${share(level.never)}, over all rounds.`,
     ...(levels.expectation ? [`What to expect: ${levels.expectation}`] : []),
-    "No level hides the numbers sent with the items: see below what they give away.",
+    "No level hides the numbers that are sent with the items: see below what they reveal.",
   ]);
   find("#level-set").disabled = level.in_use || !state.can_change_level;
-  say("#level-said", state.can_change_level ? "" : `In use: ${used.name}, ε ${used.epsilon}. Fixed since your first round: your permanent bits were drawn with it. A new draw would be paid again.`);
+  say("#level-said", state.can_change_level ? "" : `In use: ${used.name}, ε ${used.epsilon}. The level is fixed since your first round, because your permanent bits were drawn with it, and a new draw would cost the budget again.`);
 }
 
-// What left -----------------------------------------------------------------------------------------------------------
+// What was sent -------------------------------------------------------------------------------------------------------
 
 async function showSent() {
-  if (find("#sent-rows details[open]")) return; // it is being read
+  if (find("#sent-rows details[open]")) return; // the person is reading it
   const { last, table } = await ask("sent");
   if (table) say("#sent-none", table.join(" "));
   find("#sent").hidden = last === null;
@@ -374,13 +374,13 @@ async function showSent() {
   if (last === null) return;
   const numbers = last.rows.length * (last.rows[0]?.numbers.length ?? 0);
   const yours = last.rows.filter((row) => row.rating !== null).length;
-  say("#sent-words", `Round ${count(last.round)}: ${plural(last.rows.length, "item", "items")} with ${plural(numbers, "number", "numbers")}, ${count(last.bytes)} bytes.${last.waiting ? " Still waiting to be sent." : ""} Chance chose the items; you rated ${count(yours)} of them.`);
-  say("#sent-from", last.n_uploads === 1 ? "What a server can read off it" : `What a server can read off your last ${count(last.n_uploads)} reports`);
+  say("#sent-words", `Round ${count(last.round)}: ${plural(last.rows.length, "item", "items")} with ${plural(numbers, "number", "numbers")}, ${count(last.bytes)} bytes.${last.waiting ? " Still waiting to be sent." : ""} The items were drawn at random; you rated ${count(yours)} of them.`);
+  say("#sent-from", last.n_uploads === 1 ? "What a server can infer from it" : `What a server can infer from your last ${count(last.n_uploads)} reports`);
   items("#sent-read", [
-    `Your taste: its guess lies along the true direction with a cosine of ${last.cosine.toFixed(2)} (1 is exact). Of your ${last.of_top} best recommendations it would name ${last.same_top}; anybody, without a report of yours, ${last.public_top}.`,
-    `Which items you rated: of ${plural(last.n_seen, "item", "items")} seen it would call ${last.n_believed} rated, and be right about ${last.n_right}. You rated ${last.n_rated}.`,
-    `Your ratings: of those ${last.n_right} it would know ${last.n_exact} exactly.`,
-    "Found here, by running the audit’s attacks on your own reports. A server that keeps more of them, knows what is popular, or cheats, knows more.",
+    `Your taste: the server’s guess of your taste vector has a cosine of ${last.cosine.toFixed(2)} with the true one (1 is exact). It would name ${last.same_top} of your ${last.of_top} best recommendations; somebody without your reports would name ${last.public_top}.`,
+    `Which items you rated: of the ${plural(last.n_seen, "reported item", "reported items")} the server would guess that you rated ${last.n_believed}, and be right about ${last.n_right}. You rated ${plural(last.n_rated, "item", "items")} in all.`,
+    `Your ratings: of those ${last.n_right} the server would know ${last.n_exact} exactly.`,
+    "This device found this by running the audit’s attacks on your own reports. A server that keeps more reports, knows which items are popular, or cheats, can infer more.",
   ]);
   const rows = [...last.rows].sort((a, b) => b.belief - a.belief);
   fill("#sent-rows", ...rows.map((row) => {
@@ -388,9 +388,9 @@ async function showSent() {
     const cell = row.numbers.length <= 4 ? make("code", {}, short(row.numbers))
       : make("details", {}, make("summary", {}, make("code", {}, `${short(row.numbers.slice(0, 2))}, …`)), make("code", {}, short(row.numbers)));
     const sure = percent(Math.min(0.99, row.guess === null ? 1 - row.belief : row.belief));
-    const guess = row.guess === null ? `made up, ${sure} sure` : make("span", { className: "out" }, `rated ${Number(row.guess.toFixed(2))}, ${sure} sure`);
+    const guess = row.guess === null ? `not rated, ${sure} sure` : make("span", { className: "out" }, `rated ${Number(row.guess.toFixed(2))}, ${sure} sure`);
     return make("tr", {}, make("th", { scope: "row" }, title(row.title), cell),
-      make("td", {}, guess), make("td", {}, row.rating === null ? "not rated" : `your ${row.rating}`));
+      make("td", {}, guess), make("td", {}, row.rating === null ? "not rated" : `rated ${row.rating}`));
   }));
 }
 
@@ -408,7 +408,7 @@ async function attempt(where, work) {
 function erased() {
   over = true;
   pill("Erased");
-  fill("#main", make("p", { className: "banner calm", id: "erased", role: "status" }, "Everything is erased. You can close this page, and end the program with Ctrl-C."));
+  fill("#main", make("p", { className: "banner calm", id: "erased", role: "status" }, "Everything is erased. You can close this page, and stop the program with Ctrl-C."));
   find("#main").focus();
 }
 
@@ -418,11 +418,11 @@ find("#part").addEventListener("click", () => attempt("#part-words", async () =>
 }));
 find("#next").addEventListener("click", () => attempt("#next-said", async () => {
   const next = await ask("next");
-  const more = next.raise_to === null ? "" : ` What you sent before counts too: together it can come to ε ${next.raise_to}, and agreeing raises your limit to that.`;
+  const more = next.raise_to === null ? "" : ` Together with your earlier reports the cost can reach ε ${next.raise_to}; if you agree, your limit is raised to that.`;
   const question = next.is_next_run ? "Take part in the next run?" : "Take part in further rounds?";
-  const words = next.is_next_run ? `It learns anew, with terms of its own. ${next.asks.join(" ")}${more} Until its first round has ended, you keep the recommendations of now.` : "Your device reports in them as before. No new permanent bits are drawn, unless an epoch ends; but the numbers of every further report tell more about your ratings.";
+  const words = next.is_next_run ? `The next run learns from the beginning, with new terms. ${next.asks.join(" ")}${more} Until its first round has ended, you keep your present recommendations.` : "Your device reports in the further rounds as before. It draws no new permanent bits, unless an epoch ends; but the numbers of every further report reveal more about your ratings.";
   if (await confirm(question, words, "Take part")) {
-    find("#part-head").focus(); // the button goes away
+    find("#part-head").focus(); // the button disappears
     await ask("next", { raise_to: next.raise_to });
     show(await ask("state"));
   }
@@ -434,19 +434,19 @@ find("#undo").addEventListener("click", undo);
 find("#level").addEventListener("input", showLevel);
 find("#level-set").addEventListener("click", async () => {
   const level = levels.levels[Number(find("#level").value)];
-  if (await confirm("Use this level?", level.confirm ?? `From your first round on, ε is ${level.epsilon} over all rounds. After that round it cannot change.`, "Use it")) {
-    find("#level").focus(); // the button is not for pressing twice
+  if (await confirm("Use this level?", level.confirm ?? `The budget is ε ${level.epsilon} over all rounds. After your first round it cannot be changed.`, "Use it")) {
+    find("#level").focus(); // the button becomes disabled
     attempt("#level-said", () => ask("level", { level: level.level }));
   }
 });
 find("#allow").addEventListener("click", async () => {
-  if (await confirm("Allow another draw?", `New permanent bits cost ε ${state.epsilon_p} more. What was spent stays spent.`, "Allow")) {
-    find("#ledger-head").focus(); // the button goes away
+  if (await confirm("Allow another draw of permanent bits?", `New permanent bits cost another ε ${state.epsilon_p}, in addition to what was spent before.`, "Allow")) {
+    find("#ledger-head").focus(); // the button disappears
     attempt("#ledger-note", async () => { await ask("allow-draw", {}); await ask("part", { on: true }); });
   }
 });
 find("#forget").addEventListener("click", async () => {
-  if (!(await confirm("Forget everything?", "Ratings, taste, bits, ledger and keys are erased from this machine. There is no way back.", "Forget me", { danger: true }))) return;
+  if (!(await confirm("Forget everything?", "Your ratings, your taste vector, the permanent bits, the ledger and the keys are erased from this machine. This cannot be undone.", "Forget me", { danger: true }))) return;
   attempt("#forget-said", async () => { await ask("forget", {}); erased(); });
 });
 poll();

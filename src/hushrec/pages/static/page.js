@@ -1,4 +1,4 @@
-// What both pages use: finding and making elements, numbers for people, and asking before something happens.
+// Helpers of both pages: finding and making elements, formatting numbers, and confirmation dialogs.
 
 export const find = (selector) => document.querySelector(selector);
 
@@ -17,7 +17,7 @@ export function say(selector, text) {
   if (element && element.textContent !== text) element.textContent = text;
 }
 
-// Text of somebody else's, such as a title: it cannot turn the sentence around it, whatever it holds.
+// Isolates foreign text such as a title, so that its writing direction cannot affect the sentence around it.
 export const title = (text) => make("bdi", {}, text);
 export const isolate = (text) => `\u2068${text}\u2069`; // the same for attributes
 
@@ -41,7 +41,7 @@ export function seconds(value) {
   return value < 7200 ? `${count(value / 60)}\u00a0min` : `${count(value / 3600)}\u00a0h`;
 }
 
-// Two digits that count, without an exponent.
+// Two significant digits, without an exponent.
 function round2(value) {
   return value >= 10 ? count(value) : String(Number(value.toPrecision(2)));
 }
@@ -50,7 +50,7 @@ export function percent(share) {
   return `${round2(100 * share)}\u00a0%`;
 }
 
-// A list of sentences; left alone where it says the same already.
+// Fills a list with sentences, unless it holds the same sentences already.
 export function items(selector, texts) {
   const old = [...find(selector).children].map((item) => item.textContent);
   if (old.join("\n") !== texts.join("\n")) fill(selector, ...texts.map((text) => make("li", {}, text)));
@@ -64,7 +64,7 @@ export function setBar(selector, share, text) {
   bar.setAttribute("aria-valuetext", text);
 }
 
-// Opens the page's dialog and resolves to true when the person says yes. The focus starts on the harmless button.
+// Opens the page's dialog and resolves to true if the person confirms. The focus starts on the cancel button.
 export function confirm(title, text, yes, { danger = false } = {}) {
   const dialog = find("#confirm");
   find("#confirm-yes").className = danger ? "main danger" : "main";
