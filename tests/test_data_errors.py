@@ -11,7 +11,7 @@ import pytest
 from hushrec.data import load
 from hushrec.errors import DataError
 
-EMPTY = " If an empty field is no rating, pass --missing '' (in Python: missing=\"\")."
+EMPTY = " If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")."
 
 
 def parquet(**columns: list) -> bytes:
@@ -26,26 +26,26 @@ SAY_COLUMNS = (
     ' (in Python: hushrec.data.load(..., columns="reader,book,stars"))'
 )
 SAY_IMPLICIT = ", or --implicit (implicit=True) for (user, item) pairs without ratings"
-SAY_NAMES = "Pass columns with names of its header, or with positions from 1."
+SAY_NAMES = "Pass columns with names in the header, or with positions from 1."
 KEEP_ONE = "Pass --duplicates first, last or mean (in Python: duplicates=...) to keep one of each."
-ONCE = "expected each (user, item) pair once, but this is the pair of"
+ONCE = "expected each (user, item) pair once, but this pair is also in"
 IF_HEADER = "If line 1 is a header, pass --columns with the names it gives to user, item and rating."
 SAY_SKIP = "If there are lines above the ratings, pass --skip-rows."
 SCALES = "(1-5, 0-1, 0.5-5, 0-5, 1-10, 0-10, -10-10, 0-100)"
 
 REFUSED = {
     # name: (content, settings, message after the file's name)
-    "no bytes": (b"", {}, " is empty; expected one rating per line: user, item, rating."),
-    "only newlines": (b"\n\r\n \n", {}, " is empty; expected one rating per line: user, item, rating."),
+    "no bytes": (b"", {}, " must have one rating per line (user, item, rating), but is empty."),
+    "only newlines": (b"\n\r\n \n", {}, " must have one rating per line (user, item, rating), but is empty."),
     "only a header": (
         b"user,item,rating\n",
         {},
-        " has a header but no ratings below it; expected one rating per line.",
+        ": expected one rating per line below the header, found none.",
     ),
     "no rows in parquet": (
         parquet(user=[], item=[]),
         {},
-        " is empty; expected one rating per row: user, item, rating.",
+        " must have one rating per row (user, item, rating), but is empty.",
     ),
     "no separator": (
         b"hello\nworld\n",
@@ -65,7 +65,7 @@ REFUSED = {
     "two item columns": (
         b"user,movie,movieId,rating\na,x,1,5\n",
         {},
-        f", line 1: expected one column for the item, found 2 that could be it. {SAY_COLUMNS}.",
+        f", line 1: expected one column for the item, found 2 candidates. {SAY_COLUMNS}.",
     ),
     "parquet without a user": (
         parquet(item=[1], rating=[5]),
@@ -75,17 +75,17 @@ REFUSED = {
     "a named column that is missing": (
         b"user,item,rating\na,x,5\n",
         {"columns": "user,item,stars"},
-        f", line 1: no column 'stars' among its 3. {SAY_NAMES}",
+        f", line 1: expected one column 'stars', found none among its 3. {SAY_NAMES}",
     ),
     "a named column that comes twice": (
         b"user,item,stars,stars\na,x,5,4\n",
         {"columns": "user,item,stars"},
-        f", line 1: more than one column 'stars' among its 4. {SAY_NAMES}",
+        f", line 1: expected one column 'stars', found more than one among its 4. {SAY_NAMES}",
     ),
     "a position that is missing": (
         b"a,x,5\n",
         {"columns": "1,2,4"},
-        ": columns must be positions from 1 to 3, the number of columns.",
+        ": columns must be positions from 1 to 3, the number of columns, got 1,2,4.",
     ),
     "text as rating": (b"a,x,5\nb,y,great\n", {}, ", line 2, column rating: expected a finite number."),
     "text as rating under a header": (
@@ -129,29 +129,29 @@ REFUSED = {
     "ratings on no usual scale": (
         b"a,x,5\nb,y,1000\n",
         {},
-        f", column rating: the ratings fit none of the usual scales {SCALES}. Pass --scale MIN,MAX.",
+        f", column rating: ratings must lie on one of the usual scales {SCALES}. Pass --scale MIN,MAX.",
     ),
     "an empty user": (b"a,x,5\n ,y,4\n", {}, ", line 2, column user: expected an id, found an empty field."),
     "an empty item": (b'a,x,5\nb,"",4\n', {}, ", line 2, column item: expected an id, found an empty field."),
     "latin-1": (
         "user,item,rating\na,x,5\nb,é,4\n".encode("latin-1"),
         {},
-        ", line 3: expected UTF-8 text, found other bytes. Pass --encoding with the file's own, as in latin-1.",
+        ", line 3: expected UTF-8 text, found other bytes. Pass the file's --encoding, for example latin-1.",
     ),
     "utf-16": (
         "a,x,5\n".encode("utf-16"),
         {},
-        " is UTF-16 text; expected UTF-8. Pass --encoding utf-16, or save it as UTF-8.",
+        " must be UTF-8 text, but is UTF-16. Pass --encoding utf-16, or save it as UTF-8.",
     ),
     "a binary file": (
         bytes(range(256)),
         {},
-        " is a binary file; expected CSV, TSV, `::` separated text or Parquet.",
+        " must be CSV, TSV, `::` separated text or Parquet, but is another binary file.",
     ),
     "a zip archive": (
         b"PK\x03\x04abc,d",
         {},
-        " is a binary file; expected CSV, TSV, `::` separated text or Parquet.",
+        " must be CSV, TSV, `::` separated text or Parquet, but is another binary file.",
     ),
     "a line too short": (b"a,x,5\nb,y,4\nc,z\n", {}, ", line 3: expected 3 fields as in line 1, found 2."),
     "a line too long": (b"a,x,5\nb,y,4,1\nc,z,3\n", {}, ", line 2: expected 3 fields as in line 1, found 4."),
@@ -179,7 +179,7 @@ REFUSED = {
     "every separator at once": (
         b"a::x::5\nb::\t\x1f::4\n",
         {},
-        " holds `::`, tabs and control characters at once; expected one separator.",
+        " must have one separator, but has `::`, tabs and control characters.",
     ),
     "a pair twice": (
         b"user,item,rating\na,x,5\nb,x,4\na,x,5\na,x,1\n",
@@ -194,7 +194,7 @@ REFUSED = {
     "gzip cut short": (
         gzip.compress(b"a,x,5\n" * 100)[:-10],
         {},
-        " is cut short: its gzip data ends early. Copy or download it again.",
+        " is incomplete: its gzip data ends early. Copy or download it again.",
     ),
     "gzip damaged": (
         gzip.compress(b"a,x,5\n")[:-8] + bytes(8),
@@ -254,7 +254,7 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(DataError, match="directory"):
         load(tmp_path)
     for name in ("a\0b", "x" * 5000):
-        with pytest.raises(DataError, match=r"no such file, and no set of that name"):
+        with pytest.raises(DataError, match="must be a file or a named set"):
             load(name)
     with pytest.raises(DataError, match=r"no-items\.csv"):
         _load_with_items(tmp_path, None)
@@ -278,7 +278,7 @@ def _load_with_items(folder, items: bytes | None, name: str = "no-items.csv"):
     return load(path, items=folder / name)
 
 
-HEADER = ", line 1: expected a header of different names, the item id first"
+HEADER = ", line 1: expected a header with different names: the item id first"
 BAD_ITEMS = {
     "no header": (b"x,Title\n", "i.csv", HEADER),
     "a column name twice": (b"id,a,a\nx,1,2\n", "i.csv", HEADER),
@@ -287,9 +287,9 @@ BAD_ITEMS = {
     "an id twice": (
         b"id,a\nx,1\nx,2\n",
         "i.csv",
-        ", column 1: expected each item id once; 1 rows repeat an earlier one.",
+        ", column 1: expected each item id once, but 1 rows repeat an earlier id.",
     ),
-    "a flag's name twice": (b"id,a,a=b\nx,b,1\n", "i.csv", ", line 1: a column name equals another's NAME=CATEGORY."),
+    "a flag's name twice": (b"id,a,a=b\nx,b,1\n", "i.csv", ", line 1: expected column names that differ"),
     "nested parquet": (
         parquet(id=["x"], a=[{"b": 1}]),
         "i.parquet",

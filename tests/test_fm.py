@@ -297,7 +297,7 @@ def test_unknown_attributes_are_refused():
         side_columns(synthetic(20, 30, 300), "colour")
     bare = Ratings("bare", ["a"], ["x"], np.array([0]), np.array([0]), np.array([3.0]), Scale(1, 5))
     assert side_columns(bare) is None
-    with pytest.raises(ParameterError, match="none: give an items file, got genre"):
+    with pytest.raises(ParameterError, match="attributes"):
         side_columns(bare, "genre")
 
 

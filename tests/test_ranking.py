@@ -61,7 +61,7 @@ def test_blocks_agree_with_sorting_one_user_at_a_time(n_users, n_items, k, seed)
 
 def test_nobody_to_rank_for_is_refused():
     """With the sentence that says what is needed."""
-    with pytest.raises(ValueError, match="k at least 1"):
+    with pytest.raises(ValueError, match="k must be"):
         rank(np.zeros((0, 3)), [], [])
 
 
@@ -87,13 +87,13 @@ def test_a_rating_counts_as_an_action_from_the_threshold_up():
 @pytest.mark.parametrize(
     ("ratings", "at_least", "error", "sentence"),
     [
-        (small_ratings(False), 4, ParameterError, "at_least needs ratings with values"),
-        (small_ratings(), 6, ParameterError, "at_least must be on the scale of the ratings, 1-5, got 6"),
+        (small_ratings(False), 4, ParameterError, "at_least"),
+        (small_ratings(), 6, ParameterError, "at_least .* 6"),
         (
             Ratings("few", ["a"], ["x", "y"], np.array([0]), np.array([1]), None, None),
             None,
             DataError,
-            "no user has two actions",
+            "two actions",
         ),
     ],
 )
@@ -105,7 +105,7 @@ def test_impossible_one_class_data_is_refused(ratings, at_least, error, sentence
 
 def test_a_model_of_values_refuses_data_without():
     """And names the model that can use it."""
-    with pytest.raises(ParameterError, match=r"this file has none\. Use --model audience"):
+    with pytest.raises(ParameterError, match="--model audience"):
         rating_task(small_ratings(False), 0)
 
 

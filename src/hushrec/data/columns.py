@@ -1,4 +1,4 @@
-"""Which column is the user, which the item, which the rating; and the checks on each."""
+"""Choice of the user, item and rating columns of a table, and checks of their values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,13 +24,13 @@ KNOWN_NAMES = {role: frozenset(names.split()) for role, names in _NAMES.items()}
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The columns that matter, as text ids and raw ratings, above the table that knows their lines."""
+    """The chosen columns of a table: ids as text, raw ratings, and the table, which knows the line numbers."""
 
     table: Table
     users: pl.Series
     items: pl.Series
     ratings: pl.Series | None
-    times: pl.Series | None = None  # seconds; where there is a column of times that can be read
+    times: pl.Series | None = None  # seconds; None without a readable column of times
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ def only_a_header(path: Path) -> DataError:
 def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Layout:
     """Find user, item and rating: as `spec` says, else by the header's names, else by position 1, 2, 3.
 
-    A file of two columns, or `implicit`, has no rating. Line 1 counts as a header only if it holds names that we
-    know or that `spec` gives; anything else is data, and is checked as data.
+    A file with two columns, or with `implicit`, has no ratings. Line 1 is a header only if it contains known column
+    names or the names in `spec`; otherwise it is data, and is checked as data.
     """
     wanted = _split_spec(spec, implicit=implicit)
     if wanted and all(part.isascii() and part.isdigit() for part in wanted):
@@ -82,7 +82,10 @@ def take_columns(body: Table, layout: Layout) -> Columns:
 
 
 def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
-    """Return the seconds of a column that the header calls a time, or of a fourth column of numbers below no header."""
+    """Return the times in seconds: of the column with a name in `TIMES`, or of the fourth one without a header.
+
+    Return None if there is no such column or it cannot be read.
+    """
     names = [_plain(name) for name in table.first_row()]
     named = [place for place, name in enumerate(names) if name in TIMES and place not in taken]
     if not named and body is table and table.names is None and table.frame.width == 4 and taken == [0, 1, 2]:
@@ -100,7 +103,7 @@ def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
 
 
 def _dates(column: pl.Series) -> bool:
-    """Return whether a column of text holds dates as in 2020-01-31, with or without a time."""
+    """Return whether a text column contains dates such as 2020-01-31, with or without a time."""
     return bool(column.str.contains(r"^\d{4}-\d\d-\d\d").fill_null(False).all())
 
 
@@ -116,12 +119,12 @@ def _split_spec(spec: str | Sequence[str] | None, *, implicit: bool) -> list[str
 
 
 def is_item_name(name: str) -> bool:
-    """Return whether a column of this name holds item ids: `id`, or a name we know for items."""
+    """Return whether a column with this name contains item ids: `id`, or another known name."""
     return name.lower() == "id" or role_of(name) == "item"
 
 
 def role_of(name: str) -> str | None:
-    """Return the role a column name stands for; case, `_`, `-`, spaces and a `:type` suffix do not matter."""
+    """Return the role of a column by its name, or None; case, `_`, `-`, spaces and a `:type` suffix are ignored."""
     return next((role for role, names in KNOWN_NAMES.items() if _plain(name) in names), None)
 
 
@@ -140,7 +143,10 @@ def _known_roles(names: list[str]) -> dict[str, list[int]]:
 def _by_position(table: Table, wanted: list[int]) -> list[int]:
     width = table.frame.width
     if not all(1 <= position <= width for position in wanted):
-        raise DataError(f"{table.path}: columns must be positions from 1 to {width}, the number of columns.")
+        raise DataError(
+            f"{table.path}: columns must be positions from 1 to {width}, the number of columns, got"
+            f" {','.join(map(str, wanted))}."
+        )
     return [position - 1 for position in wanted]
 
 
@@ -148,10 +154,10 @@ def _by_given_names(table: Table, wanted: list[str]) -> list[int]:
     names = [name.strip() for name in table.first_row()]
     for name in wanted:
         if names.count(name) != 1:
-            count = "no" if name not in names else "more than one"
+            count = "none" if name not in names else "more than one"
             raise DataError(
-                f"{_header_place(table)}: {count} column {name!r} among its {len(names)}."
-                " Pass columns with names of its header, or with positions from 1."
+                f"{_header_place(table)}: expected one column {name!r}, found {count} among its {len(names)}."
+                " Pass columns with names in the header, or with positions from 1."
             )
     return [names.index(name) for name in wanted]
 
@@ -163,7 +169,9 @@ def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
     needed = ROLES[:2] if one_class else ROLES
     if table.names is None and not roles:
         if width < 2:
-            raise DataError(f"{_header_place(table)}: expected the columns user, item and rating, found {width}.")
+            raise DataError(
+                f"{_header_place(table)}: expected the columns user, item and rating, found {width} column."
+            )
         return list(range(len(needed))), False
     for role in needed:
         if len(roles.get(role, [])) != 1:
@@ -172,7 +180,7 @@ def _by_known_names(table: Table, *, implicit: bool) -> tuple[list[int], bool]:
 
 
 def _missing_column(table: Table, role: str, count: int) -> str:
-    found = "none" if count == 0 else f"{count} that could be it"
+    found = "none" if count == 0 else f"{count} candidates"
     hint = ", or --implicit (implicit=True) for (user, item) pairs without ratings" if role == "rating" else ""
     expected = f"{_header_place(table)}: expected one column for the {role}, found {found}."
     return (
@@ -186,7 +194,7 @@ def _header_place(table: Table) -> str:
 
 
 def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
-    """Return ids as text without surrounding space; none may be empty."""
+    """Return ids as text without surrounding spaces; raise if an id is empty."""
     if column.dtype != pl.String:
         if not (column.dtype.is_integer() or isinstance(column.dtype, (pl.Categorical, pl.Enum))):
             raise DataError(f"{table.path}, column {role}: expected whole numbers or text as ids.")
@@ -199,11 +207,11 @@ def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
 
 
 def without_missing(columns: Columns, missing: str | float | None) -> Columns:
-    """Return the rows without those whose rating equals `missing`, as a number or as text; "" is an empty field."""
+    """Return the rows whose rating is not equal to `missing`, as a number or as text; "" means an empty field."""
     if missing is None:
         return columns
     if columns.ratings is None:
-        raise DataError(f"{columns.table.path}: missing needs a column of ratings. Leave it out.")
+        raise DataError(f"{columns.table.path}: missing must not be given without a rating column. Leave it out.")
     text = columns.ratings.cast(pl.String).str.strip_chars().fill_null("")
     absent = text == str(missing).strip()
     number = _as_number(missing)
@@ -266,7 +274,7 @@ def _header_hint(table: Table, row: int) -> str:
 
 def _empty_hint(field: object) -> str:
     return (
-        " If an empty field is no rating, pass --missing '' (in Python: missing=\"\")." if field in {None, ""} else ""
+        " If empty fields mean no rating, pass --missing '' (in Python: missing=\"\")." if field in {None, ""} else ""
     )
 
 

@@ -1,6 +1,6 @@
-"""Tables that are already in memory as ratings: pandas, polars, Arrow, NumPy, SciPy-sparse, or a list of rows.
+"""Readers of ratings in memory: pandas, polars, Arrow, NumPy, SciPy sparse matrices, and lists of rows.
 
-pandas and pyarrow are not required: a pandas frame is read column by column, an Arrow table by its stream.
+pandas and pyarrow are not required: a pandas frame is read column by column, an Arrow table through the C stream.
 """
 
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ RatingTable: TypeAlias = pl.DataFrame | pl.LazyFrame | ArrowStream | npt.NDArray
 
 
 def read_frame(data: RatingTable, name: str = "ratings") -> Table:
-    """Return a table in memory as the readers know one; messages call it `name`."""
+    """Return an in-memory table as a `Table`; error messages refer to it by `name`."""
     frame = as_polars(data)
     if frame.is_empty():
         raise DataError(f"{name} must have at least one row, got none.")
@@ -45,7 +45,7 @@ def read_frame(data: RatingTable, name: str = "ratings") -> Table:
 
 
 def as_polars(data: RatingTable) -> pl.DataFrame:
-    """Return the same columns as a polars frame. Arrays and rows have the columns user, item and rating, in order."""
+    """Return the data as a polars frame; arrays and rows must have the columns user, item and rating, in order."""
     if isinstance(data, pl.DataFrame | pl.LazyFrame):
         return data.lazy().collect()
     if is_pandas(data):
@@ -65,12 +65,12 @@ def as_polars(data: RatingTable) -> pl.DataFrame:
 
 
 def is_pandas(data: object) -> bool:
-    """Return whether this is a frame or a column of pandas, without importing it."""
+    """Return whether an object is a pandas frame or series, without importing pandas."""
     return type(data).__module__.partition(".")[0] == "pandas"
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:
-    """Column by column: numbers as arrays, everything else as text, so that pyarrow is not needed."""
+    """Return a pandas frame as a polars frame: numbers as arrays, all else as text, so that pyarrow is not needed."""
     return pl.DataFrame({str(name): _pandas_column(frame[name]) for name in frame.columns})
 
 
@@ -84,7 +84,7 @@ def _pandas_column(column: Any) -> Any:
 def _from_array(array: npt.NDArray[Any]) -> pl.DataFrame:
     if array.ndim != 2 or array.shape[1] not in (2, 3):
         raise DataError(
-            f"an array of ratings must have the columns user, item and rating, or user and item; got {array.shape}."
+            f"ratings must be an array with 2 columns (user, item) or 3 (user, item, rating), got shape {array.shape}."
         )
     return pl.DataFrame({role: _id_or_value(array[:, place], role) for place, role in _roles(array.shape[1])})
 
@@ -92,7 +92,7 @@ def _from_array(array: npt.NDArray[Any]) -> pl.DataFrame:
 def _from_rows(rows: Sequence[Sequence[Any]]) -> pl.DataFrame:
     widths = {len(row) for row in rows}
     if len(widths) != 1 or not widths <= {2, 3}:
-        raise DataError("rows must be (user, item, rating) or (user, item), all of one length and at least one.")
+        raise DataError("ratings must have at least one row, all of the form (user, item, rating) or (user, item).")
     columns = list(zip(*rows, strict=True))
     return pl.DataFrame({role: _id_or_value(np.asarray(columns[place]), role) for place, role in _roles(len(columns))})
 
@@ -102,7 +102,7 @@ def _roles(width: int) -> list[tuple[int, str]]:
 
 
 def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
-    """Return a column; ids that are whole floats become integers, so that 4 and 4.0 are the same id."""
+    """Return a column as polars input; ids that are whole floats become integers, so that 4 and 4.0 are one id."""
     if column.dtype.kind in "OUS":
         return [str(value) for value in column] if role != "rating" else [float(value) for value in column]
     if role != "rating" and column.dtype.kind == "f" and np.all(column == np.floor(column)):
@@ -111,7 +111,7 @@ def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
 
 
 def with_ratings(data: RatingTable, values: Any) -> pl.DataFrame:
-    """Return the users and items of a table beside these ratings: scikit-learn's X and y."""
+    """Return a frame with the users and items of a table and these ratings, which are scikit-learn's X and y."""
     users, items = read_pairs(data)
     given = np.asarray(values, dtype=np.float64)
     if given.shape != (len(users),):
@@ -126,7 +126,7 @@ def read_pairs(data: RatingTable) -> tuple[pl.Series, pl.Series]:
 
 
 def read_sparse(matrix: SparseMatrix) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
-    """Return rows, columns and values of the stored entries, duplicates added up."""
+    """Return rows, columns and values of the stored entries; duplicate entries are added up."""
     entries = matrix.tocsr().tocoo()
     if entries.nnz == 0:
         raise DataError("a sparse matrix of ratings must have at least one stored entry, got none.")
@@ -134,6 +134,6 @@ def read_sparse(matrix: SparseMatrix) -> tuple[IntArray, IntArray, npt.NDArray[n
 
 
 def positions(ids: pl.Series, known: Sequence[str]) -> IntArray:
-    """Return the position of each id among the known ones, -1 where it is not among them."""
+    """Return the position of each id among the known ids, or -1 if it is unknown."""
     places = {name: place for place, name in enumerate(known)}
     return np.array([places.get(name, -1) for name in ids.to_list()], dtype=np.int64)

@@ -1,7 +1,7 @@
-"""Titles and public attributes of items, from the publishers' own files or from a table of your own.
+"""Readers of items files: titles and public attributes, from publishers' files or from a table of your own.
 
-Attributes come out as `NAME=CATEGORY` flags and as numbers, one row per item, in the order of the ids asked
-for. An item that the file does not list has its id for a title, no flag set and no number.
+Attributes are returned as `NAME=CATEGORY` flags and as numbers, one row per item, in the order of the requested ids.
+An item that the file does not list gets its id as title, no flags and no numbers.
 """
 
 import re
@@ -38,7 +38,7 @@ class Listing:
 
 @dataclass(frozen=True, eq=False)
 class KnownItems:
-    """What is known of items before anybody rated one: what a model asks of `Ratings`, for a server without ratings."""
+    """The facts about items that models read from `Ratings`, for a server that has no ratings."""
 
     n_items: int
     titles: Sequence[str] | None
@@ -48,7 +48,7 @@ class KnownItems:
 
 
 def list_items(path: Path) -> tuple[list[str], list[str]]:
-    """Ids and titles of every item that the file lists, in its order; an item without a title has its id for one."""
+    """Return ids and titles of all items in a file, in the file's order; an item without a title gets its id."""
     listing = _read_listing(path)
     ids = listing.ids.to_list()
     return ids, [title or item for title, item in zip(listing.titles, ids, strict=True)]
@@ -57,9 +57,9 @@ def list_items(path: Path) -> tuple[list[str], list[str]]:
 def read_items(
     source: str | Path | RatingTable, item_ids: Sequence[str], encoding: str | None = None
 ) -> tuple[list[str], pl.DataFrame | None, Catalogue]:
-    """Titles and attributes of `item_ids`, in that order, and the catalogue: what the file lists, as it lists it.
+    """Return titles and attributes of `item_ids`, in that order, and the catalogue of all items in the file.
 
-    `encoding` is that of a file of one's own.
+    `encoding` applies to text files of your own.
     """
     if isinstance(source, str | Path):
         path = Path(source)
@@ -93,22 +93,24 @@ def _read_listing(path: Path, encoding: str | None = None) -> Listing:
 
 
 def _unrepeated(path: Path, listing: Listing) -> Listing:
-    """Refuse a listing that has an item twice."""
+    """Return the listing; raise if an item occurs twice."""
     repeats = len(listing.ids) - listing.ids.n_unique()
     if repeats:
-        raise DataError(f"{path}, column 1: expected each item id once; {repeats} rows repeat an earlier one.")
+        raise DataError(f"{path}, column 1: expected each item id once, but {repeats} rows repeat an earlier id.")
     return listing
 
 
 def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
-    """Text columns to one flag per category; numbers stay. A text column of many categories is left out."""
+    """Return attributes with one flag per category of text columns; text with too many categories is left out."""
     encoded: list[pl.Series] = []
     for column in columns:
         if not _has_many_categories(column):
             encoded.extend([column] if column.dtype == pl.Float64 else _flags(column))
     names = [column.name for column in encoded]
     if len(set(names)) != len(names):
-        raise DataError(f"{path}, line 1: a column name equals another's NAME=CATEGORY. Rename one of them.")
+        raise DataError(
+            f"{path}, line 1: expected column names that differ from every NAME=CATEGORY of other columns. Rename one."
+        )
     return pl.DataFrame(encoded) if encoded else None
 
 
@@ -123,20 +125,20 @@ def _category_lists(column: pl.Series) -> pl.Series:
 
 
 def _has_many_categories(column: pl.Series) -> bool:
-    """Tell whether a text column has too many different texts to be an attribute."""
+    """Return whether a text column has too many categories to be an attribute."""
     if column.dtype == pl.Float64:
         return False
     return len(set(_category_lists(column).explode().drop_nulls().to_list()) - {""}) > MOST_CATEGORIES
 
 
 def _list_own(path: Path, table: Table) -> Listing:
-    """Return a table with a header: the id first, a `title` (or `name`) if there is one, attributes."""
+    """Return the listing of a table with a header: the item id first, an optional `title` or `name`, attributes."""
     names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
     if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):
         raise DataError(
-            f"{path}, line 1: expected a header of different names, the item id first (id, item, movie, …), then title "
-            "and attributes."
+            f"{path}, line 1: expected a header with different names: the item id first (id, item, movie, …), then"
+            " title and attributes."
         )
     columns = dict(zip(names, body.frame, strict=True))
     ids = clean_ids(body, columns.pop(names[0]), "1 (item id)")
@@ -148,7 +150,7 @@ def _list_own(path: Path, table: Table) -> Listing:
 
 
 def _own_attribute(path: Path, column: pl.Series) -> pl.Series:
-    """Return numbers if every filled field is one, else text."""
+    """Return a column as numbers if every non-empty field is a number, else as text."""
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return column.cast(pl.Float64).fill_nan(None)
     text = _text(path, column)
@@ -158,7 +160,7 @@ def _own_attribute(path: Path, column: pl.Series) -> pl.Series:
 
 
 def _text(path: Path, column: pl.Series) -> pl.Series:
-    """Text without surrounding space, null where empty; a list of texts becomes `a|b`."""
+    """Return a column as text without surrounding spaces, null if empty; a list of texts becomes `a|b`."""
     if column.dtype == pl.List(pl.String):
         column = column.list.join("|", ignore_nulls=True)
     if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
@@ -168,7 +170,7 @@ def _text(path: Path, column: pl.Series) -> pl.Series:
 
 
 def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
-    """Return a publisher's latin-1 file, cut into `n_fields`; the last field may hold the separator."""
+    """Return the rows of a publisher's latin-1 file with `n_fields` fields; the last may contain the separator."""
     rows = [line.rstrip("\r").split(separator, n_fields - 1) for line in read_bytes(path).decode("latin-1").split("\n")]
     rows = rows[:-1] if rows[-1] == [""] else rows
     for number, row in enumerate(rows, start=1):
@@ -180,7 +182,7 @@ def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
 
 
 def _read_ml_100k(path: Path) -> Listing:
-    """`u.item`: id, title, release date, video date, address, 19 flags."""
+    """Read `u.item`: id, title, release date, video date, address, 19 genre flags."""
     rows = _lines(path, "|", 5 + len(GENRES_100K))
     genres = ["|".join(name for name, flag in zip(GENRES_100K, row[5:], strict=True) if flag == "1") for row in rows]
     years = [year_of(row[1]) or _year_of_date(row[2]) for row in rows]
@@ -188,13 +190,13 @@ def _read_ml_100k(path: Path) -> Listing:
 
 
 def _read_ml_1m(path: Path) -> Listing:
-    """`movies.dat`: id, title, genres."""
+    """Read `movies.dat`: id, title, genres."""
     rows = _lines(path, "::", 3)
     return _published(rows, [row[1] for row in rows], [year_of(row[1]) for row in rows], [row[2] for row in rows])
 
 
 def _read_netflix(path: Path) -> Listing:
-    """`movie_titles.csv`: id, year or NULL, title."""
+    """Read `movie_titles.csv`: id, year or NULL, title."""
     rows = _lines(path, ",", 3)
     years = [float(row[1]) if row[1].isascii() and row[1].isdigit() else None for row in rows]
     return _published(rows, [row[2] for row in rows], years, None)

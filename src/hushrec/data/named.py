@@ -1,4 +1,4 @@
-"""The data sets that hushrec knows by name: where they come from, under which terms, and where to look for them."""
+"""The named data sets: their sources and licences, their folders, their download, and summary statistics."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ import numpy as np
 from hushrec.data.ratings import IntArray, Ratings
 from hushrec.errors import DataError
 
-Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all where known
+Progress = Callable[[int, int | None], None]  # bytes so far, total number of bytes if known
 CHUNK = 1 << 16
 
 MOVIELENS_LICENCE = (
@@ -25,7 +25,7 @@ MOVIELENS_LICENCE = (
 )
 NETFLIX_LICENCE = (
     "Netflix Prize: for research. Acknowledge it; no redistribution without permission; no commercial use. "
-    "Its publisher withdrew it; there is no address to get it from."
+    "Its publisher withdrew it, so that it cannot be downloaded."
 )
 MOVIELENS_CITATION = (
     "F. Maxwell Harper and Joseph A. Konstan. 2015. The MovieLens Datasets: History and Context. "
@@ -36,7 +36,7 @@ NETFLIX_CITATION = "James Bennett and Stan Lanning. 2007. The Netflix Prize. Pro
 
 @dataclass(frozen=True)
 class NamedSet:
-    """One set. File names are relative to a data folder; `.gz` may follow each; the first that exists is used."""
+    """A named data set. File names are relative to a data folder, may end with `.gz`, and the first found is used."""
 
     name: str
     summary: str
@@ -92,26 +92,26 @@ SETS = {
 
 @dataclass(frozen=True)
 class Found:
-    """Where a named set's files are; the items file may be missing."""
+    """The paths of a named set's files; the items file may be missing."""
 
     ratings: Path
     items: Path | None
 
 
 def data_dirs(data_dir: str | Path | None = None) -> list[Path]:
-    """Return where named sets are looked for, in order: the folder given, $HUSHREC_DATA, the user's cache."""
+    """Return the folders that are searched for named sets, in order: the given one, $HUSHREC_DATA, the cache."""
     given = [Path(folder) for folder in (data_dir, os.environ.get("HUSHREC_DATA")) if folder]
     return [*given, cache_dir()]
 
 
 def cache_dir() -> Path:
-    """$XDG_CACHE_HOME/hushrec, or ~/.cache/hushrec."""
+    """Return $XDG_CACHE_HOME/hushrec, or ~/.cache/hushrec."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "hushrec"
 
 
 def find(name: str, data_dir: str | Path | None = None) -> Found:
-    """Return the files of a named set, in the first folder that has its ratings."""
+    """Return the files of a named set, from the first folder that contains its ratings."""
     entry = lookup(name)
     folders = data_dirs(data_dir)
     for folder in folders:
@@ -124,9 +124,9 @@ def find(name: str, data_dir: str | Path | None = None) -> Found:
 
 
 def lookup(name: str) -> NamedSet:
-    """Return the entry of a named set."""
+    """Return the named set; raise if there is none with this name."""
     if name not in SETS:
-        raise DataError(f"there is no set named {name!r}. Named sets: synthetic, {', '.join(SETS)}.")
+        raise DataError(f"name must be a named set (synthetic, {', '.join(SETS)}), got {name!r}.")
     return SETS[name]
 
 
@@ -136,8 +136,8 @@ def _plain_or_gzipped(path: Path) -> Path | None:
 
 def _how_to_get(entry: NamedSet) -> str:
     if entry.address:
-        return f"Run `hushrec data get {entry.name}`, or point $HUSHREC_DATA or --data-dir at a folder that has it."
-    return "Netflix has no publisher any more: put your copy there, or point $HUSHREC_DATA or --data-dir at it."
+        return f"Run `hushrec data get {entry.name}`, or set $HUSHREC_DATA or --data-dir to a folder that contains it."
+    return "Its publisher withdrew it: put your copy there, or set $HUSHREC_DATA or --data-dir to the folder of a copy."
 
 
 def get(
@@ -148,17 +148,17 @@ def get(
     timeout: float = 60,
     progress: Progress | None = None,
 ) -> Path:
-    """Downloads a set from its publisher and unpacks it; returns the folder that now holds it.
+    """Download a named set from its publisher and unpack it; return its folder.
 
-    `destination` is a data folder, by default the user's cache. `progress` hears how many bytes have come, and
-    of how many if the publisher says so. Show `lookup(name).licence` first.
+    `destination` is a data folder, by default the user's cache. `progress` is called with the number of bytes received
+    and, if known, the total. Show `lookup(name).licence` to the user first.
     """
     entry = lookup(name)
     folder = Path(destination) if destination else cache_dir()
     source = address or entry.address
     if source is None:
         raise DataError(f"{name} cannot be downloaded. {_how_to_get(entry)}")
-    by_hand = f"By hand: download {source} elsewhere and unpack it, so that {folder / entry.ratings_files[0]} exists."
+    by_hand = f"Download {source} by hand and unpack it, so that {folder / entry.ratings_files[0]} exists."
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
@@ -171,7 +171,7 @@ def get(
                         progress(file.tell(), total)
             return _unpack(entry, archive, folder)
     except zipfile.BadZipFile:
-        raise DataError(f"{source} did not give a whole zip archive. {by_hand}") from None
+        raise DataError(f"{source} must be a complete zip archive, but is not. {by_hand}") from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", error)
         raise DataError(f"{name} could not be downloaded from {source} ({reason}). {by_hand}") from None
@@ -180,12 +180,13 @@ def get(
 
 
 def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
-    """Take plain files of the set's own folder out of the archive, and nothing that points elsewhere."""
+    """Unpack only the files in the set's own folder of the archive; ignore paths that lead elsewhere."""
     with zipfile.ZipFile(archive) as content:
         names = content.namelist()
         if not any(file in names for file in entry.ratings_files):
             raise DataError(
-                f"the archive of {entry.name} has no {' or '.join(entry.ratings_files)}; nothing was unpacked."
+                f"the archive of {entry.name} must contain {' or '.join(entry.ratings_files)}, but does not. Nothing"
+                " was unpacked."
             )
         target = folder / entry.name
         target.mkdir(exist_ok=True)
@@ -198,7 +199,7 @@ def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
 
 
 def describe(ratings: Ratings) -> dict[str, Any]:
-    """Counts, scale, density and how ratings spread over users and items; nothing about a single person."""
+    """Return summary statistics: counts, scale, density, and quantiles of ratings per user and item."""
     per_user = np.bincount(ratings.users, minlength=ratings.n_users)
     per_item = np.bincount(ratings.items, minlength=ratings.n_items)
     summary: dict[str, Any] = {

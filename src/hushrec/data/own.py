@@ -1,4 +1,4 @@
-"""One person's own ratings from a small table: what a device imports, and what `recommend --user-ratings` reads."""
+"""Readers of one person's own ratings from a small table, for `device import` and `recommend --user-ratings`."""
 
 import csv
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from hushrec.errors import DataError
 
 
 class Row(NamedTuple):
-    """One line of the table; the rating is None where the table has items alone."""
+    """One line of the table; the rating is None if the table has items only."""
 
     line: int
     item: str
@@ -18,28 +18,32 @@ class Row(NamedTuple):
 
 
 def read_own_ratings(path: Path) -> dict[str, float]:
-    """Return item → rating from a table of two columns; a first line without a number in its second is a header."""
+    """Return a mapping from item to rating from a table of two columns.
+
+    The first line is a header if its second field is not a number.
+    """
     return {row.item: row.rating for row in _rated_rows(path, _read_rows(path)) if row.rating is not None}
 
 
 def read_own_profile(path: Path, items: Collection[str], scale: Scale) -> dict[str, float] | list[str]:
-    """Return the ratings by item, or the items of a table with one column, checked against a run.
+    """Return a profile for a run: the ratings by item or, from a table with one column, the items.
 
-    The first line of such a table is a header if it is a usual name of items, such as `item`.
+    The first line of a table with one column is a header if it is a known name of item columns, such as `item`.
     """
     rows = _profile_rows(path)
     if not rows:
-        raise DataError(f"{path} has no ratings. Write an item and its rating on each line.")
+        raise DataError(f"{path} must contain at least one rating. Write an item and its rating on each line.")
     known, seen = set(items), set()
     for row in rows:
         if row.item not in known:
             raise DataError(
-                f"{path}, line {row.line}: the item is not among the {len(known)} of the run. Correct or remove it."
+                f"{path}, line {row.line}: expected one of the {len(known)} items of the run. Correct or remove the"
+                " line."
             )
         if row.item in seen:
-            raise DataError(f"{path}, line {row.line}: the item was named before. Keep one line of it.")
+            raise DataError(f"{path}, line {row.line}: expected each item once. Remove one of its lines.")
         if row.rating is not None and not scale.low <= row.rating <= scale.high:
-            raise DataError(f"{path}, line {row.line}: a rating must lie on the scale of the run, {scale}.")
+            raise DataError(f"{path}, line {row.line}: expected a rating on the scale of the run, {scale}.")
         seen.add(row.item)
     if rows[0].rating is None:
         return [row.item for row in rows]
@@ -67,7 +71,7 @@ def _rated_rows(path: Path, rows: list[tuple[int, list[str]]]) -> list[Row]:
 
 
 def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
-    """Return the cells of every line that has any, with its number; separated by comma, semicolon or tab."""
+    """Return (line number, cells) of every non-empty line; cells are separated by comma, semicolon or tab."""
     try:
         lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):

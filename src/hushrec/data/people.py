@@ -1,4 +1,4 @@
-"""What is known of the people of a named set: gender, age, occupation. Never shipped; read where the set lies."""
+"""Attributes of the people in a named set: gender, age and occupation, read from the set's folder."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from hushrec.data import named
 from hushrec.data.ratings import IntArray
 from hushrec.data.tables import read_table
 
-# File beside the ratings, and the columns of id, gender, age and occupation in it.
+# The file beside the ratings, and its columns of id, gender, age and occupation.
 PEOPLE_FILES: dict[str, tuple[str, tuple[int, int, int, int]]] = {
     "ml-100k": ("u.user", (0, 2, 1, 3)),
     "ml-1m": ("users.dat", (0, 1, 2, 3)),
@@ -17,9 +17,9 @@ PEOPLE_FILES: dict[str, tuple[str, tuple[int, int, int, int]]] = {
 
 
 def load_people(name: str, user_ids: Sequence[str], data_dir: str | Path | None = None) -> dict[str, IntArray] | None:
-    """Class of every user by attribute, in the order of `user_ids`; None where nothing is known.
+    """Return the class of every user for each attribute, in the order of `user_ids`; None if no file has them.
 
-    Age becomes two classes, cut at the median.
+    Age is reduced to two classes, split at the median.
     """
     if name not in PEOPLE_FILES:
         return None

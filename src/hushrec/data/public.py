@@ -1,4 +1,4 @@
-"""Ratings that anybody may see, beside those that stay on devices: of volunteers, of critics, of an open set."""
+"""Public ratings, for example of volunteers, critics or an open data set, beside those that stay on devices."""
 
 import dataclasses
 
@@ -10,13 +10,13 @@ from hushrec.errors import DataError
 
 
 def with_public(ratings: Ratings, others: Ratings) -> Ratings:
-    """Return the ratings with those of others as public ones, on the scale 1 to 5.
+    """Return `ratings` with `others` as its public ratings, mapped to the scale 1 to 5.
 
-    Their people are taken for others than the users, whatever their ids. Items must be of the catalogue: which items a
-    run is over is settled before anybody rates.
+    The people in `others` are treated as different from the users, even if ids are equal. All items of `others` must be
+    in the catalogue, because the items of a run must not depend on ratings.
     """
     if ratings.scale is None or others.values is None or others.scale is None:
-        raise DataError("public ratings must have values, and belong to ratings with values. Leave public out.")
+        raise DataError("public must have ratings with values, and be used with ratings with values. Leave it out.")
     known = ratings.item_ids if ratings.catalogue is None else ratings.catalogue.ids
     place_of = {item: place for place, item in enumerate(known)}
     places = np.array([place_of.get(item, -1) for item in others.item_ids], dtype=np.int64)
@@ -24,8 +24,8 @@ def with_public(ratings: Ratings, others: Ratings) -> Ratings:
     unknown = int(np.count_nonzero(items < 0))
     if unknown:
         raise DataError(
-            f"items of public ratings must be among the {len(known)} of the catalogue; {unknown} of"
-            f" {others.n_ratings} public ratings are of others. Leave them out, or list their items in an items file."
+            f"public must rate only items of the catalogue, which has {len(known)}, but {unknown} of its"
+            f" {others.n_ratings} ratings are of other items. Leave them out, or list their items in an items file."
         )
     order = np.lexsort((items, others.users))
     counts = np.bincount(others.users, minlength=others.n_users)

@@ -1,4 +1,4 @@
-"""Ratings in memory: ids, indices, values, the scale they are on, and what is public about the items."""
+"""Ratings in memory: user and item ids, values and their scale, and public facts about the items."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from hushrec.arrays import PublicRatings
 from hushrec.errors import DataError
 from hushrec.scale import from_unit, to_unit
 
-MOST_CATEGORIES = 100  # of a text column of an items file, for an attribute
+MOST_CATEGORIES = 100  # a text column of an items file with more categories is not used as an attribute
 
 FloatArray: TypeAlias = npt.NDArray[np.float64]
 IntArray: TypeAlias = npt.NDArray[np.int64]
@@ -25,9 +25,9 @@ BoolArray: TypeAlias = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Scale:
-    """The smallest and the largest rating a person can give.
+    """A rating scale: the smallest and the largest rating that a person can give.
 
-    Models work on 1..5 whatever the file's scale is: `to_unit` maps affinely to it, `from_unit` maps back.
+    Models work on the scale 1 to 5: `to_unit` maps ratings to it linearly, `from_unit` maps them back.
     """
 
     low: float
@@ -42,7 +42,7 @@ class Scale:
 
     @classmethod
     def parse(cls, text: str) -> "Scale":
-        """Read `MIN,MAX`, as in `--scale 1,5`."""
+        """Return the scale written as `MIN,MAX`, as in `--scale 1,5`."""
         try:
             low, high = (float(part) for part in text.split(","))
         except ValueError:
@@ -51,17 +51,17 @@ class Scale:
 
     @classmethod
     def guess(cls, values: npt.ArrayLike) -> "Scale":
-        """Return the smallest of the usual scales that holds every value; refused when none does."""
+        """Return the first of the usual scales that contains every value; raise if none does."""
         array = np.asarray(values, dtype=np.float64)
         for scale in USUAL_SCALES:
             if scale.holds(array).all():
                 return scale
         raise DataError(
-            f"the ratings fit none of the usual scales ({', '.join(map(str, USUAL_SCALES))}). Pass --scale MIN,MAX."
+            f"ratings must lie on one of the usual scales ({', '.join(map(str, USUAL_SCALES))}). Pass --scale MIN,MAX."
         )
 
     def holds(self, values: npt.ArrayLike) -> BoolArray:
-        """Return for each value whether it lies on the scale; NaN does not."""
+        """Return for each value whether it lies on the scale; False for NaN."""
         array = np.asarray(values, dtype=np.float64)
         return np.asarray((array >= self.low) & (array <= self.high))
 
@@ -88,7 +88,7 @@ USUAL_SCALES = (
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Every item of a service, rated or not, in the order of the items file: no rating moves a listed item.
+    """All items of a service, rated or not, in the order of the items file, which does not depend on ratings.
 
     Rated items that the file does not list come last.
     """
@@ -96,13 +96,13 @@ class Catalogue:
     ids: list[str]
     titles: list[str] | None
     attributes: pl.DataFrame | None
-    places: IntArray  # of the items that the data set rates, in the order of their ids
-    n_unlisted: int  # of these, how many no items file lists: they are here because somebody rated them
-    left_out: tuple[str, ...] = ()  # text columns of the items file that have too many categories for attributes
+    places: IntArray  # positions of the rated items, in the order of their ids
+    n_unlisted: int  # number of rated items that the items file does not list
+    left_out: tuple[str, ...] = ()  # text columns with too many categories for an attribute
 
     @property
     def notices(self) -> list[str]:
-        """What people should know of how the items file was read, a sentence each."""
+        """Notes for the user on how the items file was read."""
         return [
             f"column {name} of the items file has more than {MOST_CATEGORIES} different texts and is left out"
             for name in self.left_out
@@ -111,11 +111,11 @@ class Catalogue:
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """One row per rating, in the file's order. Arrays are read-only.
+    """A set of ratings: one row per rating in the file's order, in read-only arrays.
 
-    `values` is None for one-class data, where all that is known is that a user met an item.
-    `attributes` has one row per item: `NAME=CATEGORY` flags (Boolean) and numbers (Float64, may be null).
-    `catalogue` is None where no items file was given: what is known of the items then comes from ratings alone.
+    `values` is None for one-class data, which only says which users interacted with which items. `attributes` has one
+    row per item: `NAME=CATEGORY` flags (Boolean) and numbers (Float64, may be null). `catalogue` is None if no items
+    file was given; the items are then known only from the ratings.
     """
 
     name: str
@@ -127,23 +127,26 @@ class Ratings:
     scale: Scale | None
     titles: list[str] | None = None
     attributes: pl.DataFrame | None = None
-    scale_is_guessed: bool = False  # from the values of a file; neither given nor known of the set
-    times: FloatArray | None = None  # seconds of each rating, where the file tells
+    scale_is_guessed: bool = False  # from the values, because the scale was neither given nor known
+    times: FloatArray | None = None  # time of each rating in seconds, if the file has one
     catalogue: Catalogue | None = None
-    public: PublicRatings | None = None  # of others than these users
+    public: PublicRatings | None = None  # ratings of people other than these users
 
     def __post_init__(self) -> None:
         if not len(self.users) == len(self.items) == (len(self.users) if self.values is None else len(self.values)):
-            raise DataError("users, items and values must have the same length.")
+            raise DataError(
+                f"users, items and values must have the same length, got {len(self.users)}, {len(self.items)} and"
+                f" {'none' if self.values is None else len(self.values)}."
+            )
         if self.times is not None and len(self.times) != len(self.users):
-            raise DataError("times must have one entry per rating.")
+            raise DataError(f"times must have one entry for each of {len(self.users)} ratings, got {len(self.times)}.")
         if (self.values is None) != (self.scale is None):
-            raise DataError("a scale belongs to ratings with values: give both or neither.")
+            raise DataError("values and scale must be given together. Give both or neither.")
         for what, rows in (("titles", self.titles), ("attributes", self.attributes)):
             if rows is not None and len(rows) != self.n_items:
-                raise DataError(f"{what} must have one entry per item: {self.n_items} items, {len(rows)} {what}.")
+                raise DataError(f"{what} must have one entry for each of {self.n_items} items, got {len(rows)}.")
         if self.catalogue is not None and self.n_items not in (len(self.catalogue.places), len(self.catalogue.ids)):
-            raise DataError("a catalogue must have a place for each item of the ratings.")
+            raise DataError("catalogue must have a position for each item of the ratings.")
         for array in (self.users, self.items, self.values, self.times):
             if array is not None:
                 array.flags.writeable = False
@@ -161,7 +164,7 @@ class Ratings:
         return len(self.users)
 
     def rows(self, chosen: IntArray) -> "Ratings":
-        """Return these rows alone; the lists of users and of items stay as they are."""
+        """Return only the chosen rows; users and items keep their positions."""
         return replace(
             self,
             users=self.users[chosen],
@@ -172,18 +175,18 @@ class Ratings:
 
     @cached_property
     def places(self) -> IntArray:
-        """Where the items that the data set rates are in `item_ids`, in the order of their ids."""
+        """The positions of the rated items in `item_ids`, in the order of their ids."""
         if self.catalogue is None or not self._is_whole:
             return np.arange(self.n_items)
         return self.catalogue.places
 
     @property
     def n_unlisted(self) -> int:
-        """How many items are known only because somebody rated them."""
+        """The number of items that are known only from ratings, not from an items file."""
         return self.n_items if self.catalogue is None else self.catalogue.n_unlisted
 
     def with_catalogue(self) -> "Ratings":
-        """Return the same ratings among all items of the catalogue; unchanged where there is none."""
+        """Return the same ratings over all items of the catalogue; unchanged if there is no catalogue."""
         whole = self.catalogue
         if whole is None or self._is_whole:
             return self
@@ -192,7 +195,7 @@ class Ratings:
 
     @property
     def _is_whole(self) -> bool:
-        """Whether the items are those of the catalogue, in its order."""
+        """Whether `item_ids` is the whole catalogue, in its order."""
         return self.catalogue is not None and self.item_ids == self.catalogue.ids
 
     def __repr__(self) -> str:
@@ -203,9 +206,9 @@ class Ratings:
 
     @cached_property
     def checksum(self) -> str:
-        """SHA-256 of rated ids, rows in order, values, scale; titles, attributes, times and the name are not in it.
+        """The SHA-256 of ids of users and rated items, rows in order, values, scale and public ratings.
 
-        It is the same among the rated items and among all of the catalogue.
+        Titles, attributes, times and the name are not included, and `with_catalogue` does not change the checksum.
         """
         number = np.zeros(self.n_items, dtype=np.int64)
         number[self.places] = np.arange(len(self.places))
@@ -224,9 +227,9 @@ class Ratings:
 
 
 def index_ids(column: pl.Series) -> tuple[list[str], IntArray]:
-    """Return the distinct ids in order, and each row's index among them.
+    """Return the sorted distinct ids, and the index of each row's id among them.
 
-    Ordered as numbers if every id is an integer, else as text.
+    Ids are sorted as numbers if all of them are integers, else as text.
     """
     distinct = column.unique()
     if distinct.str.contains(r"^-?[0-9]+$").all():
@@ -238,6 +241,6 @@ def index_ids(column: pl.Series) -> tuple[list[str], IntArray]:
 
 
 def year_of(title: str) -> float | None:
-    """Return the year in brackets at the end of a film's title, if there is one."""
+    """Return the year in brackets at the end of a title, or None."""
     match = re.search(r"\((\d{4})\)\s*$", title)
     return float(match[1]) if match else None

@@ -1,10 +1,10 @@
-"""Ratings as a folder of Parquet shards, cut by person: workers read their own people, nobody holds all ratings.
+"""Ratings as a folder of Parquet shards, split by person, so that each worker reads only its own people.
 
     manifest.json        names, counts, scale, and of every shard its people, ratings and SHA-256
     items.parquet        the catalogue: id, title, attributes, and each item's number among the rated ones
     shard-0000.parquet   one row per person: id, items (rising), values, and the rows of the file they come from
 
-Rows keep splits: what a seed holds out of a file, it holds out of the file's shards.
+Because shards keep the row numbers, a split with the same seed holds out the same ratings as for the file.
 """
 
 import hashlib
@@ -29,12 +29,12 @@ OWN_COLUMNS = ("id", "title", "rated")  # of items.parquet; the others are attri
 
 
 class Profiles(NamedTuple):
-    """Ratings of some people in a row: those of person i are at starts[i] … starts[i + 1] − 1."""
+    """Ratings of consecutive people: person i has the ratings at starts[i] … starts[i + 1] − 1."""
 
     starts: IntArray
-    items: IntArray  # rising within a person; numbers among the rated items
-    values: FloatArray | None  # on the file's scale; None of one-class data
-    rows: IntArray  # of the file
+    items: IntArray  # ascending for each person; numbers among the rated items
+    values: FloatArray | None  # on the file's scale; None for one-class data
+    rows: IntArray  # row numbers in the file
 
 
 def is_shards(source: object) -> bool:
@@ -43,9 +43,9 @@ def is_shards(source: object) -> bool:
 
 
 def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = RATINGS_PER_SHARD) -> "Shards":
-    """Write ratings that are in memory as shards of about so many ratings each."""
+    """Write ratings in memory as shards of about `ratings_per_shard` ratings each; return the shards."""
     if ratings.public is not None:
-        raise DataError("shards hold no public ratings. Leave public out.")
+        raise DataError("public must not be given, because shards cannot hold public ratings. Leave it out.")
     order = np.lexsort((ratings.items, ratings.users))
     counts = np.bincount(ratings.users, minlength=ratings.n_users)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -78,9 +78,10 @@ def check_new(path: Path) -> None:
 def write_profiles(
     folder: str | Path, chunks: Iterable[tuple[list[str], Profiles]], items: pl.DataFrame, about: Ratings
 ) -> "Shards":
-    """Write chunks of people, a shard each, in their order; `about` gives name, scale and catalogue alone.
+    """Write chunks of people, one shard for each, in the given order; return the shards.
 
-    For ratings that were never in one memory: each chunk is written before the next is asked for.
+    Each chunk is written before the next one is read, so that the ratings need not fit into memory. `about` provides
+    the name, the scale and the catalogue; its ratings are not used.
     """
     path = Path(folder)
     check_new(path)
@@ -104,7 +105,7 @@ def write_profiles(
 
 
 def _write_shard(folder: Path, number: int, ids: list[str], own: Profiles) -> dict[str, Any]:
-    """One row per person; lists are made from where each person's begin."""
+    """Write one shard with one row per person; return its entry in the manifest."""
     name = f"shard-{number:04}.parquet"
     rows_kind = pl.UInt32 if _fits(own.rows) else pl.UInt64
     columns: dict[str, tuple[Any, Any]] = {"items": (own.items, pl.UInt32), "rows": (own.rows, rows_kind)}
@@ -137,19 +138,23 @@ def items_frame(ratings: Ratings) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Shards:
-    """A folder of shards; nothing but the manifest is read until it is asked for."""
+    """A folder of shards. Its files are read only when they are needed."""
 
     folder: Path
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """What the folder holds; refused where it is of another format."""
+        """The content of manifest.json; raises if the folder is not a folder of shards or has another format."""
         try:
             found: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text())
         except (OSError, ValueError):
-            raise DataError(f"{self.folder} must be a folder of shards: hushrec data shard DATA OUT.") from None
+            raise DataError(
+                f"{self.folder} must be a folder of shards. Write one with `hushrec data shard DATA OUT`."
+            ) from None
         if found.get("format") != FORMAT:
-            raise DataError(f"{self.folder} must hold {FORMAT!r}. Write it again: hushrec data shard DATA OUT.")
+            raise DataError(
+                f"{self.folder} must have format {FORMAT!r}. Write it again with `hushrec data shard DATA OUT`."
+            )
         return found
 
     @property
@@ -162,19 +167,21 @@ class Shards:
 
     @cached_property
     def borders(self) -> IntArray:
-        """The first person of every shard, and the number of all."""
+        """The number of the first person of every shard, followed by the number of people."""
         return np.concatenate([[0], np.cumsum([one["people"] for one in self.manifest["shards"]])]).astype(np.int64)
 
     def check(self) -> None:
-        """Refuse a folder of which a file is missing or was changed."""
+        """Raise if a file of the folder is missing or was changed."""
         wanted = {ITEMS: self.manifest["items_sha256"]}
         wanted |= {one["file"]: one["sha256"] for one in self.manifest["shards"]}
         for name, digest in wanted.items():
             if not (self.folder / name).is_file() or _sha256(self.folder / name) != digest:
-                raise DataError(f"{self.folder / name} must be what the manifest says. Write the shards again.")
+                raise DataError(
+                    f"{self.folder / name} must match its checksum in the manifest. Write the shards again."
+                )
 
     def without_ratings(self) -> Ratings:
-        """Return name, scale and items of the data set as `Ratings` without users and rows: what models ask for."""
+        """Return the name, scale and items of the data set, as `Ratings` without users and ratings."""
         frame, about = pl.read_parquet(self.folder / ITEMS), self.manifest
         nobody = np.empty(0, np.int64)
         scale = None if about["scale"] is None else Scale(*about["scale"])

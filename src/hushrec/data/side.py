@@ -1,4 +1,4 @@
-"""Public attributes of items as columns of numbers, for models that learn from them."""
+"""Public attributes of items as numeric columns, for models that learn from them."""
 
 import math
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ LARGEST_NORM = 0.7
 
 
 def attribute_names(ratings: Ratings) -> list[str]:
-    """Return the attributes that the items have: `genre` for all the flags `genre=…`, the name itself for a number."""
+    """Return the names of the items' attributes: `genre` for all flags `genre=…`, the column name for a number."""
     columns = [] if ratings.attributes is None else ratings.attributes.columns
     return list(dict.fromkeys(column.partition("=")[0] for column in columns))
 
 
 def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | None:
-    """`(n_items, n_columns)`, of the attributes named in `wanted`, all unless given; None where there are none.
+    """Return the attributes in `wanted` (default: all) as columns, `(n_items, n_columns)`; None if there are none.
 
-    The columns of one item have at most the norm `LARGEST_NORM` together, so that a step size holds whatever the file:
-    flags are divided by the root of how many of the same attribute are set, numbers are centred and divided by their
-    largest deviation, and each attribute gets an equal share. A number that is missing is 0, the mean.
+    The columns of one item have a norm of at most `LARGEST_NORM`, so that one step size suits every file: flags are
+    divided by the square root of the number of set flags of the same attribute, numbers are centred and divided by
+    their largest deviation, and each attribute gets an equal share. A missing number becomes 0, the mean.
     """
     available = attribute_names(ratings)
     names = available if wanted is None else [name.strip() for name in wanted.split(",")]
@@ -32,21 +32,20 @@ def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | No
         return None
     unknown = [name for name in names if name not in available]
     if unknown:
-        raise ParameterError(
-            f"attributes must be none or among {', '.join(available) or 'none: give an items file'}, got {wanted}."
-        )
+        allowed = f"'none' or names among {', '.join(available)}" if available else "'none' without an items file"
+        raise ParameterError(f"attributes must be {allowed}, got {wanted}.")
     assert ratings.attributes is not None
     share = LARGEST_NORM / math.sqrt(len(names))
     return np.asarray(share * np.concatenate([_attribute(ratings.attributes, name) for name in names], axis=1))
 
 
 def machine_columns(ratings: Ratings, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what model `fm` learns of the items: the columns of the attributes that its options name."""
+    """Return the item facts of model `fm`: the columns of the attributes that its options name."""
     return {"attributes": side_columns(ratings, options["attributes"])}
 
 
 def _attribute(frame: pl.DataFrame, name: str) -> FloatArray:
-    """Return the columns of one attribute, `(n_items, n_categories)` or `(n_items, 1)`, of norm 1 at most."""
+    """Return the columns of one attribute, `(n_items, n_categories)` or `(n_items, 1)`, with row norms up to 1."""
     chosen = frame.select([column for column in frame.columns if column.partition("=")[0] == name])
     values = chosen.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
     if chosen.dtypes[0] == pl.Boolean:

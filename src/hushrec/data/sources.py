@@ -1,4 +1,4 @@
-"""`load`: ratings from a named set, a file, a table in memory, or the generator."""
+"""`load`: ratings from a named set, a file, a table in memory, or the synthetic generator."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ from hushrec.plugins import plugins
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """How a file is read; the fields are the settings of `load`."""
+    """The reading options of `load`."""
 
     columns: str | Sequence[str] | None = None
     scale: Scale | None = None
@@ -58,24 +58,23 @@ def load(
     missing: str | float | None = None,
     public: str | Path | RatingTable | None = None,
 ) -> Ratings:
-    """Return the ratings of `source`.
-
-    That is the name of a set, the path of a CSV, TSV, `::` or Parquet file, or a table in memory: polars, pandas,
-    Arrow, a NumPy array or rows of (user, item, rating), or a SciPy sparse matrix of users by items.
+    """Return the ratings in `source`.
 
     Args:
-        source: as above.
-        data_dir: the folder of the named sets; `$HUSHREC_DATA` unless given.
-        columns: which columns are user, item and rating, by name or by position from 1: "reader,book,stars", or a list.
-        scale: the smallest and the largest rating, as in "0,10"; guessed from the ratings unless given.
-        duplicates: what to do with a (user, item) pair that comes twice: "refuse" it, or keep the "first", the "last"
-            or the "mean".
-        items: a file or a table of the items' ids, titles and attributes.
-        implicit: leave the ratings out and keep who met what.
-        encoding: of a text file.
-        skip_rows: the number of lines above the ratings.
-        missing: what stands for no rating.
-        public: ratings of other people that anybody may see, from a second source, which is read in the same way.
+        source: the name of a set; the path of a CSV, TSV, `::` or Parquet file; or a table in memory: a polars or
+            pandas frame, an Arrow table, a NumPy array or rows of (user, item, rating), or a SciPy sparse matrix with
+            users as rows and items as columns.
+        data_dir: the folder of the named sets; by default `$HUSHREC_DATA`, then the user's cache.
+        columns: the columns of user, item and rating, by name or by position from 1: "reader,book,stars", or a list.
+        scale: the smallest and the largest rating, as in "0,10"; by default guessed from the ratings.
+        duplicates: how to treat repeated (user, item) pairs: "refuse" them, or keep the "first", the "last" or the
+            "mean" rating.
+        items: a file or a table with the items' ids, titles and attributes.
+        implicit: ignore the ratings' values, and keep only the (user, item) pairs.
+        encoding: the encoding of a text file; by default UTF-8.
+        skip_rows: the number of lines to skip above the ratings.
+        missing: the value that means "no rating".
+        public: public ratings of other people, from a second source, which is read with the same options.
     """
     form = Form.of(
         scale,
@@ -102,13 +101,13 @@ def _read(
         return _from_memory(source, items, form)
     if isinstance(source, str) and source.partition(":")[0] == "synthetic":
         if items is not None or form != Form(implicit=form.implicit, duplicates=form.duplicates):
-            raise DataError("synthetic ratings need no reading: leave out all settings of it but implicit.")
+            raise DataError("synthetic ratings must be loaded without reading options other than implicit.")
         ratings = synthetic_from_name(source)
         return dataclasses.replace(ratings, values=None, scale=None) if form.implicit else ratings
     offered = offered_sets()
     if isinstance(source, str) and source in offered:
         if items is not None or form != Form():
-            raise DataError(f"set {source} comes from a plug-in, which reads it: leave out the settings of reading.")
+            raise DataError(f"set {source} must be loaded without reading options, because a plug-in reads it.")
         ratings = offered[source]()
         if not isinstance(ratings, Ratings):
             raise DataError(f"the plug-in of set {source} must return Ratings, got {type(ratings).__name__}.")
@@ -152,25 +151,25 @@ def offered_sets() -> Mapping[str, Any]:
 
 
 def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
-    """Ratings of a table in memory; of text files alone, `encoding` and `skip_rows` are refused."""
+    """Return the ratings in a table in memory; refuse `encoding` and `skip_rows`, which apply to text files."""
     if form.encoding is not None or form.skip_rows:
-        raise DataError("encoding and skip_rows are for text files; a table in memory has neither. Leave them out.")
+        raise DataError("encoding and skip_rows must not be given for a table in memory. Leave them out.")
     if isinstance(data, SparseMatrix):
         return _from_sparse(data, items, form)
     return _from_table("ratings", read_frame(data), items, form)
 
 
 def _from_sparse(matrix: SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
-    """Ids are the numbers of rows and columns, from 0; rows and columns without an entry are users and items too."""
+    """Return the ratings in a sparse matrix; ids are the numbers of all its rows and columns, from 0."""
     if form.columns is not None or form.missing is not None:
-        raise DataError("columns and missing do not apply to a sparse matrix. Leave them out.")
+        raise DataError("columns and missing must not be given for a sparse matrix. Leave them out.")
     users, columns, numbers = read_sparse(matrix)
     user_ids, item_ids = ([str(place) for place in range(size)] for size in matrix.shape)
-    catalogue = Catalogue(item_ids, None, None, np.arange(len(item_ids)), n_unlisted=0)  # its columns are the items
+    catalogue = Catalogue(item_ids, None, None, np.arange(len(item_ids)), n_unlisted=0)
     titles, attributes, catalogue = (None, None, catalogue) if items is None else read_items(items, item_ids)
     scale = None if form.implicit else form.scale or Scale.guess(numbers)
     if scale is not None and not scale.holds(numbers).all():
-        raise DataError(f"the entries of a sparse matrix must lie on the scale, {scale}.")
+        raise DataError(f"entries of a sparse matrix must lie on the scale, {scale}. Pass another scale.")
     values = None if scale is None else numbers
     guessed = scale is not None and form.scale is None
     known = titles, attributes, guessed, None, catalogue

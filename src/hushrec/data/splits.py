@@ -1,6 +1,6 @@
-"""Which ratings are for training and which are for testing.
+"""Splits of ratings into a training and a test part.
 
-Users and items of which training knows nothing stay in the test part; `cold_counts` counts them.
+Users and items without training ratings (cold start) stay in the test part; `cold_counts` counts them.
 """
 
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from hushrec.errors import ParameterError
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Row numbers of the ratings to train on, and of those held out."""
+    """A split: the row numbers of the training ratings, and of the held-out ratings."""
 
     train: IntArray
     test: IntArray
@@ -23,9 +23,9 @@ class Split:
 
 
 def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
-    """Return a seeded permutation of the rows, cut once: the first 1 − test_share of it trains.
+    """Return a random split: of a seeded permutation of the rows, the first 1 − test_share are for training.
 
-    The rows of `numpy.random.default_rng(seed).permutation(n_ratings)`, in that order.
+    The permutation is `numpy.random.default_rng(seed).permutation(n_ratings)`.
     """
     order = np.random.default_rng(_check_seed(seed)).permutation(n_ratings)
     n_test = _n_held_out(n_ratings, test_share, "test_share")
@@ -33,12 +33,12 @@ def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
 
 
 def everything(n_ratings: int) -> Split:
-    """Return a split in which all rows train and none is held out: for a model that is used, not measured."""
+    """Return a split with all rows in the training part, for a model that is used but not measured."""
     return Split(np.arange(n_ratings), np.empty(0, dtype=np.int64))
 
 
 def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
-    """Cut the *training* part again; the test part is not looked at. `.test` holds the validation rows."""
+    """Split the *training* part again, without using the test part; `.test` of the result is the validation part."""
     order = np.random.default_rng([_check_seed(seed), 1]).permutation(len(split.train))
     n_validation = _n_held_out(len(split.train), share, "share")
     rows = split.train[order]
@@ -46,7 +46,7 @@ def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
 
 
 def leave_one_out(ratings: Ratings, seed: int) -> Split:
-    """Hold out one random rating of every user who has at least two; the others only train."""
+    """Hold out one random rating of every user who has at least two; all other ratings are for training."""
     shuffled = np.random.default_rng(_check_seed(seed)).permutation(ratings.n_ratings)
     users = ratings.users[shuffled]
     _, first = np.unique(users, return_index=True)
@@ -58,7 +58,7 @@ def leave_one_out(ratings: Ratings, seed: int) -> Split:
 
 
 def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
-    """Return k splits whose test parts are a seeded random partition of the rows."""
+    """Return `k` splits whose test parts are a seeded random partition of the rows."""
     if not 2 <= k <= n_ratings:
         raise ParameterError(f"k must be at least 2 and at most the number of ratings, {n_ratings}, got {k}.")
     parts = np.array_split(np.random.default_rng(_check_seed(seed)).permutation(n_ratings), k)
@@ -66,14 +66,14 @@ def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
 
 
 def time_split(ratings: Ratings, test_share: float = 0.2) -> Split:
-    """Train on what came first, in time, and hold out the latest ratings of all; ties stay in the file's order."""
+    """Hold out the latest ratings of all users, and train on the earlier ones; ties keep the file's order."""
     order = np.argsort(_times_of(ratings), kind="stable")
     n_test = _n_held_out(ratings.n_ratings, test_share, "test_share")
     return Split(order[: ratings.n_ratings - n_test], order[ratings.n_ratings - n_test :])
 
 
 def leave_last_out(ratings: Ratings) -> Split:
-    """Hold out the latest rating of every user who has at least two; the others only train."""
+    """Hold out the latest rating of every user who has at least two; all other ratings are for training."""
     order = np.lexsort((_times_of(ratings), ratings.users))
     users = ratings.users[order]
     is_last = np.append(users[1:] != users[:-1], True)
@@ -83,9 +83,9 @@ def leave_last_out(ratings: Ratings) -> Split:
 
 
 def k_core(ratings: Ratings, *, per_user: int = 5, per_item: int = 5) -> Ratings:
-    """Return the largest part in which every user has `per_user` ratings and every item `per_item`, at least.
+    """Return the largest subset in which every user has at least `per_user` and every item `per_item` ratings.
 
-    A filter on who rated what: the counts of a data set that is published so are not private.
+    This filter depends on who rated what, so the counts of a data set published after it are not private.
     """
     rows = np.arange(ratings.n_ratings)
     while True:
@@ -97,12 +97,14 @@ def k_core(ratings: Ratings, *, per_user: int = 5, per_item: int = 5) -> Ratings
             break
         rows = rows[enough]
     if len(rows) == 0:
-        raise ParameterError(f"no user keeps per_user {per_user} ratings among items with per_item {per_item}.")
+        raise ParameterError(
+            f"per_user {per_user} and per_item {per_item} must leave at least one rating, but leave none. Lower them."
+        )
     return _without_absent(ratings.rows(rows))
 
 
 def _without_absent(ratings: Ratings) -> Ratings:
-    """Return the same rows; users and items without a rating are left out of the lists."""
+    """Return the same ratings without the users and items that have no ratings."""
     users, user_rows = np.unique(ratings.users, return_inverse=True)
     items, item_rows = np.unique(ratings.items, return_inverse=True)
     return replace(
@@ -119,12 +121,12 @@ def _without_absent(ratings: Ratings) -> Ratings:
 
 def _times_of(ratings: Ratings) -> FloatArray:
     if ratings.times is None:
-        raise ParameterError("this split needs the time of each rating; these ratings have no column timestamp.")
+        raise ParameterError("ratings must have times for this split, but the file has no column timestamp.")
     return ratings.times
 
 
 def cold_counts(ratings: Ratings, split: Split) -> tuple[int, int]:
-    """Return how many users, and how many items, are in the test part but not in the training part."""
+    """Return the numbers of users and of items that are in the test part but not in the training part."""
     cold_users = np.setdiff1d(ratings.users[split.test], ratings.users[split.train])
     cold_items = np.setdiff1d(ratings.items[split.test], ratings.items[split.train])
     return len(cold_users), len(cold_items)
@@ -132,7 +134,7 @@ def cold_counts(ratings: Ratings, split: Split) -> tuple[int, int]:
 
 def _check_seed(seed: int) -> int:
     if seed < 0:
-        raise ParameterError(f"the split's seed must be 0 or more, got {seed}.")
+        raise ParameterError(f"seed of a split must be 0 or more, got {seed}.")
     return seed
 
 
@@ -141,5 +143,5 @@ def _n_held_out(n_rows: int, share: float, name: str) -> int:
         raise ParameterError(f"{name} must lie between 0 and 1, got {share}.")
     n_held_out = n_rows - int((1 - share) * n_rows)
     if not 0 < n_held_out < n_rows:
-        raise ParameterError(f"{name} {share} of {n_rows} ratings leaves one part empty; expected rows in both.")
+        raise ParameterError(f"{name} must leave rows in both parts, but {share} of {n_rows} ratings leaves one empty.")
     return n_held_out

@@ -1,13 +1,13 @@
-"""Ratings made up from a known truth, in the shape of MovieLens.
+"""Synthetic ratings from a known ground truth, in the shape of MovieLens.
 
-    rating = round(mean + user bias + item bias + user vector · item vector + noise), kept in 1..5
+    rating = round(mean + user bias + item bias + user vector · item vector + noise), clipped to 1..5
 
-Genres shape the item vectors, so that attributes tell something about taste. Who rates what: activity has a
-long tail with 20 ratings or more per person where there are enough, popularity is skewed and goes with
-quality, and people choose more of what they like.
+Genres influence the item vectors, so that attributes are informative about taste. Activity has a long tail, with at
+least 20 ratings per person if there are enough; popularity is skewed and correlated with quality; and people choose
+more of what they like.
 
-Every person draws from a stream of their own keyed (seed, user): blocks of people can be made one after the
-other, at any size, and are the same whatever the block.
+Every person has a random stream of their own, keyed by (seed, user), so that the ratings do not depend on the size of
+the blocks in which they are generated.
 """
 
 from collections.abc import Iterator
@@ -23,11 +23,11 @@ from hushrec.randomness import Purpose, SeededRandomness
 MEAN = 3.4
 N_FACTORS = 4
 USER_BIAS, ITEM_BIAS, TASTE, NOISE = 0.4, 0.4, 0.8, 0.6  # standard deviations, in stars
-GENRE_SHARE = 0.6  # of an item vector's variance that its genres explain
+GENRE_SHARE = 0.6  # share of an item vector's variance that its genres explain
 FEWEST_PER_USER = 20
 MOST_OF_ITEMS = 0.6
 ACTIVITY_SPREAD, POPULARITY_SPREAD = 1.1, 1.1  # of log-normal weights
-QUALITY_PULL, TASTE_PULL = 0.8, 0.5  # how much more a better, a better-liked item is chosen
+QUALITY_PULL, TASTE_PULL = 0.8, 0.5  # influence of an item's quality, and of the person's taste, on the choice
 
 GENRES = ("Action", "Comedy", "Crime", "Documentary", "Drama", "Family", "Horror", "Mystery", "Romance", "Sci-Fi")
 _FIRST = (
@@ -46,7 +46,7 @@ SHAPES = ("The {0} {1}", "{0} {1}", "A {0} {1}", "The {1}", "Return to the {0} {
 
 @dataclass(frozen=True)
 class Shape:
-    """How many people, films and ratings, and the seed that makes them."""
+    """The size of a synthetic data set, and its seed."""
 
     n_users: int = 300
     n_items: int = 400
@@ -76,7 +76,7 @@ class Block:
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What the ratings were made from."""
+    """The ground truth behind synthetic ratings: biases and vectors of users and items."""
 
     mean: float
     user_biases: FloatArray  # (n_users,)
@@ -85,14 +85,14 @@ class Truth:
     item_vectors: FloatArray  # (n_items, N_FACTORS)
 
     def expected(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the rating before noise and rounding, kept in 1..5."""
+        """Return the ratings before noise and rounding, clipped to 1..5."""
         taste = np.einsum("rk,rk->r", self.user_vectors[users], self.item_vectors[items])
         return np.asarray(np.clip(self.mean + self.user_biases[users] + self.item_biases[items] + taste, 1, 5))
 
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """The films and their vectors: drawn first, before any person."""
+    """The films and their vectors, drawn before any person's ratings."""
 
     shape: Shape
     activity: IntArray  # ratings per user
@@ -105,7 +105,7 @@ class _World:
 
 
 def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0) -> Ratings:
-    """Ratings with titles, genres and years; item j of the file is film j + 1."""
+    """Return synthetic ratings of films with titles, genres and years; ids are numbers from 1."""
     shape = Shape(n_users, n_items, n_ratings, seed)
     world = _make_world(shape)
     users, items, values = np.empty(n_ratings, np.int64), np.empty(n_ratings, np.int64), np.empty(n_ratings)
@@ -132,14 +132,14 @@ def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, s
 def stream(
     n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0, *, users_per_block: int = 256
 ) -> Iterator[Block]:
-    """The rows of `synthetic`, a block of users at a time: no more than one block is ever in memory."""
+    """Yield the rows of `synthetic` in blocks of users, with only one block in memory at a time."""
     if users_per_block < 1:
         raise ParameterError(f"users_per_block must be at least 1, got {users_per_block}.")
     return _stream(_make_world(Shape(n_users, n_items, n_ratings, seed)), users_per_block)
 
 
 def synthetic_truth(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0) -> Truth:
-    """Return the biases and vectors behind `synthetic` of the same arguments."""
+    """Return the ground truth behind `synthetic` with the same arguments."""
     world = _make_world(Shape(n_users, n_items, n_ratings, seed))
     people = [_person(seed, user)[:2] for user in range(n_users)]
     biases = np.array([bias for bias, _ in people])
@@ -147,7 +147,7 @@ def synthetic_truth(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_
 
 
 def from_name(name: str) -> Ratings:
-    """`synthetic`, or `synthetic:users=6000,items=4000,ratings=1000000,seed=3` with any of these."""
+    """Return the synthetic ratings of a name such as `synthetic` or `synthetic:users=6000,items=4000,seed=3`."""
     settings: dict[str, int] = {}
     names = {"users": "n_users", "items": "n_items", "ratings": "n_ratings", "seed": "seed"}
     for part in filter(None, name.partition(":")[2].split(",")):
@@ -189,14 +189,14 @@ def _make_world(shape: Shape) -> _World:
 
 
 def _draw_genres(rng: np.random.Generator, n_items: int) -> BoolArray:
-    """Return one main genre and up to two more, as flags (n_items, len(GENRES))."""
+    """Return the genres of each item as flags, `(n_items, len(GENRES))`: one at random, others with probability 8 %."""
     genres = rng.random((n_items, len(GENRES))) < 0.08
     genres[np.arange(n_items), rng.integers(0, len(GENRES), n_items)] = True
     return genres
 
 
 def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
-    """Ratings per user: the fewest, plus a log-normal share of the rest; nobody rates nearly all films."""
+    """Return the number of ratings of each user: a minimum, plus a log-normal share of the rest up to a maximum."""
     most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
     fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
     weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))
@@ -209,7 +209,7 @@ def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
 
 
 def _draw_titles(rng: np.random.Generator, years: FloatArray) -> list[str]:
-    """Different titles with the year; a title drawn again becomes part 2, 3, …"""
+    """Return distinct titles with the year; a title that is drawn again becomes part 2, 3, …"""
     taken: dict[str, int] = {}
     titles = []
     choices = rng.integers(0, len(SHAPES) * len(FIRST_WORDS) * len(SECOND_WORDS), len(years))
@@ -223,7 +223,7 @@ def _draw_titles(rng: np.random.Generator, years: FloatArray) -> list[str]:
 
 
 def _person(seed: int, user: int) -> tuple[float, FloatArray, np.random.Generator]:
-    """Return one person's bias and taste, and the stream from which their ratings go on."""
+    """Return a person's bias, taste vector, and random stream for the ratings."""
     rng = SeededRandomness(seed, user).stream(Purpose.SYNTHETIC, round_number=1)
     draws = rng.standard_normal(1 + N_FACTORS)
     return float(USER_BIAS * draws[0]), draws[1:], rng
@@ -242,9 +242,9 @@ def _stream(world: _World, users_per_block: int) -> Iterator[Block]:
 
 
 def _rate(world: _World, user: int) -> tuple[IntArray, FloatArray]:
-    """Return the items one person rated, by item, and the ratings.
+    """Return the items that a person rated, ascending, and the ratings.
 
-    Drawn without replacement with weights w: the smallest of Exp(1) / w.
+    Items are drawn without replacement with weights w: those with the smallest Exp(1) / w.
     """
     bias, vector, rng = _person(world.shape.seed, user)
     count = int(world.activity[user])

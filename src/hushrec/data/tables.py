@@ -1,4 +1,4 @@
-"""Reads a delimited text file or a Parquet file into columns of text, or says where it is broken.
+"""Readers of delimited text files and Parquet files, with precise error messages.
 
 The fast way (polars) only ever answers when the file is regular; when it is not, a slow second pass finds the
 line. Messages give the file, the line, the column and what was expected, and never what stands there: it may
@@ -42,12 +42,12 @@ for first in range(0, max(total, 1), step):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Fields by position. `names` is None for text: whether the first line is a header is for the caller to say."""
+    """A table of a file. `names` is None for text, where the caller decides whether the first line is a header."""
 
     path: Path
     frame: pl.DataFrame
     names: list[str] | None
-    lines: IntArray | None = None  # None: row after row from `first_line` on
+    lines: IntArray | None = None  # line number of each row; None: consecutive from `first_line` on
     first_line: int = 1
 
     def place(self, row: int, column: str | None = None) -> str:
@@ -80,10 +80,10 @@ class Table:
 
 
 def read_table(path: Path, *, encoding: str | None = None, skip_rows: int = 0, one_column: bool = False) -> Table:
-    """Read CSV, TSV, `::`, `;` or `|` separated text, or Parquet; plain or gzipped.
+    """Return the table in a file: text separated by comma, tab, `::`, `;` or `|`, or Parquet; plain or gzipped.
 
-    `encoding` is that of text, UTF-8 unless given; `skip_rows` lines of text above the first row are left out. Text of
-    `one_column` needs no separator.
+    `encoding` is the encoding of text, by default UTF-8; `skip_rows` lines of text are skipped above the first row.
+    With `one_column`, text without a separator is accepted.
     """
     (table,) = read_batches(path, encoding=encoding, skip_rows=skip_rows, one_column=one_column)
     return table
@@ -195,7 +195,7 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
     for separator in ("\t", STAND_IN):
         if separator.encode() not in data:
             return data.replace(b"::", separator.encode()), separator
-    raise DataError(f"{path} holds `::`, tabs and control characters at once; expected one separator.")
+    raise DataError(f"{path} must have one separator, but has `::`, tabs and control characters.")
 
 
 def _quoted_tables(
@@ -231,7 +231,7 @@ def _quoted_tables(
 
 
 def _quotes_are_needless(data: bytes, separator: str) -> bool:
-    """Return whether quotes come only around whole fields that hold no quote, separator or line end."""
+    """Return whether quotes occur only around whole fields that contain no quote, separator or line end."""
     edges = np.sort(np.concatenate([[-1, len(data)], _places(data, "\n"), _places(data, separator)]))
     quotes = _places(data, '"')
     opening, closing = quotes[0::2], quotes[1::2]

@@ -56,11 +56,14 @@ class MaskedRun(ABC):
         }
         self.learner.learn(sums, survivors)
 
+    def public(self) -> Arrays:
+        """Return the public state after the last round, by name."""
+        return {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
+
     def predictor(self) -> Predictor:
         """Return the predictor after the last round, cached because it caches what it has fitted."""
         if self._latest is None or self._latest[0] != self.round_number:
-            public = {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
-            self._latest = self.round_number, self._protocol.make_predictor(self.problem, public, {})
+            self._latest = self.round_number, self._protocol.make_predictor(self.problem, self.public(), {})
         return self._latest[1]
 
     def predictor_from(self, arrays: Arrays) -> Predictor:

@@ -1,1 +1,1 @@
-"""Experiments: a TOML file in, one record per run out. Modules are imported by name, so that `grid` stays light."""
+"""Experiments: many runs described by a TOML file, and their records. `grid` does not need the other modules."""

@@ -1,8 +1,8 @@
-"""An experiment file: which data, which splits, which curves. Everything is checked before the first run starts.
+"""Experiment files: the data, the splits and the curves. Everything is checked before the first run starts.
 
 ::
 
-    name = "task1-ml-100k"              # of the folder of records
+    name = "task1-ml-100k"              # name of the folder of records
     title = "…"
     [data]
     set = "ml-100k"                     # a named set, or a path
@@ -13,12 +13,12 @@
     validation = false                  # true: train and measure inside the training part, never on test
     [run]                               # shared by all curves: the settings of `hushrec train`
     factors = 50
-    [[curves]]                          # one curve each; lists are multiplied out
+    [[curves]]                          # one curve for each combination of the entries of lists
     protocol = "sdcf"
     epsilon_i = [4.0, 1.0]
 
-Beyond the settings of `train`, a curve may give `data_weight` (N, instead of the number of ratings), `measure_every`
-(rounds between two points of its curve) and `groups` (budgets that differ between people).
+Besides the settings of `train`, a curve may set `data_weight` (N, instead of the number of ratings), `measure_every`
+(rounds between two points of the curve) and `groups` (groups of people with different budgets).
 """
 
 import itertools
@@ -36,7 +36,7 @@ from hushrec.options import KINDS
 from hushrec.simulation.settings import COMMON, Settings, declared_options
 
 OF_A_PLAN = {"data_weight": float, "measure_every": int}
-NOT_IN_A_FILE = ("split_seed", "seed", "patience", "final")  # splits give the seeds; a curve has all its rounds
+NOT_IN_A_FILE = ("split_seed", "seed", "patience", "final")  # [splits] gives the seeds; a curve runs all its rounds
 
 
 class _Table(BaseModel):
@@ -44,7 +44,7 @@ class _Table(BaseModel):
 
 
 class DataTable(_Table):
-    """Where the ratings come from, and how the file is read: the settings of `hushrec.data.load`."""
+    """The table `[data]`: the data set, and the reading options of `hushrec.data.load`."""
 
     set: str
     columns: str | None = None
@@ -59,12 +59,15 @@ class DataTable(_Table):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The settings of `load` that are given."""
+        """The reading options that are given."""
         return self.model_dump(exclude_none=True, exclude={"set"})
 
 
 class SplitTable(_Table):
-    """Seeds of the splits: `count` of them from `first` on; `validation` measures inside their training parts."""
+    """The table `[splits]`: `count` splits with seeds from `first` on.
+
+    With `validation`, runs train and measure within the training part of each split.
+    """
 
     count: int = Field(ge=1)
     first: int = Field(default=0, ge=0)
@@ -72,19 +75,19 @@ class SplitTable(_Table):
 
 
 class GroupTable(_Table):
-    """A share of the people with budgets of their own."""
+    """A group of people with the same budgets, given by its share of all people."""
 
     share: float = Field(gt=0, le=1)
     epsilon_i: float = Field(gt=0, allow_inf_nan=False)
     epsilon_g: float = Field(ge=0)
 
     def budgets(self) -> dict[str, float]:
-        """Return the options of this group's people."""
+        """Return the privacy options of this group."""
         return {"epsilon_i": self.epsilon_i, "epsilon_g": self.epsilon_g}
 
 
 class Experiment(_Table):
-    """The file, checked."""
+    """The checked content of an experiment file."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str
@@ -96,24 +99,24 @@ class Experiment(_Table):
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: its settings, and what only experiments may change."""
+    """One run of an experiment: its settings, and the options that only experiments have."""
 
     settings: Settings
-    curve: int  # its number in the file, for messages
+    curve: int  # the curve's number in the file, for messages
     data_weight: float | None = None
     measure_every: int = 1
     groups: tuple[GroupTable, ...] = ()
-    validation: bool = False  # measured on a validation part of the training data; the test part is not looked at
+    validation: bool = False  # measure on a validation part of the training data; the test part is not used
 
 
 def read_experiment(path: str | Path) -> Experiment:
-    """Read and check a file; a refusal names the key."""
+    """Return the checked experiment in a file; an error names the key."""
     try:
         content = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise ParameterError(f"{path} cannot be read ({error.strerror}).") from None
+        raise ParameterError(f"{path} must be a readable TOML file ({error.strerror}).") from None
     except ValueError as error:
-        raise ParameterError(f"{path} must be TOML: {error}.") from None
+        raise ParameterError(f"{path} must be a readable TOML file: {error}.") from None
     try:
         experiment = Experiment(**content)
     except ValidationError as error:
@@ -125,20 +128,20 @@ def read_experiment(path: str | Path) -> Experiment:
 
 
 def _kinds() -> dict[str, type]:
-    """What each key of a run holds: the type of the setting of that name, or of what only experiments may change."""
+    """Return the type of every key that a run or a curve may have."""
     options = [option for option in COMMON if option.name not in NOT_IN_A_FILE]
     return {option.name: option.kind for option in (*options, *declared_options().values())} | OF_A_PLAN
 
 
 def _check_value(file: str, place: str, key: str, value: Any) -> None:
-    """One value of the right kind, or a list of such; `groups` is checked where it is built."""
+    """Raise unless a value, or every entry of a list, has its key's type; `_groups` checks the content of groups."""
     kinds = _kinds()
     if key == "groups":
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value) or not value:
             raise ParameterError(f"{file}{place} must be a list of tables, one for each group.")
         return
     if key not in kinds:
-        raise ParameterError(f"{file}unknown key {place}.")
+        raise ParameterError(f"{file}{place} must be a setting of a run, but is unknown. Correct or remove it.")
     if value == []:
         raise ParameterError(f"{file}{place} must not be an empty list.")
     for entry in value if isinstance(value, list) else [value]:
@@ -151,14 +154,14 @@ def _first_problem(error: ValidationError) -> str:
     first = error.errors()[0]
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
-        return f"unknown key {key}."
+        return f"{key} must be a known key, but is unknown. Correct or remove it."
     if first["type"] == "missing":
-        return f"key {key} is missing."
+        return f"{key} must be given, but is missing."
     return f"{key}: {first['msg']}."
 
 
 def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[Plan]:
-    """Return every run of the experiment, curve by curve within a split."""
+    """Return the plans of all runs, split by split, and curve by curve within a split."""
     first = experiment.splits.first
     seeds = range(first, first + min(experiment.splits.count, n_splits or experiment.splits.count))
     curves = [
@@ -171,7 +174,7 @@ def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[P
 
 
 def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All combinations of the entries of lists; `groups` is one value."""
+    """Yield all combinations of the entries of lists; the list `groups` counts as one value."""
     names = list(table)
     lists = [table[name] if isinstance(table[name], list) and name != "groups" else [table[name]] for name in names]
     for values in itertools.product(*lists):
@@ -191,7 +194,7 @@ def _plan(number: int, chosen: dict[str, Any], seed: int) -> Plan:
 
 
 def _check_special(place: str, chosen: dict[str, Any]) -> None:
-    """Refuse impossible values of the keys that only experiments have."""
+    """Check the values of the keys that only experiments have."""
     if chosen.get("measure_every", 1) < 1:
         raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
     if not 0 < chosen.get("data_weight", 1) < math.inf:
@@ -199,14 +202,14 @@ def _check_special(place: str, chosen: dict[str, Any]) -> None:
 
 
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
-    """Return the groups of a curve, whose budgets its protocol must use and the curve itself must not give."""
+    """Return the groups of a curve; raise if the protocol has no such budgets, or the curve sets them itself."""
     if "groups" not in chosen:
         return ()
     budgets = set(GroupTable.model_fields) - {"share"}
     if not budgets <= settings.options.keys() or (budgets | {"epsilon_p", "profile_cap"}) & settings.given.keys():
         raise ParameterError(
-            f"{place}.groups needs a protocol and a model that use {' and '.join(sorted(budgets))}, and budgets are"
-            " given in the groups alone."
+            f"{place}.groups must be used with a protocol and a model that have {' and '.join(sorted(budgets))}, and"
+            " the curve must not set these budgets itself."
         )
     try:
         return tuple(GroupTable(**group) for group in chosen["groups"])

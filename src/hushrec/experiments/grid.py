@@ -1,13 +1,13 @@
-"""A grid of runs as one `.npz` file, and the loop that runs it on engine `gpu`: on this machine or on another.
+"""A grid of runs in one `.npz` file, and the loop that runs the grid on engine `gpu`, here or on another machine.
 
-Needs numpy, scipy and torch alone, so that a bare machine with a GPU can run it::
+This module needs only numpy, scipy and torch, so that a machine with a GPU and little else can run it::
 
     PYTHONPATH=src python3 -m hushrec.experiments.grid [--seconds 150] OUT GRID.npz [GRID.npz ...]
 
-A grid file holds the ratings on the scale 1 to 5 (ones, where only who met what counts), a bit per rating and split
-(1 = held out), and the settings of every run. OUT receives one result file per grid: the curve of every run, and what
-it cost. It is written anew after every batch of splits; with `--seconds` a grid stops before the batch that would pass
-that time, and what is whole is kept. A grid that fails does not stop the others.
+A grid file holds the ratings on the scale 1 to 5 (ones for a model that ranks), a bit per rating and split (1 = held
+out), and the settings of every run. OUT receives one result file per grid, with the curve and the cost of every run.
+The result file is rewritten after every batch of splits; with `--seconds` a grid stops before the batch that would
+exceed that time, and keeps the complete batches. A grid that fails does not stop the others.
 """
 
 import argparse
@@ -35,9 +35,9 @@ from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.simulation.training_problem import make_problem
 
 RunSettings = dict[str, Any]
-CPU_MEMORY = 4 * 10**9  # bytes that a batch may take where there is no GPU
-MODELS = ("mf", "bpr")  # that engine gpu runs
-METRICS = {  # by what a model predicts; the first makes the curve
+CPU_MEMORY = 4 * 10**9  # bytes that a batch may use without a GPU
+MODELS = ("mf", "bpr")  # models that engine gpu supports
+METRICS = {  # by what a model predicts; the first is that of the curve
     "rating": ["rmse", "mae"],
     "ranking": ["auc", "hr_at_10", "ndcg_at_10", "recall_at_10"],
 }
@@ -45,7 +45,7 @@ METRICS = {  # by what a model predicts; the first makes the curve
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Ratings sorted by user and item, splits, and runs that all have the same model, factors and rounds."""
+    """A grid: ratings sorted by user and item, splits, and runs with the same model, factors and rounds."""
 
     n_users: int
     n_items: int
@@ -56,7 +56,7 @@ class Grid:
     runs: list[RunSettings] = field(repr=False)  # each names its row of `held_out` as "split"
 
     def save(self, path: str | Path) -> None:
-        """Write the file, small: indices of 16 or 32 bits, a bit per rating and split."""
+        """Write a compact grid file: indices of 16 or 32 bits, and a bit per rating and split."""
         width = np.uint16 if max(self.n_users, self.n_items) < 2**16 else np.uint32
         np.savez_compressed(
             path,
@@ -70,7 +70,7 @@ class Grid:
 
     @staticmethod
     def load(path: str | Path) -> "Grid":
-        """Read a grid file."""
+        """Return the grid in a file."""
         with np.load(path, allow_pickle=False) as file:
             n_users, n_items = (int(number) for number in file["shape"])
             users = file["users"].astype(np.int64)
@@ -89,9 +89,9 @@ class Grid:
 class GridResult:
     """The results of a grid, one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5."""
 
-    curve: FloatArray  # (n_runs, rounds): RMSE or AUC; NaN where it was not measured
-    metrics: FloatArray  # (n_runs, n_metrics), of the last round; named in `about["metrics"]`
-    value_rho: FloatArray  # (n_runs, 2): median and largest over active users
+    curve: FloatArray  # (n_runs, rounds): RMSE or AUC; NaN if it was not measured
+    metrics: FloatArray  # (n_runs, n_metrics), of the last round; `about["metrics"]` has their names
+    value_rho: FloatArray  # (n_runs, 2): median and maximum over active users
     bytes_per_client_round: FloatArray  # (n_runs,)
     about: dict[str, Any]  # machine, versions, seconds, and the settings of every row as `run_settings`
 
@@ -107,7 +107,7 @@ class GridResult:
 
 
 def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProblem]:
-    """The problem of every run; runs on the same split share its arrays, so that it is sorted and placed once."""
+    """Return the problem of every run; runs on the same split share their arrays, which are sorted only once."""
     made: dict[tuple[Any, ...], GradientProblem] = {}
     sorted_splits: dict[int, GradientProblem] = {}
     problems = []
@@ -126,7 +126,7 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProbl
 def _training_problem(
     grid: Grid, run: RunSettings, protocol: GradientProtocol, first: GradientProblem | None
 ) -> GradientProblem:
-    """Sort the training part of a split, or shares the arrays of the first problem on it."""
+    """Return the problem of one run; it shares the arrays of `first`, the first problem on the same split."""
     if first is not None and _differs_in_protocol_alone(run, first):
         own = replace(first, protocols=[protocol])
         counts = own.rated_counts[own.active_users]
@@ -167,10 +167,10 @@ def run_grid(
     after_batch: Callable[[GridResult], None] | None = None,
     done: GridResult | None = None,
 ) -> GridResult:
-    """Run the whole grid in batches of `splits_at_once` splits that fit into memory.
+    """Run the grid in batches of `splits_at_once` splits that fit into memory; return the result.
 
-    Stops before a batch that would pass `seconds`, if it takes as long as the one before; its rows stay NaN. `done` is
-    the result of a call that stopped: its whole rows are not run again.
+    The loop stops before a batch that would exceed `seconds`, if it took as long as the longest one before; rows that
+    were not run stay NaN. `done` is the result of an earlier call, whose complete rows are not run again.
     """
     import torch
 
@@ -223,7 +223,7 @@ def _empty_result(grid: Grid, about: dict[str, Any]) -> GridResult:
 
 
 def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: int | None) -> Iterator[Sequence[int]]:
-    """Numbers of the missing runs, a few splits at a time, never more runs than fit."""
+    """Yield batches of missing runs: a few splits at a time, and at most `fitting` runs."""
     splits = sorted({grid.runs[number]["split"] for number in missing})
     for some in _pieces(splits, splits_at_once or len(splits)):
         numbers = [number for number in missing if grid.runs[number]["split"] in set(some)]
@@ -231,15 +231,15 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return what the rounds of `mf` must read of training values (twice) and bits (once) in that many runs.
+    """Return the bytes that the rounds of `n_runs` runs of `mf` read: training values twice, and bits once.
 
-    Divided by the seconds this is a memory bandwidth; runs that share a training set may find it in the cache.
+    Divided by the seconds this is a memory bandwidth; runs that share a training set may read it from the cache.
     """
     return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])
 
 
 def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: str, kernels: str | None) -> float:
-    """Run a batch and fill in its rows; return the seconds spent in rounds."""
+    """Run a batch and write its rows into `result`; return the seconds spent in rounds."""
     from hushrec.engines.gpu.engine import GpuBatch
 
     runs = [grid.runs[number] for number in numbers]
@@ -256,7 +256,7 @@ def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: s
             result.curve[rows, round_number - 1] = metrics[:, 0]
     seconds = time.perf_counter() - started
     result.metrics[rows] = metrics
-    result.curve[rows[~batch.is_finite()], -1] = np.nan  # ranks of what is no number are still numbers
+    result.curve[rows[~batch.is_finite()], -1] = np.nan  # ranks are finite even if the scores are not
     rho = batch.value_rho()[:, problems[0].active_users]
     result.value_rho[rows] = np.stack([np.median(rho, axis=1), rho.max(axis=1)], axis=1)
     result.bytes_per_client_round[rows] = 4 * batch.mean_reports() * (1 + runs[0]["factors"])
@@ -264,7 +264,7 @@ def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: s
 
 
 def is_measured(round_number: int, rounds: int, every: int) -> bool:
-    """Return whether a curve has a point at this round: every so many, and always the first and the last."""
+    """Return whether a curve has a point at this round: every `every` rounds, and at the first and the last."""
     return round_number % every == 0 or round_number in (1, rounds)
 
 
@@ -272,13 +272,13 @@ def _measure(batch: Any, placed: Any) -> FloatArray:
     """Return the metrics of every run on its own split, `(n_runs, n_metrics)`."""
     if not batch.from_pairs:
         return np.asarray(batch.held_out_errors(placed))
-    with np.errstate(divide="ignore", invalid="ignore"):  # of runs that went astray
+    with np.errstate(divide="ignore", invalid="ignore"):  # from runs that diverged
         found = [metrics_of_ranks(*ranks) for ranks in batch.held_out_ranks(placed)]
     return np.array([[metrics[name] for name in METRICS["ranking"]] for metrics in found])
 
 
 def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
-    """Return the held-out ratings of these splits, one row each."""
+    """Return the held-out ratings of these splits, one row per split."""
     from hushrec.engines.gpu.held_out import HeldOut
 
     rows = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
@@ -291,7 +291,7 @@ def _pieces(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the numerical packages that are installed."""
+    """Return the versions of the installed numerical packages."""
     found = {"python": platform.python_version()}
     for name in ("torch", "triton", "numpy", "scipy"):
         try:
@@ -310,7 +310,7 @@ def _device_name(device: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run every grid file; 1 if one failed."""
+    """Run every grid file; return 1 if one failed, else 0."""
     parser = argparse.ArgumentParser(prog="hushrec.experiments.grid")
     parser.add_argument("--seconds", type=float, default=np.inf, help="time for each grid")
     parser.add_argument("--splits-at-once", type=int, default=5)
@@ -342,7 +342,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def summary(result: GridResult) -> str:
-    """Return one line on what has been run so far."""
+    """Return a one-line summary of the runs so far."""
     about, last = result.about, result.curve[:, -1]
     ended = last[np.isfinite(last)]
     low, high = (ended.min(), ended.max()) if len(ended) else (np.nan, np.nan)

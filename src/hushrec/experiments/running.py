@@ -1,4 +1,4 @@
-"""Runs an experiment: on all cores, a process per job, or in batches on a GPU; what is done is kept and resumed."""
+"""Runs of an experiment, on the cores of this machine, on a cluster or in batches on a GPU, with resume and records."""
 
 import dataclasses
 import hashlib
@@ -30,14 +30,14 @@ from hushrec.simulation.results import to_json
 from hushrec.simulation.settings import declared_options
 from hushrec.simulation.tasks import RatingTask, Task
 
-Progress = Callable[[int, int], None]  # runs done, runs in all
+Progress = Callable[[int, int], None]  # runs done, number of all runs
 SEEDS = ("split_seed", "seed")
-SPLITS_AT_ONCE = 5  # that engine gpu runs as one batch, after which records are written
+SPLITS_AT_ONCE = 5  # splits of one batch on engine gpu; results are saved after each batch
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
-    """An experiment whose every run has been checked."""
+    """An experiment with its data and the checked plans of all its runs."""
 
     experiment: Experiment
     ratings: Ratings
@@ -55,13 +55,13 @@ def prepare(
     n_splits: int | None = None,
     reading: dict[str, Any] | None = None,
 ) -> Prepared:
-    """Read the file, find the data, and check every run; `reading` overrides what the file says of reading."""
+    """Read an experiment file, load the data, and check every run; `reading` overrides the file's reading options."""
     experiment = read_experiment(path)
     if reading:
         chosen = {name: str(value) if isinstance(value, Path) else value for name, value in reading.items()}
         experiment = experiment.model_copy(update={"data": experiment.data.model_copy(update=chosen)})
     try:
-        plans = make_plans(experiment, n_splits=n_splits)  # contradictions are refused before the data is read
+        plans = make_plans(experiment, n_splits=n_splits)  # raises on contradictions before the data is read
         ratings = _load(experiment.data, data_dir)
         for plan in plans:
             check_plan(_make_task(ratings, plan), plan)
@@ -79,12 +79,12 @@ def _load(data: DataTable, data_dir: str | Path | None) -> Ratings:
 
 
 def _check_engines(ratings: Ratings, plans: Sequence[Plan]) -> None:
-    """Make one engine of each kind, so that what it cannot do is refused; on engine gpu all runs are one batch."""
+    """Raise if an engine does not support its plans, by making one engine of each kind; check plans for a grid."""
     engines = {plan.settings.chosen_engine: plan for plan in plans}
     if "gpu" in engines:
         if len(engines) > 1:
-            raise ParameterError("engine must be gpu for all curves of an experiment, or for none.")
-        _refuse_what_no_grid_holds(plans)
+            raise ParameterError("engine must be gpu for all curves of an experiment, or for none of them.")
+        _check_grid(plans)
     for name, plan in engines.items():
         make_engine(name, make_plan_problem(_make_task(ratings, plan), plan))
 
@@ -93,7 +93,7 @@ _TASKS: dict[tuple[Any, ...], Task] = {}
 
 
 def _make_task(ratings: Ratings, plan: Plan) -> Task:
-    """Return the task of a split; the last one is kept, because runs come split by split."""
+    """Return the task of a plan's split; the last task is cached, because plans are ordered by split."""
     settings = plan.settings
     key = (id(ratings), settings.model, settings.split_seed, settings.options.get("at_least"), plan.validation)
     if key not in _TASKS:
@@ -115,14 +115,17 @@ def run_experiment(
     progress: Progress | None = None,
     cluster: bool = False,
 ) -> Path:
-    """Run every plan and write the records to `out`/NAME; return that folder.
+    """Run every plan and write the records to the folder `out`/NAME; return the folder.
 
-    With `cluster`, runs are spread over the Ray cluster that this program is connected to, one core each.
+    With `cluster`, the runs are spread over the connected Ray cluster, one core for each.
     """
     folder = Path(out) / prepared.experiment.name
     parts = folder / "parts"
     if is_experiment(folder) or (parts.is_dir() and not resume):
-        raise RunError(f"{folder} already holds records. Remove it, choose another --out, or --resume unfinished ones.")
+        raise RunError(
+            f"{folder} must not hold records already. Remove it, choose another --out, or continue an unfinished"
+            " experiment with --resume."
+        )
     parts.mkdir(parents=True, exist_ok=True)
     if prepared.plans[0].settings.chosen_engine == "gpu":
         collect(prepared, _run_batches(prepared, parts, progress), folder)
@@ -147,7 +150,7 @@ def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress
 
 
 def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[tuple[int, Record]]:
-    """Yield the record of each waiting plan: from this process, from `jobs` others, or, with 0, from the cluster."""
+    """Yield the number and the record of each waiting plan, run by `jobs` processes or, with 0, by the cluster."""
     if jobs == 0:
         from hushrec.engines.ray.grid import run_all
 
@@ -189,7 +192,7 @@ def _work_on(ratings: Ratings, plan: Plan) -> Record:
 
 
 def _plan_key(prepared: Prepared, plan: Plan) -> str:
-    """Return a hash of everything that would change the result of a plan."""
+    """Return a hash of everything that determines the result of a plan."""
     content = repr([_plain_plan(plan), plan.settings.seed, plan.settings.split_seed, prepared.ratings.checksum])
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
@@ -198,9 +201,9 @@ def _plan_key(prepared: Prepared, plan: Plan) -> str:
 
 
 def make_grid(prepared: Prepared) -> Grid:
-    """Return all plans as one grid file for engine `gpu`."""
+    """Return all plans as one grid for engine `gpu`."""
     plans = prepared.plans
-    _refuse_what_no_grid_holds(plans)
+    _check_grid(plans)
     seeds = sorted({plan.settings.split_seed for plan in plans})
     task = prepared.task(plans[0])
     rows = np.concatenate([task.split.train, task.split.test])
@@ -214,21 +217,22 @@ def make_grid(prepared: Prepared) -> Grid:
     return Grid(task.ratings.n_users, task.ratings.n_items, users, items, values, held_out[:, rows], runs)
 
 
-def _refuse_what_no_grid_holds(plans: Sequence[Plan]) -> None:
+def _check_grid(plans: Sequence[Plan]) -> None:
+    """Raise if these plans cannot run as one grid on engine `gpu`."""
     if any(plan.settings.model not in MODELS or plan.groups or plan.data_weight for plan in plans):
-        raise ParameterError("a grid for engine gpu must hold runs of model mf or bpr without groups or data_weight.")
+        raise ParameterError("engine gpu must be used with model mf or bpr, and without groups and data_weight.")
     if any(plan.settings.options.get("no_fallback") is False for plan in plans):
-        raise ParameterError("a grid for engine gpu must have no_fallback = true: it measures vectors alone.")
+        raise ParameterError("no_fallback must be true on engine gpu, which measures the vectors without a fallback.")
     shared = {
         (plan.settings.model, *(plan.settings.options.get(name) for name in ("factors", "rounds", "at_least")))
         for plan in plans
     }
     if len(shared) > 1 or len({plan.measure_every for plan in plans}) > 1:
         raise ParameterError(
-            "runs of a grid for engine gpu must share model, factors, rounds, at_least and measure_every."
+            "model, factors, rounds, at_least and measure_every must be the same for all curves on engine gpu."
         )
     if plans[0].validation and len({plan.settings.split_seed for plan in plans}) > 1:
-        raise ParameterError("a grid for engine gpu with splits.validation must hold one split. Use --splits 1.")
+        raise ParameterError("splits.count must be 1 on engine gpu with splits.validation. Use --splits 1.")
 
 
 def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
@@ -239,7 +243,7 @@ def _grid_run(plan: Plan, seeds: list[int]) -> RunSettings:
 
 
 def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> GridResult:
-    """Split by split on engine `gpu`; what an earlier call left is not run again."""
+    """Run all plans on engine `gpu` in batches of splits; batches that an earlier call saved are not run again."""
     keys = "".join(_plan_key(prepared, plan) for plan in prepared.plans)
     file = parts / f"{hashlib.sha256(keys.encode()).hexdigest()[:16]}.npz"
 
@@ -255,14 +259,14 @@ def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> 
 
 
 def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
-    """Make the records from a grid's result; machine and versions are those that ran it."""
+    """Write the records of a grid's result, with the machine and the versions that ran it."""
     about = result.about
     versions = {"hushrec": _version("hushrec"), **about["versions"]}
     store(prepared, grid_rows(prepared, result), folder, "gpu", about["device"], versions)
 
 
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
-    """Return the rows of a grid's result, found by their settings; a run's seconds are its share of the batch."""
+    """Return the record rows of all plans from a grid's result; the seconds of a run are its share of all runs'."""
     scale = prepared.task(prepared.plans[0]).scale
     stretch = 1.0 if scale is None else float(error_from_unit(1.0, scale.low, scale.high))
     places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}
@@ -271,21 +275,21 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
         place = places.get(_grid_key(_grid_run(plan, [plan.settings.split_seed])))
         if place is None or np.isnan(result.bytes_per_client_round[place]):
             raise RunError(
-                f"the result lacks run {number + 1} of {len(prepared.plans)}: it is another's, or not whole."
-                " Collect fewer --splits."
+                f"the result must contain all {len(prepared.plans)} runs, but lacks run {number + 1}: it belongs to"
+                " another experiment or is incomplete. Collect fewer --splits."
             )
-        row = _grid_row(result, place, stretch) | _astray(plan, result.curve[place])
-        if number < _n_settings(prepared):  # a setting's budget is stored once
+        row = _grid_row(result, place, stretch) | _divergence(plan, result.curve[place])
+        if number < _n_settings(prepared):  # the budget of a setting is stored once
             problem = make_plan_problem(prepared.task(plan), plan)
-            spent = np.nan_to_num(result.value_rho[place], nan=np.inf, posinf=np.inf)  # no number: no bound
+            spent = np.nan_to_num(result.value_rho[place], nan=np.inf, posinf=np.inf)  # not a number: unbounded
             statement = problem.budget(problem.terms.max_rounds, {"value_rho": np.zeros(problem.n_users)})
             row["budget"] = to_json(statement | {"value_rho": value_statement(*spent.tolist())})
         rows.append(row)
     return rows
 
 
-def _astray(plan: Plan, curve: FloatArray) -> Record:
-    """Return the entry `diverged` of a run whose last error is not finite; nothing for others."""
+def _divergence(plan: Plan, curve: FloatArray) -> Record:
+    """Return the entries of a diverged run, whose last point is not finite; empty for other runs."""
     if np.isfinite(curve[-1]):
         return {}
     last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
@@ -309,7 +313,7 @@ def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
 
 
 def _grid_key(run: RunSettings) -> tuple[Any, ...]:
-    """Return what tells a run of a grid from others: the value of every declared option; False counts as absent."""
+    """Return the key of a run in a grid: the values of all declared options; False counts as absent."""
     values = (run.get(name) for name in ("model", "protocol", "split_seed", "seed", *declared_options()))
     return tuple(None if value is False else value for value in values)
 
@@ -325,7 +329,7 @@ def store(
     machine: str | None = None,
     versions: dict[str, str] | None = None,
 ) -> None:
-    """Write the records of all rows; engine, machine and versions are those of this process unless given."""
+    """Write the records of all rows; engine, machine and versions are by default those of this process."""
     plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
     settings = [
         _setting_record(prepared.plans[number], rows[number], engine) for number in range(_n_settings(prepared))
@@ -370,7 +374,7 @@ def _setting_record(plan: Plan, row: Record, engine: str | None) -> Record:
         "model": settings.model,
         "protocol": settings.protocol,
         "engine": engine or settings.chosen_engine,
-        "rounds": budget["rounds"],  # those of the plan, where the protocol has one
+        "rounds": budget["rounds"],  # some protocols plan their rounds themselves
         **{name: settings.options.get(name) for name in ("factors", "step", "at_least")},
         "config": _plain_plan(plan),
         "budget": budget,
@@ -385,7 +389,7 @@ def _label(plan: Plan, budget: Record) -> str:
 
 
 def _plain_plan(plan: Plan) -> Record:
-    """Return everything that defines a run but its seeds."""
+    """Return everything that defines a run except its seeds."""
     settings = {name: value for name, value in plan.settings.chosen().items() if name not in SEEDS}
     special = {"data_weight": plan.data_weight, "measure_every": plan.measure_every}
     special |= {"validation": True if plan.validation else None}
@@ -394,6 +398,6 @@ def _plain_plan(plan: Plan) -> Record:
 
 
 def _n_settings(prepared: Prepared) -> int:
-    """Plans come curve by curve within a split: the first split's are the settings."""
+    """Return the number of settings, which is the number of plans of the first split."""
     first = prepared.plans[0].settings.split_seed
     return sum(plan.settings.split_seed == first for plan in prepared.plans)

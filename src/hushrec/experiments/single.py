@@ -1,4 +1,4 @@
-"""One run of an experiment, from its plan to its row; and the check of its budget before anything runs."""
+"""One run of an experiment, from its plan to its record, and the check of its budget before anything runs."""
 
 import dataclasses
 import time
@@ -20,7 +20,7 @@ from hushrec.simulation.training_problem import AnyProblem, settle_terms
 
 
 def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
-    """Return the problem of a run, with what only an experiment may change."""
+    """Return the training problem of a plan, with its `data_weight` and `groups`."""
     problem = task_problem(task, plan.settings)
     if plan.data_weight is not None:
         problem = dataclasses.replace(problem, terms=dataclasses.replace(problem.terms, data_weight=plan.data_weight))
@@ -30,7 +30,7 @@ def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
 
 
 def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
-    """Return one protocol for all, or one for each user where budgets differ between groups."""
+    """Return one protocol for all users, or one for each user if the plan has groups."""
     if not plan.groups:
         return [plan.settings.make_protocol()]
     levels = [plan.settings.replace(**group.budgets()).make_protocol() for group in plan.groups]
@@ -38,7 +38,7 @@ def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
 
 
 def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return which group each user belongs to: a seeded shuffle, cut by the shares."""
+    """Return the group of each user: a seeded shuffle of the users, split by the groups' shares."""
     shares = np.array([group.share for group in plan.groups])
     if abs(shares.sum() - 1) > 1e-9:
         raise ParameterError(f"curves[{plan.curve}].groups: shares must add up to 1, got {shares.sum():g}.")
@@ -48,7 +48,7 @@ def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int6
 
 
 def check_plan(task: Task, plan: Plan) -> None:
-    """Refuse an impossible budget, for whichever user it is impossible, before the first run."""
+    """Raise before the first run if a budget of the plan is impossible for any user."""
     users, _, _ = task.training()
     counts = np.bincount(users, minlength=task.ratings.n_users)
     settings = plan.settings
@@ -63,12 +63,12 @@ def check_plan(task: Task, plan: Plan) -> None:
 
 
 def run_plan(task: Task, plan: Plan) -> Record:
-    """Metrics, curve, seconds in rounds, bytes and the budget that was really spent; or that the run diverged."""
+    """Run a plan; return its metrics, curve, seconds, bytes and spent budget, or the error if the run diverged."""
     engine = make_engine(plan.settings.chosen_engine, make_plan_problem(task, plan))
     curve: list[dict[str, float]] = []
     started = time.perf_counter()
     try:
-        seconds, metrics = _play(task, plan, engine, curve)
+        seconds, metrics = _run_rounds(task, plan, engine, curve)
         metrics |= task.list_metrics(engine.predictor()) | _group_metrics(task, engine, plan)
         metrics |= _released_metrics(task, engine)
     except Diverged as error:
@@ -85,8 +85,10 @@ def run_plan(task: Task, plan: Plan) -> Record:
     }
 
 
-def _play(task: Task, plan: Plan, engine: Engine, curve: list[dict[str, float]]) -> tuple[float, dict[str, float]]:
-    """All rounds; adds what is measured to the curve, and returns the seconds spent in rounds and the last metrics."""
+def _run_rounds(
+    task: Task, plan: Plan, engine: Engine, curve: list[dict[str, float]]
+) -> tuple[float, dict[str, float]]:
+    """Run all rounds and append the measurements to `curve`; return the seconds in rounds and the last metrics."""
     seconds = 0.0
     rounds = engine.problem.terms.max_rounds
     for round_number in range(1, rounds + 1):
@@ -100,25 +102,25 @@ def _play(task: Task, plan: Plan, engine: Engine, curve: list[dict[str, float]])
 
 
 def without_result(sentence: str) -> Record:
-    """Return what a row of a run that diverged has in place of its numbers."""
+    """Return the entries of a diverged run's record, in place of its metrics."""
     return {"metrics": {}, "value_rho": {"median": None, "max": None}, "diverged": sentence}
 
 
 def _whole_budget(engine: Engine) -> Record:
-    """Return what a setting whose run diverged would have cost: all rounds, whatever was measured without a bound."""
+    """Return the budget that a diverged run would have spent in all rounds, with unbounded measured losses."""
     problem = engine.problem
     unbounded = {name: np.full(problem.n_users, np.inf) for name in engine.losses()}
     return dict(to_json(problem.budget(problem.terms.max_rounds, unbounded)))
 
 
 def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
-    """What the counts that the run itself released are worth: they differ from run to run, unlike other baselines."""
+    """Return the metrics of the baselines by the run's released counts, which differ from run to run."""
     released = task.released_baselines(engine.predictor().released_support())
     return {f"{name}_{measure}": value for name, found in released.items() for measure, value in found.items()}
 
 
 def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
-    """RMSE on the test ratings of each budget group's people."""
+    """Return the RMSE on the test ratings of each budget group; empty without groups or for a ranking task."""
     if not plan.groups or not isinstance(task, RatingTask):
         return {}
     members = group_of_users(plan, task.ratings.n_users)[task.ratings.users[task.split.test]]
@@ -131,7 +133,7 @@ def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
 
 
 def split_record(task: Task) -> Record:
-    """Return what all runs on a split share: its sizes, and the non-personal baselines on it."""
+    """Return the record of a split, shared by all its runs: its sizes, and the non-personal baselines."""
     cold_users, cold_items = cold_counts(task.ratings, task.split)
     return {
         "train": len(task.split.train),

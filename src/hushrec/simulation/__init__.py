@@ -1,1 +1,1 @@
-"""What runs all devices on one machine: problem, tasks, settings, training, checkpoints and results."""
+"""Training with all devices simulated on one machine: settings, tasks, training, checkpoints and results."""

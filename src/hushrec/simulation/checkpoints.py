@@ -1,8 +1,8 @@
-"""Where a run stands, kept on disk while it trains: one file per trained protocol in the run folder.
+"""Checkpoints of a training run: one file per trained protocol in the run folder.
 
-A checkpoint is written beside the last one, then takes its place: there is always a whole one. It opens with its
-format and a SHA-256 of the rest, an NPZ without pickle, so that a damaged one is refused and never guessed from.
-It holds what the run folder holds, user vectors too, and is as private.
+A new checkpoint is written to a temporary file that then replaces the last one, so that there is always a complete
+file. The file begins with its format and a SHA-256 of the rest, an NPZ without pickle, so that damage is detected. A
+checkpoint holds user vectors, and is as private as the run folder.
 """
 
 import hashlib
@@ -20,52 +20,52 @@ from hushrec.errors import RunError
 from hushrec.files import replacing
 from hushrec.protocols import PROTOCOLS
 
-FORMAT = b"hushrec checkpoint 4"  # a change of draws changes it too: what was begun with others cannot go on
+FORMAT = b"hushrec checkpoint 4"  # also changes with the random draws, so that no run continues with different ones
 
 Arrays = dict[str, npt.NDArray[Any]]
-ARRAYS = ("state", "best")  # what of a checkpoint is arrays
+ARRAYS = ("state", "best")  # fields of a checkpoint that hold arrays
 LISTS = ("curve", "tried")
 
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A run between two rounds: what was asked for, what was measured, and its engine's state."""
+    """A run between two rounds: its settings, its measurements so far, and its engine's state."""
 
-    settings: dict[str, Any]  # of the run that the folder is for, which this may be a comparison with
-    data: str  # checksum of what it learns from
+    settings: dict[str, Any]  # of the folder's run; this checkpoint may be of a comparison with that run
+    data: str  # checksum of the training data
     curve: list[dict[str, float]] = field(repr=False)
-    patience: dict[str, Any] = field(repr=False)  # the best round on the validation part; nothing where there is none
+    patience: dict[str, Any] = field(repr=False)  # the best round on the validation part; empty without one
     seconds: float
     tried: list[dict[str, float]]  # larger steps at which this run diverged
     state: Arrays = field(repr=False)
-    best: Arrays = field(repr=False)  # the predictor of that round
+    best: Arrays = field(repr=False)  # the predictor of the best round
 
     def check(self, settings: dict[str, Any], data: str) -> None:
-        """Refuse to go on with other data or another setting than the run began with."""
+        """Raise if the data or a setting differs from those of the run that wrote this checkpoint."""
         if self.data != data:
-            raise RunError("the checkpoint is of a run on other data. Resume with what it began with.")
+            raise RunError("the data must be that of the checkpoint's run, but it differs. Resume with the same data.")
         names = settings.keys() | self.settings.keys()
-        for name in sorted(names, key=lambda name: (name not in ("model", "protocol"), name)):  # these decide others
+        for name in sorted(names, key=lambda name: (name not in ("model", "protocol"), name)):  # others follow these
             was, now = self.settings.get(name), settings.get(name)
             if was != now:
                 raise RunError(
-                    f"the checkpoint is of a run with {name} {was}, got {now}. Resume with the same settings."
+                    f"{name} must be {was} as in the checkpoint's run, got {now}. Resume with the same settings."
                 )
 
 
 def checkpoint_path(folder: str | Path, protocol: str) -> Path:
-    """Return where the checkpoint of one protocol lies in a run folder."""
+    """Return the path of one protocol's checkpoint in a run folder."""
     return Path(folder) / f"checkpoint-{protocol}.npz"
 
 
 def checkpoint_files(folder: str | Path) -> list[Path]:
-    """Return what a run that is not over left there: the file of each protocol, and one that was being written."""
+    """Return the checkpoint files in a run folder, including files that were not written completely."""
     paths = [checkpoint_path(folder, protocol) for protocol in PROTOCOLS]
     return [path for path in (*paths, *(path.with_suffix(".part") for path in paths)) if path.exists()]
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write the whole file beside the last one, then replace that one with it."""
+    """Write a checkpoint to a temporary file, then replace the last checkpoint with it."""
     about = {name: value for name, value in vars(checkpoint).items() if name not in ARRAYS}
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {
@@ -78,17 +78,19 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
-    """Read a checkpoint back; None if there is none, refused by name if it is damaged."""
+    """Return the checkpoint in a file, or None if there is no file; raise `RunError` if it is damaged."""
     try:
         header, _, content = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RunError(f"checkpoint {path} cannot be read ({type(error).__name__}).") from None
+        raise RunError(f"checkpoint {path} must be a readable file ({type(error).__name__}).") from None
     if not header.startswith(FORMAT + b" "):
-        raise RunError(f"checkpoint {path} is damaged, or of another version of hushrec. Remove it and start anew.")
+        raise RunError(
+            f"checkpoint {path} is damaged or was written by another version of hushrec. Remove it and start again."
+        )
     if header.split()[-1] != hashlib.sha256(content).hexdigest().encode():
-        raise RunError(f"checkpoint {path} is damaged: its checksum does not match. Remove it and start anew.")
+        raise RunError(f"checkpoint {path} is damaged: its checksum does not match. Remove it and start again.")
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             about = json.loads(str(arrays["about"]))
@@ -100,7 +102,7 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
             raise TypeError
         return Checkpoint(**about, state=state, best=best)
     except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise RunError(f"checkpoint {path} is damaged ({type(error).__name__}). Remove it and start anew.") from None
+        raise RunError(f"checkpoint {path} is damaged ({type(error).__name__}). Remove it and start again.") from None
 
 
 def remove_checkpoints(folder: str | Path) -> None:

@@ -1,4 +1,4 @@
-"""Accuracy of a finished run on ratings that it has not seen: rating metrics, and ranking metrics of every model."""
+"""Accuracy of a finished run on a separate set of test ratings: rating metrics and ranking metrics."""
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ Metrics = dict[str, float]
 
 
 def training_profiles(result: Result) -> Profiles:
-    """Return who rated what in the training part of a run, without what it held out."""
+    """Return the users' ratings in the training part of a run."""
     task = Settings(**from_json(result.record["settings"])).make_task(result.ratings)
     return Profiles.of(*task.training(), result.ratings.n_users, result.ratings.n_items)
 
@@ -30,10 +30,10 @@ def held_out_metrics(
     values: FloatArray | None,
     predicted: FloatArray | None,
 ) -> Metrics:
-    """Return the metrics of test rows; `users` and `items` are positions, -1 where training did not know them.
+    """Return the metrics of a run on test ratings; `users` and `items` are positions, or -1 if unknown in training.
 
-    `predicted` has the predicted ratings of a model that predicts them, on the scale of `values`. Rows that training
-    did not know count in the error, and in no list; so do rows that it learned from, which no list contains.
+    `predicted` holds predicted ratings on the scale of `values`, for a model that predicts ratings. Rows of unknown
+    users or items, and rows that were also in the training part, count in the error but not in the list metrics.
     """
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
@@ -44,9 +44,9 @@ def held_out_metrics(
 
 
 def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArray) -> FloatArray:
-    """Return the AUC of each row's item among all that its user did not rate in training.
+    """Return, for each test row, the AUC of its item among all items that its user did not rate in training.
 
-    NaN where training did not know the user or the item, or learned from the row.
+    The AUC is NaN if the user or the item is unknown, or if the row was in the training part.
     """
     known = _may_be_listed(own, users, items)
     found = np.full(len(users), np.nan)
@@ -57,7 +57,7 @@ def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArr
 
 
 def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
-    """Return which rows a list may contain: those of known people and items that training did not learn from."""
+    """Return which rows may be in a list: those of known users and items that were not in the training part."""
     n_items = len(own.support)
     owners = np.repeat(np.arange(len(own.starts) - 1), np.diff(own.starts))
     learned = np.isin(users * n_items + items, owners * n_items + own.items)
@@ -65,7 +65,10 @@ def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArr
 
 
 def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[str, Metrics]:
-    """Return what the non-personal models reach on the test rows: means and biases, and the most popular items."""
+    """Return the metrics of the non-personal models on the test rows: means, biases, and popularity.
+
+    With `ranks`, for a model that ranks, only popularity is measured.
+    """
     training = Profiles.of(train.users, train.items, _unit_values(train), train.n_users, train.n_items)
     found: dict[str, Metrics] = {}
     liked = np.ones(test.n_ratings, dtype=np.bool_)
@@ -91,7 +94,7 @@ def _scorer(predictor: Predictor, own: Profiles) -> Scorer:
 
 
 def _lists_of(score: Scorer, own: Profiles, users: IntArray, items: IntArray) -> Metrics:
-    """Return AUC of every liked test item, and precision, recall and NDCG at 10 of the lists that people get."""
+    """Return the AUC of the given test items, and precision, recall and NDCG at 10 of the lists of their users."""
     if len(users) == 0:
         return {}
     starts, rows = by_user(users, items, len(own.starts) - 1)

@@ -1,7 +1,7 @@
-"""A crew on one machine whose parts are read when they are needed, and whose results are memory-mapped files.
+"""Out-of-core training on one machine: a crew that keeps one part in memory at a time.
 
-At any time one part is in memory. Arrays that a part returns, such as its users' vectors, go to a scratch folder and
-come back as memory maps; they are removed when nobody refers to them any more.
+Arrays that a part returns, such as its users' vectors, are stored in a scratch folder and read back as memory maps; a
+file is removed when nothing refers to its array any more.
 """
 
 import weakref
@@ -13,11 +13,11 @@ import numpy as np
 
 from hushrec.engines.sharded.crew import MakeWorker
 
-RATINGS_AT_ONCE = 10_000_000
+RATINGS_AT_ONCE = 10_000_000  # ratings in memory at a time
 
 
 class Stored:
-    """An array in a file of its own."""
+    """An array stored in a file, which is removed together with this object."""
 
     def __init__(self, path: Path, array: Any) -> None:
         self._path = path
@@ -25,12 +25,12 @@ class Stored:
         weakref.finalize(self, path.unlink, missing_ok=True)
 
     def array(self) -> Any:
-        """Return the array as a map that may be written without changing the file: what kernels are compiled for."""
+        """Return the array as a copy-on-write memory map, because kernels are compiled for writable arrays."""
         return np.asarray(np.load(self._path, mmap_mode="c"))
 
 
 class DiskCrew:
-    """Parts of up to `ratings_at_once` ratings, one after the other on all of Numba's threads."""
+    """A crew that runs its parts one after the other, each with up to `ratings_at_once` ratings."""
 
     def __init__(self, scratch: Path, ratings_at_once: int = RATINGS_AT_ONCE) -> None:
         self._scratch, self._ratings_at_once = scratch, ratings_at_once

@@ -1,9 +1,9 @@
-"""What a training run leaves behind: a `Result` in memory, a run folder on disk.
+"""The result of a training run: a `Result` in memory, a run folder on disk.
 
-A folder holds `run.json` (what `train --json` prints), `model.npz` (the model, and every rating of the file, the test
-part's too: to leave them out of lists, to say why, and to train on all of them) and `items.parquet` (ids, titles and
-public attributes). It holds *user vectors*: it is private to its owner (mode 0700), because this is a simulation in
-which one party plays all the devices.
+A run folder holds `run.json` (the output of `train --json`), `model.npz` (the model and every rating of the file,
+including the test part: they are needed to leave rated items out of lists, to explain, and to train on all ratings) and
+`items.parquet` (ids, titles and public attributes). The folder holds *user vectors* of all simulated devices, and is
+therefore readable by its owner only (mode 0700).
 """
 
 import json
@@ -32,17 +32,17 @@ ATTRIBUTE = "attribute "
 Profile = Mapping[str, float] | Collection[str]  # items with ratings, or items alone
 
 FORMAT = 3
-READABLE = (1, 2, 3)  # by reports; a folder of format 1 does not hold what its test part held
+READABLE = (1, 2, 3)  # formats whose run.json reports can read
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """One recommended item. `score` ranks it; `predicted` is the rating to show, within the file's own scale.
+    """A recommended item. `score` ranks it; `predicted` is the rating to show, clipped to the file's scale.
 
-    A rating model's score is its prediction on that scale, drawn toward the person's own mean where the item has little
-    `support`, the number of ratings that it has. A model that knows the `deviation` of its prediction scores by itself,
-    and its support is what the protocol released. A ranking model predicts no rating: only the order of its scores
-    means something, and `predicted` is None.
+    A rating model's score is its prediction, shrunk toward the person's own mean if the item has little `support` (the
+    number of its ratings). A model that knows the standard `deviation` of its predictions computes the score itself,
+    and `support` is then the number that the protocol released. A ranking model predicts no rating: only the order of
+    its scores is meaningful, and `predicted` is None.
     """
 
     item: str
@@ -55,9 +55,9 @@ class Recommendation:
 
 @dataclass(frozen=True, repr=False)  # holds a rating
 class Reason:
-    """One of a person's own ratings, on the file's own scale, and how alike the item is, from -1 to 1.
+    """A reason for a recommendation: an item that the person rated, and its similarity, from -1 to 1.
 
-    `rating` is None where a file or a profile has no values.
+    `rating` is on the file's scale, or None if the file or the profile has no values.
     """
 
     item: str
@@ -68,10 +68,10 @@ class Reason:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """A finished run. `record` is what `train --json` prints."""
+    """The result of a run: its record (the output of `train --json`), all ratings, and the trained predictor."""
 
     record: dict[str, Any] = field(repr=False)
-    ratings: Ratings = field(repr=False)  # all of them, those that were held out too
+    ratings: Ratings = field(repr=False)  # including those that were held out
     predictor: Predictor = field(repr=False)
 
     @property
@@ -84,20 +84,20 @@ class Result:
 
     @cached_property
     def profiles(self) -> Profiles:
-        """Who rated what; values are 1 where the file has none."""
+        """The ratings of every user; all values are 1 if the file has none."""
         ratings = self.ratings
         values = np.ones(ratings.n_ratings) if ratings.values is None else self.scale.to_unit(ratings.values)
         return Profiles.of(ratings.users, ratings.items, values, ratings.n_users, ratings.n_items)
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Accuracy on the test part."""
+        """The accuracy on the test part, by metric."""
         return dict(self.record["metrics"])
 
     def recommend(self, user: str | int, n: int = 10, *, shrink: bool = True) -> list[Recommendation]:
-        """Return the n items with the highest scores for one user, the best first; never one that they rated.
+        """Return the `n` items with the highest scores for one user, the best first, without items the user rated.
 
-        Without `shrink` a rating model's items are sorted by its predictions, however few ratings support them.
+        Without `shrink` the items of a rating model are sorted by its raw predictions, even those with few ratings.
         """
         row = self._row_of(user, n)
         rated, _ = self._profile(row)
@@ -113,17 +113,17 @@ class Result:
         return self._recommended(best, scores, predicted, None if deviations is None else deviations[best])
 
     def recommend_to(self, profile: Profile, n: int = 10) -> list[Recommendation]:
-        """Return the n best items for somebody who took no part in training, from a few ratings on the file's scale.
+        """Return the `n` best items for a person who took no part in training, from their ratings on the file's scale.
 
-        It costs no budget: a device computes it from the public table and its own ratings. For a model that ranks,
-        `profile` may hold items alone; where the file of the run has no values, those of a profile mean nothing.
+        This costs no budget: a device computes it from the public state and its own ratings. For a model that ranks,
+        `profile` may be a list of items; if the run's file has no values, the values of a profile are ignored.
         """
         rated, values = self._read_profile(profile, n)
         counted = values >= self._least_action
         found = self.predictor.of_profile(rated[counted], values[counted])
         if found is None:
             raise ParameterError(
-                f"model {self.record['model']} knows only the users of its run; gp and audience know others too."
+                f"model must predict for new people, such as gp and audience, but the run has {self.record['model']}."
             )
         best = _best(found.scores, rated, n)
         predicted, deviations = (None if one is None else one[best] for one in found[1:])
@@ -131,7 +131,7 @@ class Result:
 
     @property
     def _needs_values(self) -> bool:
-        """Return whether the model uses the values of ratings."""
+        """Whether the model uses the values of ratings."""
         return find_model(self.record["model"]).predicts == "rating" or self.record.get("at_least") is not None
 
     @property
@@ -143,7 +143,10 @@ class Result:
     def _recommended(
         self, best: IntArray, scores: FloatArray, predicted: FloatArray | None, deviations: FloatArray | None
     ) -> list[Recommendation]:
-        """Return the items at these places; predictions and deviations, on the scale 1 to 5, are of these alone."""
+        """Return recommendations of the items at these positions.
+
+        `scores` covers all items; `predicted` and `deviations`, on the scale 1 to 5, cover only the given ones.
+        """
         released = self.predictor.released_support()
         support = self.profiles.support if released is None else released
         scale = self.scale
@@ -162,19 +165,19 @@ class Result:
         ]
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
-        """Return the items most like this one among those that the user rated at or above their own mean.
+        """Return the items most similar to this one among those that the user rated at or above their own mean.
 
-        It needs the user's ratings and the public item vectors, nothing else: a device answers this itself, and sends
-        nothing. It is a reason that a person can check, not a derivation of the prediction.
+        A device computes this from the user's ratings and the public state, without sending anything. The items are
+        reasons that a person can check, not a derivation of the prediction.
         """
         return self._reasons(item, *self._profile(self._row_of(user, n)), n, valued=True)
 
     def explain_to(self, profile: Profile, item: str | int, n: int = 3) -> list[Reason]:
-        """Return the same reasons for somebody with these ratings."""
+        """Return the items most similar to this one among those in a profile; see `explain`."""
         return self._reasons(item, *self._read_profile(profile, n), n, valued=isinstance(profile, Mapping))
 
     def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:
-        """Return id, title and likeness of the n items that are most like one, the likest first."""
+        """Return id, title and similarity of the `n` items most similar to one item, in descending order."""
         if n < 1:
             raise ParameterError(f"n must be at least 1, got {n}.")
         place = self._place_of(item)
@@ -184,11 +187,11 @@ class Result:
 
     def _place_of(self, item: str | int) -> int:
         if str(item) not in self.item_ids:
-            raise ParameterError(f"item {item} is not among the {len(self.item_ids)} items of this run.")
+            raise ParameterError(f"item must be one of the {len(self.item_ids)} items of this run, got {item}.")
         return self.item_ids.index(str(item))
 
     def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int, *, valued: bool) -> list[Reason]:
-        """Items that the person liked, or that a model which ranks takes as met, by their likeness."""
+        """Return the items that the person liked, or any rated items for a model that ranks, by similarity."""
         alike = self.predictor.likeness(self._place_of(item))
         shown = self.scale.from_unit(values)
         is_rating = find_model(self.record["model"]).predicts == "rating"
@@ -207,7 +210,7 @@ class Result:
 
     @property
     def scale(self) -> Scale:
-        """The scale of the ratings; 1 to 5 where they have no values."""
+        """The scale of the ratings; 1 to 5 if the ratings have no values."""
         return self.ratings.scale or Scale(LOWEST, HIGHEST)
 
     def _title(self, item: int) -> str | None:
@@ -220,7 +223,7 @@ class Result:
         return own.items[rows], own.values[rows]
 
     def _read_profile(self, profile: Profile, n: int) -> tuple[IntArray, FloatArray]:
-        """Rated items, rising, and ratings on the scale 1 to 5, of a map from item ids to ratings or of item ids."""
+        """Return the items of a profile, ascending, and their ratings on the scale 1 to 5; raise if it is invalid."""
         if n < 1:
             raise ParameterError(f"n must be at least 1, got {n}.")
         places = {item: place for place, item in enumerate(self.item_ids)}
@@ -228,16 +231,21 @@ class Result:
             if self._needs_values:
                 lowest = self.record.get("at_least")
                 used = "ratings" if lowest is None else f"ratings from at_least = {lowest:g} up"
-                raise ParameterError(f"a profile of this run must have a rating for each item: it learned from {used}.")
+                raise ParameterError(
+                    f"profile must have a rating for each item, because this run learned from {used}. Give a"
+                    " mapping from item ids to ratings."
+                )
             profile = dict.fromkeys(profile, self.scale.high)
         unknown = sum(item not in places for item in profile)
         if unknown:
-            raise ParameterError(f"rated items must be among the {len(places)} of this run; {unknown} are not.")
+            raise ParameterError(
+                f"profile must hold items of this run, which has {len(places)}, but {unknown} of its items are unknown."
+            )
         values = np.array([profile[item] for item in profile], dtype=np.float64)
         if self.ratings.values is None:
             values = np.full(len(values), self.scale.high)
         if not self.scale.holds(values).all():
-            raise ParameterError(f"ratings must lie on the scale of the run, {self.scale}.")
+            raise ParameterError(f"ratings of profile must lie on the scale of the run, {self.scale}.")
         items = np.array([places[item] for item in profile], dtype=np.int64)
         order = np.argsort(items)
         return items[order], self.scale.to_unit(values[order])
@@ -248,24 +256,26 @@ class Result:
         try:
             return self.user_ids.index(str(user))
         except ValueError:
-            raise ParameterError(f"user {user} is not among the {len(self.user_ids)} users of this run.") from None
+            raise ParameterError(
+                f"user must be one of the {len(self.user_ids)} users of this run, got {user}."
+            ) from None
 
     def save(self, folder: str | Path) -> None:
-        """Keep this result in a folder that `load` reads."""
+        """Write this result to a folder, from which `load` reads it."""
         save(self, folder)
 
 
 def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
-    """Places of the n highest scores, the best first, without what was rated."""
+    """Return the positions of the `n` highest scores, the best first, without rated items."""
     scores = scores.copy()
     scores[rated] = -np.inf
     return np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
 
 
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
-    """Write the three files; `run.json` goes first and comes last, so that a folder with it is whole.
+    """Write a run folder. `run.json` is removed first and written last, so that its presence marks a complete folder.
 
-    With `replace`, the folder is that of this very run, and may hold its checkpoints and what an interruption left.
+    With `replace` the folder belongs to this run, and may hold its checkpoints and the files of an interruption.
     """
     if not replace:
         check_free(folder)
@@ -298,7 +308,7 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
 
 
 def _items_table(ratings: Ratings) -> pl.DataFrame:
-    """Return ids, titles and public attributes, each of those under a name that begins with its own mark."""
+    """Return a table of item ids, titles and public attributes; the names of attributes begin with `ATTRIBUTE`."""
     titles = ratings.titles if ratings.titles is not None else [None] * ratings.n_items
     table = pl.DataFrame({"item": ratings.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
     if ratings.attributes is None:
@@ -307,7 +317,7 @@ def _items_table(ratings: Ratings) -> pl.DataFrame:
 
 
 def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataFrame) -> Ratings:
-    """Return the ratings of a run folder as they were loaded."""
+    """Return the ratings stored in a run folder."""
     ids = table["item"].to_list()
     titles = None if table["title"].is_null().all() else table["title"].to_list()
     columns = [column for column in table if column.name.startswith(ATTRIBUTE)]
@@ -333,7 +343,7 @@ def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataF
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:
-    """Return a run's `run.json` alone, checked for its version: the record, and when and by what it was written."""
+    """Return the record in a run's `run.json`, and when and by which version it was written; check its format."""
     content = _read_json(Path(folder), READABLE)
     return {name: value for name, value in content.items() if name not in ("format", "private")}
 
@@ -345,13 +355,13 @@ def _read_json(path: Path, formats: tuple[int, ...]) -> dict[str, Any]:
         raise RunError(f"{path} must be a run folder with a readable run.json ({type(error).__name__}).") from None
     if not isinstance(content, dict) or content.get("format") not in formats:
         raise RunError(
-            f"{path}/run.json must have format {FORMAT}: it was written by another version of hushrec. Train it again."
+            f"{path}/run.json must have format {FORMAT}, but another version of hushrec wrote it. Train again."
         )
     return content
 
 
 def load(folder: str | Path) -> Result:
-    """Read a run folder back."""
+    """Return the result stored in a run folder."""
     path = Path(folder)
     content = _read_json(path, (FORMAT,))
     record = {name: value for name, value in content.items() if name not in ("format", "private", "written")}
@@ -362,7 +372,7 @@ def load(folder: str | Path) -> Result:
         return Result(record, ratings, find_protocol(record["protocol"]).load_predictor(record, model))
     except (OSError, ValueError, KeyError, pl.exceptions.PolarsError) as error:
         raise RunError(
-            f"{path} is damaged: model.npz or items.parquet cannot be read ({type(error).__name__})."
+            f"{path} is damaged: model.npz or items.parquet cannot be read ({type(error).__name__}). Train again."
         ) from None
 
 
@@ -370,14 +380,14 @@ FINAL_FILE = "final.npz"
 
 
 def save_final_model(folder: str | Path, final: Result) -> None:
-    """Keep in a run folder the model that was trained on all of its ratings."""
+    """Store in a run folder the model that was trained on all of its ratings."""
     arrays: dict[str, Any] = {"record": np.array(json.dumps(to_json(final.record))), **final.predictor.arrays()}
     with replacing(Path(folder) / FINAL_FILE) as file:
         np.savez_compressed(file, **arrays)
 
 
 def load_final_model(folder: str | Path, measured: Result) -> Result | None:
-    """Read that model back; None where there is none, or none that can be read."""
+    """Return the model that `save_final_model` stored, or None if there is none that can be read."""
     try:
         with np.load(Path(folder) / FINAL_FILE, allow_pickle=False) as arrays:
             model = {name: arrays[name] for name in arrays.files}
@@ -388,7 +398,7 @@ def load_final_model(folder: str | Path, measured: Result) -> Result | None:
 
 
 def to_json(value: Any) -> Any:
-    """Return the same value with infinity as the string "inf", so that it is standard JSON."""
+    """Return a value as standard JSON: infinity becomes the string "inf", NaN becomes None."""
     if isinstance(value, dict):
         return {name: to_json(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -401,5 +411,5 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings as they were before `to_json`: "inf" is infinity again."""
+    """Return settings as they were before `to_json`: the string "inf" becomes infinity."""
     return {name: float(value) if value in ("inf", "-inf") else value for name, value in settings.items()}

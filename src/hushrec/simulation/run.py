@@ -1,4 +1,4 @@
-"""One training run: its problem and engine, the curve so far, its checkpoints, and the record that is kept of it."""
+"""One training run: its problem and engine, its learning curve, its checkpoints, and its record."""
 
 import hashlib
 import math
@@ -32,17 +32,17 @@ from hushrec.simulation.tasks import Task
 from hushrec.simulation.training_problem import AnyProblem, make_problem
 from hushrec.simulation.verdict import verdict
 
-Progress = Callable[[str, int, int, float], None]  # what is trained, round, rounds, test RMSE or AUC so far
+Progress = Callable[[str, int, int, float], None]  # protocol, round, rounds, test RMSE or AUC so far
 
 CHECKPOINT_EVERY = 10  # rounds
-SMALLER = 4.0  # a run that diverged begins again with its step divided by this
+SMALLER = 4.0  # a run that diverged starts again with its step divided by this
 MOST_TRIES = 6
-LOOKED_AT = 4096  # training ratings whose predictions must be numbers where nothing is held out
+LOOKED_AT = 4096  # training ratings whose predictions must be finite if nothing is held out
 
 
 @dataclass(frozen=True)
 class Keep:
-    """Whether, where and how often a run keeps checkpoints, and whether it starts from them."""
+    """The checkpoint policy of a run: where and how often it writes checkpoints, and whether it resumes from them."""
 
     folder: str | Path | None = None
     every: int = CHECKPOINT_EVERY
@@ -52,17 +52,17 @@ class Keep:
         if self.every < 1:
             raise ParameterError(f"checkpoint_every must be at least 1 round, got {self.every}.")
         if self.resume and self.folder is None:
-            raise ParameterError("resume needs out, the folder of the run to go on with.")
+            raise ParameterError("resume needs out, the folder of the run to resume.")
 
     @contextmanager
     def folder_for(self, run: "Run") -> Iterator[None]:
-        """Reserve the folder: a free one, or, to resume, that of a run with the same data and settings."""
+        """Reserve the folder: it must be free or, to resume, belong to a run with the same data and settings."""
         if self.folder is None:
             yield
             return
         resumes = self.resume and bool(checkpoint_files(self.folder))
         if self.resume and not resumes and (Path(self.folder) / "run.json").is_file():
-            raise RunError(f"the run in {self.folder} is finished: there is nothing to resume. Choose another --out.")
+            raise RunError(f"the run in {self.folder} must be unfinished to be resumed. Choose another --out.")
         if not resumes:
             check_free(self.folder)
         with reserved(self.folder):
@@ -71,7 +71,7 @@ class Keep:
                 if checkpoint is not None:
                     checkpoint.check(run.asked.as_record(), run.data_checksum)
             if not resumes:
-                check_free(self.folder)  # which it may not have been any more
+                check_free(self.folder)  # another process may have used it since the first check
             yield
 
     def restore(self, run: "Run") -> None:
@@ -88,14 +88,14 @@ class Keep:
             best = _best_of(run, checkpoint)
         except (KeyError, ValueError, TypeError, HushrecError):
             raise RunError(
-                f"checkpoint {path} is damaged: it does not fit this run. Remove it and start again."
+                f"checkpoint {path} is damaged: its state does not match this run. Remove it and start again."
             ) from None
         if not 0 < run.engine.round_number == len(checkpoint.curve) <= run.rounds:
             raise RunError(f"checkpoint {path} is damaged: its curve and its rounds differ. Remove it and start again.")
         run.curve, run.seconds, run.best = checkpoint.curve, checkpoint.seconds, best
 
     def save(self, run: "Run", *, now: bool) -> None:
-        """Keep a checkpoint where one is due: after every so many rounds, or `now`."""
+        """Write a checkpoint if one is due: after every `every` rounds, or `now`."""
         if self.folder is None or (run.engine.round_number % self.every and not now):
             return
         checkpoint = Checkpoint(
@@ -118,30 +118,33 @@ class Keep:
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The model of the round that came out best on the validation part, and what it reaches on the test part."""
+    """The model of the round that was best on the validation part, and its metrics on the test part."""
 
     round_number: int
-    cost: float  # the error on the validation part, or a ranking's score with its sign turned
+    cost: float  # the error on the validation part, or the negated score of a ranking
     metrics: dict[str, float]
     predictor: Predictor = field(repr=False)
 
     def about(self) -> dict[str, Any]:
-        """Return all fields but the predictor."""
+        """Return all fields except the predictor."""
         return {"round_number": self.round_number, "cost": self.cost, "metrics": self.metrics}
 
 
 def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
-    """Return the best model that a checkpoint holds; refuse one of another run."""
+    """Return the best model in a checkpoint, or None without a validation part; raise if it is inconsistent."""
     if run.validation is None:
         return None
     best = Best(**checkpoint.patience, predictor=run.engine.predictor_from(checkpoint.best))
     if best.round_number > run.engine.round_number:
-        raise ValueError("the best model is another's")
+        raise ValueError("the best round must not be after the last one")
     return best
 
 
 class Run:
-    """One training run: the problem, its engine, and the curve so far; `asked` is the run it is compared with."""
+    """A training run: its task, its engine, and its learning curve.
+
+    If this run is a comparison with another run, `asked` holds that run's settings.
+    """
 
     def __init__(
         self,
@@ -164,15 +167,15 @@ class Run:
         self._begin()
 
     def _begin(self) -> None:
-        """Reset the run to before its first round."""
+        """Reset the run to the state before its first round."""
         problem = task_problem(self.task if self.validation is None else self.validation, self.settings)
         self.engine = make_engine(self.settings.chosen_engine, problem, remark=self.remark)
         self.curve: list[dict[str, float]] = []
-        self.best: Best | None = None  # where there is a validation part
+        self.best: Best | None = None  # set if there is a validation part
         self.seconds = 0.0
 
     def begin_again(self, tried: list[dict[str, float]]) -> None:
-        """Reset the run, with the next smaller step than those that were tried."""
+        """Reset the run with a step below the smallest one in `tried`; do nothing if `tried` is empty."""
         if tried:
             self.tried = tried
             self.settings = self.settings.replace(step=tried[-1]["step"] / SMALLER)
@@ -180,13 +183,13 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """How many rounds the terms have: as many as were asked for, or as the protocol's plan has."""
+        """The number of rounds in the terms: the requested number, or that of the protocol's plan."""
         return int(self.engine.problem.terms.max_rounds)
 
     def train(self, progress: Progress | None) -> None:
-        """Run all rounds, or until patience ends, measuring after each.
+        """Run all rounds, or until early stopping, and measure after each.
 
-        A run that diverges begins again at a smaller step, unless its step was given: then the error is raised.
+        A run that diverges starts again with a smaller step, unless the step was given: then `Diverged` is raised.
         """
         self.keep.restore(self)
         while True:
@@ -220,17 +223,17 @@ class Run:
     def _run_rounds(self, progress: Progress | None) -> None:
         try:
             while not self.is_over:
-                headline = self._play()
+                headline = self._run_one_round()
                 self.keep.save(self, now=self.is_over)
                 if progress is not None:
                     progress(self.settings.protocol, self.engine.round_number, self.rounds, headline)
         except KeyboardInterrupt:
             if 0 < len(self.curve) == self.engine.round_number:
-                with suppress(LocalProtocolError):  # in the middle of a round there is nothing whole to keep
+                with suppress(LocalProtocolError):  # the engine is in the middle of a round, and has no complete state
                     self.keep.save(self, now=True)
             raise
 
-    def _play(self) -> float:
+    def _run_one_round(self) -> float:
         """Run one round, measure it, and return the headline metric."""
         started = time.perf_counter()
         run_round(self.engine)
@@ -243,14 +246,14 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether all rounds are played, or the validation part has not improved for too long."""
+        """Whether all rounds have run, or the validation part has not improved for `patience` rounds."""
         if self.settings.patience is None or self.best is None:
             return self.engine.round_number >= self.rounds
         waited = self.engine.round_number - self.best.round_number
         return self.engine.round_number >= self.rounds or waited >= self.settings.patience
 
     def _validate(self, metrics: dict[str, float]) -> None:
-        """Keep the model of the round in which the validation part came out best, with its metrics."""
+        """Measure the validation part; keep this round's model if it is the best so far."""
         if self.validation is None:
             return
         found = measure(self.validation, self.engine)[self.task.headline]
@@ -259,7 +262,7 @@ class Run:
             self.best = Best(self.engine.round_number, cost, metrics, self.engine.predictor())
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
-        """Return the same run under the protocols that this one is compared with, on the same split."""
+        """Run the same settings with the protocols for comparison, on the same split; return metrics by protocol."""
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in self.settings.declared.compared_with:
             if protocol in protocols_of(self.settings.model):
@@ -269,10 +272,7 @@ class Run:
         return comparisons
 
     def _beside(self, other: "Run", progress: Progress | None) -> dict[str, Any]:
-        """Return the metrics and the budget of another run.
-
-        Where it diverges, empty metrics and the error's sentence.
-        """
+        """Train another run and return its metrics and budget; if it diverges, empty metrics and the message."""
         try:
             other.train(progress)
             return {**other.metrics(), "step": other.settings.options.get("step"), "budget": other.budget()}
@@ -281,32 +281,32 @@ class Run:
 
     @property
     def data_checksum(self) -> str:
-        """Hash of the ratings and, where the model learns from them, of the items' attributes."""
+        """A hash of the ratings and, if the model uses them, of the items' attributes."""
         attributes = getattr(self.engine.problem.model, "attributes", None)
         if attributes is None:
             return self.ratings.checksum
         return hashlib.sha256(self.ratings.checksum.encode() + attributes.tobytes()).hexdigest()
 
     def predictor(self) -> Predictor:
-        """Return the model that is kept: the best on the validation part, or else the last."""
+        """Return the trained model: the best on the validation part or, without one, the last."""
         return self.engine.predictor() if self.best is None else self.best.predictor
 
     def metrics(self) -> dict[str, float]:
-        """Accuracy of the model that is kept on the test part, and of its lists; nothing where nothing is held out."""
+        """Return the metrics of the trained model and its lists on the test part; empty if nothing is held out."""
         found = measure(self.task, self.engine) if self.best is None else self.best.metrics
         return found | (self.task.list_metrics(self.predictor()) if found else {})
 
     def _baselines(self) -> dict[str, dict[str, float]]:
-        """Return the non-personal models on the same split, and lists by the popularity that the run released."""
+        """Return the metrics of the non-personal models on the same split, by name."""
         predictor = self.engine.predictor() if self.best is None else self.best.predictor
         return self.task.baselines() | self.task.released_baselines(predictor.released_support())
 
     def budget(self) -> dict[str, Any]:
-        """Return what all rounds that were played cost, those after the best one too."""
+        """Return the budget spent by all rounds so far, including those after the best one."""
         return spent_budget(self.engine)
 
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool, seconds_in_all: float) -> Result:
-        """Return everything that is kept of a run; `seconds_in_all` counts measuring and comparing too."""
+        """Return the run's result; `seconds_in_all` includes measurements and comparisons."""
         engine, settings, ratings = self.engine, self.settings, self.ratings
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)
@@ -357,9 +357,9 @@ class Run:
 
 
 def measure(task: Task, engine: Engine) -> dict[str, float]:
-    """Return the accuracy on a task's test part now; raise `Diverged` where it is not finite.
+    """Return the present metrics on a task's test part; raise `Diverged` if they are not finite.
 
-    Empty where nothing is held out; predictions of training ratings must be numbers then.
+    If nothing is held out the result is empty, and predictions of training ratings are checked instead.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if len(task.split.test) == 0:
@@ -375,12 +375,12 @@ def measure(task: Task, engine: Engine) -> dict[str, float]:
 
 
 def spent_budget(engine: Engine) -> dict[str, Any]:
-    """Return what the rounds so far cost."""
+    """Return the budget spent by the rounds so far."""
     return engine.problem.budget(engine.round_number, engine.losses())
 
 
 def task_problem(task: Task, settings: Settings) -> AnyProblem:
-    """Return the training part of a task as a problem."""
+    """Return the training problem made from the training part of a task."""
     users, items, values = task.training()
     return make_problem(
         users,

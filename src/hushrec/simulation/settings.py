@@ -1,4 +1,4 @@
-"""`Settings`: everything that defines a run besides its data, checked against what model and protocol declare."""
+"""`Settings`: everything that defines a run except its data, checked against the model's and protocol's options."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -27,10 +27,10 @@ COMMON = (
 
 
 class ModelSettings(TypedDict, total=False):
-    """What a person may choose about a recommender, for type checkers: COMMON without the split, and every option.
+    """The keyword arguments of a recommender, for type checkers: settings, and options of models and protocols.
 
-    A test compares the names and types with what models and protocols declare. Options of plug-ins, which no type
-    checker can know, go into `options`.
+    A test compares names and types with the declarations of models and protocols. Options of plug-ins, which a type
+    checker cannot know, go into `options`.
     """
 
     model: str | None
@@ -64,13 +64,13 @@ class ModelSettings(TypedDict, total=False):
 
 
 def flat(settings: ModelSettings) -> dict[str, Any]:
-    """Return one mapping of all settings that are not None, the options of plug-ins among them."""
+    """Return all settings that are not None in one mapping, including the options of plug-ins."""
     named = {name: value for name, value in settings.items() if name != "options" and value is not None}
     return named | dict(settings.get("options") or {})
 
 
 def nested(settings: Mapping[str, Any]) -> ModelSettings:
-    """Return the settings that `flat` flattened; names outside `ModelSettings` are options of plug-ins."""
+    """Return the inverse of `flat`: names that `ModelSettings` does not have become options of plug-ins."""
     known = ModelSettings.__annotations__.keys()
     named = {name: value for name, value in settings.items() if name in known}
     others = {name: value for name, value in settings.items() if name not in known and value is not None}
@@ -78,7 +78,7 @@ def nested(settings: Mapping[str, Any]) -> ModelSettings:
 
 
 def declared_options() -> dict[str, Option]:
-    """Return every option of every model and protocol by name; where several declare one, the first."""
+    """Return every option of every model and protocol by name; the first declaration of a name wins."""
     found: dict[str, Option] = {}
     for options in (*(model.options for model in MODELS.values()), *(one.options for one in PROTOCOLS.values())):
         for option in options:
@@ -87,9 +87,9 @@ def declared_options() -> dict[str, Option]:
 
 
 def default_model(protocol: str | None, *, has_values: bool) -> str:
-    """The model of a run that chooses none: the first of its protocol, or the first that ranks if there are no values.
+    """Return the default model of a protocol: its first or, for data without values, its first model that ranks.
 
-    A protocol without a model that ranks keeps its first, which says that it needs values.
+    A protocol without a model that ranks gets its first model, whose error then says that it needs values.
     """
     models = find_protocol(default_protocol(None) if protocol is None else protocol).models
     ranking = [name for name in models if find_model(name).predicts == "ranking"]
@@ -97,7 +97,7 @@ def default_model(protocol: str | None, *, has_values: bool) -> str:
 
 
 def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterError:
-    """Return the refusal of settings that nobody declares, with the name that was probably meant."""
+    """Return the error for undeclared settings; it suggests the most similar known name."""
     name, known = min(given), sorted(known)
     near = get_close_matches(name, known, n=1)
     advice = f"Did you mean {near[0]}?" if near else "help(hushrec.Recommender) lists the settings."
@@ -105,12 +105,12 @@ def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterErro
 
 
 class Settings:
-    """Everything that defines a run besides its data.
+    """Everything that defines a run except its data.
 
-    `given` holds the options of the model and of the protocol that were chosen; the others stand at their defaults,
-    and one that neither uses is refused. With `patience` a part of the training data is kept for validation, training
-    stops when that has not improved for so many rounds, and the model of its best round is what is kept. With `final`
-    every rating trains and nothing is measured.
+    `given` holds the options of the model and the protocol that were set; the others have their defaults, and an option
+    that neither uses is refused. `patience` enables early stopping: a part of the training data is held out for
+    validation, training stops after `patience` rounds without an improvement on it, and the model of the best round is
+    kept. With `final` all ratings are used for training, and nothing is measured.
     """
 
     def __init__(
@@ -131,25 +131,28 @@ class Settings:
         self.protocol = find_protocol(default_protocol(model) if protocol is None else protocol).name
         self.model = find_model(self.declared.models[0] if model is None else model).name
         if self.model not in self.declared.models:
-            allowed = " or ".join(protocols_of(self.model)) or "one that speaks it: there is none"
+            allowed = " or ".join(protocols_of(self.model)) or "one that supports it, but there is none"
             raise ParameterError(f"protocol of model {self.model} must be {allowed}, got {self.protocol}.")
         self.split_seed, self.seed, self.patience = split_seed, seed, patience
         if patience is not None and patience < 1:
             raise ParameterError(f"patience must be at least 1 round, got {patience}.")
         if patience is not None and not any(option.name == "rounds" for option in self._options()):
             raise ParameterError(
-                f"protocol {self.protocol} does not use patience: its rounds are fixed before the first one, and a"
-                " choice among them by exact ratings would be outside its budget. Leave it out."
+                f"patience must not be given with protocol {self.protocol}: its rounds are planned in advance, and a"
+                " choice among them by exact ratings would not be covered by its budget. Leave it out."
             )
         if final and patience is not None:
-            raise ParameterError("final holds nothing out, and patience needs a validation part. Give rounds instead.")
+            raise ParameterError(
+                "patience must not be given with final: patience needs a validation part, and final holds nothing out."
+                " Give rounds instead."
+            )
         self.engine, self.final = engine, bool(final)
         if engine in self.declared.engines and engine not in self._engines():
             raise ParameterError(f"engine of model {self.model} must be {' or '.join(self._engines())}, got {engine}.")
         self.given = self._checked({name: value for name, value in options.items() if value is not None})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options as they are declared; refused where neither model nor protocol uses one."""
+        """Return the options, checked and converted; raise if neither the model nor the protocol uses one of them."""
         own = {option.name: option for option in self._options()}
         for name in options:
             if name in own:
@@ -174,75 +177,76 @@ class Settings:
 
     @property
     def declared(self) -> Protocol:
-        """What the protocol declares."""
+        """The declaration of the protocol."""
         return find_protocol(self.protocol)
 
     @property
     def declared_model(self) -> ModelDeclaration:
-        """What the model declares."""
+        """The declaration of the model."""
         return find_model(self.model)
 
     @property
     def chosen_engine(self) -> str:
-        """How the rounds are computed."""
+        """The engine: the given one, or the default engine if it supports the model, or the first that does."""
         if self.engine is not None:
             return self.engine
         allowed = self._engines()
         return DEFAULT_ENGINE if DEFAULT_ENGINE in allowed else allowed[0]
 
     def _engines(self) -> list[str]:
-        """Return the engines of the protocol that compute the model."""
+        """Return the engines that support both the protocol and the model."""
         own = self.declared_model.engines
         return [name for name in self.declared.engines if not own or name in own]
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option that model and protocol use, by name: what was given, or its default (None: absent)."""
+        """Every option that the model and the protocol use, by name: the given value or the default."""
         return with_defaults(self._options(), {**self._tuned(self.protocol), **self.given})
 
     def _tuned(self, protocol: str) -> Mapping[str, Any]:
-        """Return the defaults of the model that differ under a protocol."""
+        """Return the model's own defaults for a protocol without privacy; empty for a private protocol."""
         return {} if find_protocol(protocol).is_private else self.declared_model.without_privacy
 
     def chosen(self) -> dict[str, Any]:
-        """Return the arguments that make these settings again: the common ones, and the options that were given."""
+        """Return the arguments that reproduce these settings: the common ones, and the given options."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         return {name: value for name, value in common.items() if value is not None and value is not False} | self.given
 
     def replace(self, **changes: Any) -> "Settings":
-        """Return the same settings but for these."""
+        """Return a copy of these settings with changes."""
         return Settings(**{**self.chosen(), **changes})
 
     def make_model(self, ratings: Ratings) -> Any:
-        """Return the model, with what is public about the items if it uses that."""
+        """Return the model, with the public facts about items that it uses."""
         return self.declared_model.make(self.options, ratings)
 
     def among_items(self, ratings: Ratings) -> Ratings:
-        """Return the ratings among the items that the protocol runs over: the rated ones, or the whole catalogue."""
+        """Return the ratings over the protocol's items: the rated items, or the whole catalogue."""
         return ratings.with_catalogue() if self.declared.whole_catalogue else ratings
 
     def make_task(self, ratings: Ratings) -> Task:
-        """Return what the model learns from, split into training and test part."""
+        """Return the task of the model: the ratings, split into a training and a test part."""
         ratings = self.among_items(ratings)
         if self.declared_model.predicts == "ranking":
             return ranking_task(ratings, self.split_seed, self.options.get("at_least"), final=self.final)
         return rating_task(ratings, self.split_seed, final=self.final)
 
     def make_protocol(self) -> ConfiguredProtocol:
-        """Return the protocol with its budgets, checked."""
+        """Return the protocol configured with its options; raise if a budget is invalid."""
         made: ConfiguredProtocol = self.declared.configure(self.given, self.model)
         return made
 
     def as_record(self) -> dict[str, Any]:
-        """Return every setting by name, defaults written out: what a checkpoint must agree with."""
+        """Return every setting by name, including defaults. A checkpoint must have the same record to be resumed."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         resolved = {**common, "engine": self.chosen_engine, **self.options, **self.make_protocol().chosen_options()}
         return to_json(resolved)  # type: ignore[no-any-return]
 
     def compared_with(self, protocol: str) -> "Settings":
-        """The same run under another protocol; of this protocol's options, those that both declare alike are kept.
+        """Return the settings of the same run with another protocol, as a baseline.
 
-        What the model has a tuned default for under that protocol stands at it: a baseline runs at its own best.
+        Options that both protocols declare alike are kept. Options for which the model has a tuned default under the
+        other protocol get that default, so that the baseline runs at its best.
         """
         own = set(self.declared.options) - set(find_protocol(protocol).options)
         changes = {option.name: None for option in own} | dict.fromkeys(self._tuned(protocol))

@@ -1,4 +1,4 @@
-"""Parts of a folder of shards: some consecutive people, read by whoever runs them, with the split of the whole file."""
+"""Parts of a folder of shards: consecutive people, read by the worker that runs them, with the whole file's split."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +14,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class HoldOut(NamedTuple):
-    """Which ratings are kept for testing: none, a fifth of the file's rows, or one of each person."""
+    """Which ratings are held out for testing: none, a fifth of the file's rows, or one of each person."""
 
     kind: str  # none, fifth, one
     n_ratings: int
@@ -30,7 +30,7 @@ def _fifth(n_ratings: int, seed: int) -> BoolArray:
 
 @lru_cache(maxsize=1)
 def _places(n_ratings: int, seed: int) -> IntArray:
-    """Where each row comes in the order in which `leave_one_out` looks for the first of every person."""
+    """Return the rank of each row in the random order in which `leave_one_out` takes each person's first rating."""
     places = np.empty(n_ratings, np.int64)
     places[np.random.default_rng(seed).permutation(n_ratings)] = np.arange(n_ratings)
     return places
@@ -38,24 +38,24 @@ def _places(n_ratings: int, seed: int) -> IntArray:
 
 @dataclass(frozen=True)
 class ShardPart:
-    """Some consecutive people of a folder of shards; each worker reads its own."""
+    """Consecutive people of a folder of shards; the worker that runs the part reads their ratings."""
 
     shards: Shards
     first: int
     stop: int
-    places: IntArray  # of the rated items among the items of the run
-    scale: Scale | None  # None: who met what
+    places: IntArray  # positions of the rated items among the items of the run
+    scale: Scale | None  # None for a model that ranks, which ignores values
     hold_out: HoldOut
-    public: AnyProblem | None = None  # the problem without anybody's ratings
+    public: AnyProblem | None = None  # the training problem without ratings
 
     def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
-        """Return users from 0, items, values on the file's scale (ones without a scale), and what is held out."""
+        """Return users from 0, items, values on the file's scale (ones without a scale), and a mask of test rows."""
         own = self.shards.read(self.first, self.stop)
         users = np.repeat(np.arange(self.stop - self.first), np.diff(own.starts))
         values = np.ones(len(users)) if self.scale is None or own.values is None else own.values
         held, items = self._held_out(users, own.rows), self.places[own.items]
         if np.all(self.places[1:] > self.places[:-1]):
-            return users, items, values, held  # which rise already
+            return users, items, values, held  # already sorted
         order = np.lexsort((items, users))
         return users, items[order], values[order], held[order]
 
@@ -71,6 +71,7 @@ class ShardPart:
         return held
 
     def load(self) -> AnyProblem:
+        """Return the training problem of these people, with their training ratings."""
         assert self.public is not None
         users, items, values, held = self.read()
         counts = np.bincount(users[~held], minlength=self.stop - self.first)
@@ -86,22 +87,22 @@ class ShardPart:
 
 
 class Seen(NamedTuple):
-    """What one pass over a part's training ratings tells: how many, by person and by item, and sums of values."""
+    """Counts and sums from one pass over a part's ratings."""
 
-    by_person: IntArray
-    by_item: IntArray
-    sums: FloatArray  # of values, by item
-    tested: IntArray  # test ratings, by item
-    n_cold: int  # people with test ratings alone
+    by_person: IntArray  # number of training ratings
+    by_item: IntArray  # number of training ratings
+    sums: FloatArray  # of training values, by item
+    tested: IntArray  # number of test ratings, by item
+    n_cold: int  # people who have test ratings only
 
     @property
     def mean(self) -> float:
-        """Of all training ratings, on the file's scale."""
+        """The mean of all training ratings, on the file's scale."""
         return float(self.sums.sum() / self.by_item.sum())
 
 
 def see(part: ShardPart, n_items: int) -> Seen:
-    """Count a part."""
+    """Return the counts and sums of a part."""
     users, items, values, held = part.read()
     n_people = part.stop - part.first
     counts = np.bincount(users[~held], minlength=n_people)

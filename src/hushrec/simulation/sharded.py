@@ -1,7 +1,7 @@
-"""`train` on a folder of shards: parts of the people read their own ratings, here one after the other or on a cluster.
+"""Training on a folder of shards: parts of the people are read one after the other, or by the workers of a cluster.
 
-Splits, starts, rounds and budgets are those of the same data in memory, bit for bit; metrics agree to rounding, since
-errors are added up part by part.
+Splits, initial vectors, rounds and budgets equal those of the same data in memory, bit for bit. Metrics agree up to
+rounding, because errors are added up part by part.
 """
 
 import json
@@ -23,7 +23,6 @@ from hushrec.data.shards import Shards
 from hushrec.engines import Remark, run_round
 from hushrec.engines.sharded import sharded_engine
 from hushrec.engines.sharded.crew import Crew
-from hushrec.engines.sharded.gradient import ShardedGradientEngine
 from hushrec.errors import ParameterError
 from hushrec.files import check_free
 from hushrec.models.predictor import Arrays
@@ -50,12 +49,12 @@ def train_shards(
     out: str | Path | None = None,
     **settings: Any,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Train on a folder of shards; return the record of the run, and what its server published last.
+    """Train on a folder of shards; return the record of the run, and the public state after its last round.
 
-    With `out`, both are kept in that folder: `run.json` and `public.npz`, which hold nobody's ratings.
+    With `out`, both are also written to that folder, as `run.json` and `public.npz`. Neither holds a rating.
 
-    Engine `cpu` has one part in memory at a time; engine `ray` spreads the parts over its cluster, whose workers must
-    see the folder at the same path. `settings` are the fields of `Settings`.
+    Engine `cpu` holds one part in memory at a time; engine `ray` spreads the parts over its cluster, whose workers must
+    find the folder at the same path. `settings` are the arguments of `Settings`.
     """
     started = time.perf_counter()
     shards = Shards(Path(folder).absolute())
@@ -69,20 +68,20 @@ def train_shards(
     with _crew(chosen.chosen_engine, ratings_at_once) as crew:
         run = ShardedRun(shards, chosen, crew, remark)
         run.train(progress)
-        record, public = run.record(time.perf_counter() - started), run.public()
+        record, public = run.record(time.perf_counter() - started), run.engine.public()
     if out is not None:
         (Path(out) / "run.json").write_text(json.dumps(to_json(record), indent=1) + "\n")
-        np.savez(Path(out) / "public.npz", **public)  # type: ignore[arg-type]
+        np.savez(Path(out) / "public.npz", **public)
     return record, public
 
 
 def _refuse(settings: Settings, scale: Scale | None) -> None:
     if settings.chosen_engine not in ENGINES:
-        raise ParameterError(f"engine of a run on shards must be cpu or ray, got {settings.chosen_engine}.")
+        raise ParameterError(f"engine must be cpu or ray to train on shards, got {settings.chosen_engine}.")
     if settings.patience is not None or settings.options.get("at_least") is not None:
-        raise ParameterError("a run on shards uses neither patience nor at_least. Leave them out.")
+        raise ParameterError("patience and at_least must not be given to train on shards. Leave them out.")
     if scale is None and settings.declared_model.predicts == "rating":
-        raise ParameterError("model must rank: these shards have no values. Use --model audience.")
+        raise ParameterError("model must be one that ranks, because these shards have no values. Use --model audience.")
 
 
 @contextmanager
@@ -98,16 +97,16 @@ def _crew(engine: str, ratings_at_once: int | None) -> Iterator[Crew]:
 
 
 class ShardedRun:
-    """One training run on shards: the driver knows counts and sums, never a rating."""
+    """A training run on shards. The driver process sees counts and sums, never a rating."""
 
     def __init__(self, shards: Shards, settings: Settings, crew: Crew, remark: Remark | None) -> None:
         self.shards, self.settings, self.crew = shards, settings, crew
-        self.ratings = settings.among_items(shards.without_ratings())  # nobody's: items, scale and name
+        self.ratings = settings.among_items(shards.without_ratings())  # items, scale and name, but no ratings
         ranks = settings.declared_model.predicts == "ranking"
         self._scale = None if ranks else self.ratings.scale
         kind = "none" if settings.final else "one" if ranks else "fifth"
         self._hold_out = HoldOut(kind, shards.n_ratings, settings.split_seed)
-        self._public: AnyProblem | None = None  # the problem without anybody's ratings, once its terms are known
+        self._public: AnyProblem | None = None  # the problem without ratings, once its terms are known
         self.seen = self._see_everything()
         self.seconds = 0.0
         self.engine: Any = sharded_engine(self._problem(), crew, self._part, remark=remark)
@@ -116,7 +115,7 @@ class ShardedRun:
         return ShardPart(self.shards, first, stop, self.ratings.places, self._scale, self._hold_out, self._public)
 
     def _see_everything(self) -> Seen:
-        """Ask every part what it holds; a part here is some consecutive shards."""
+        """Return the counts and sums of all ratings, from one pass over parts of consecutive shards."""
         borders, crew = self.shards.borders, self.crew
         n_parts = min(len(borders) - 1, crew.n_parts(self.shards.n_ratings))
         cuts = borders[np.arange(n_parts + 1) * (len(borders) - 1) // n_parts]
@@ -130,7 +129,7 @@ class ShardedRun:
         return Seen(by_person, by_item, sums, tested, sum(one.n_cold for one in found))
 
     def _problem(self) -> AnyProblem:
-        """Return the problem as the driver knows it: terms and counts."""
+        """Return the training problem without ratings: the terms, and how many items each person rated."""
         settings, counts = self.settings, self.seen.by_person
         model, protocols = settings.make_model(self.ratings), [settings.make_protocol()]
         terms = settle_terms(counts, self.ratings.n_items, model, protocols, seed=settings.seed, **settings.options)
@@ -151,7 +150,7 @@ class ShardedRun:
                 progress(self.settings.protocol, self.engine.round_number, rounds, math.nan)
 
     def record(self, seconds_in_all: float) -> dict[str, Any]:
-        """Return what `train` keeps of a run, as far as shards know it."""
+        """Return the record of the run, with the entries of `train` that are known for shards."""
         settings, engine, seen = self.settings, self.engine, self.seen
         metrics, baselines = ({}, {}) if settings.final else self._measured()
         record = {
@@ -195,19 +194,11 @@ class ShardedRun:
         return {**record, "verdict": verdict(record)}
 
     def _measured(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """Return the accuracy of the model and of the non-personal ones on the test part."""
+        """Return the accuracy of the model and of the non-personal models on the test part."""
         engine = self.engine
-        users = engine.users_of_parts if isinstance(engine, ShardedGradientEngine) else None
         among = None if self._scale is not None else Candidates(self.ratings)
         accuracy = Accuracy(self.crew, len(engine.borders) - 1, self.seen, among)
-        return accuracy.measured(users, self.public())
-
-    def public(self) -> Arrays:
-        """Return what the server published last."""
-        engine = self.engine
-        if isinstance(engine, ShardedGradientEngine):
-            return {"item_vectors": engine.item_vectors}
-        return {**vars(engine.learner.table()), "round_number": np.array(engine.round_number)}
+        return accuracy.measured(engine.users_of_parts, engine.public())
 
 
 def _as_it_is(part: ShardPart) -> ShardPart:

@@ -1,4 +1,4 @@
-"""Accuracy of a run on shards: every part measures its own test ratings, and the driver adds up."""
+"""Accuracy of a run on shards: every part measures its own test ratings, and the driver adds up the results."""
 
 import math
 from collections.abc import Callable
@@ -21,15 +21,18 @@ Metrics = dict[str, float]
 
 
 class Accuracy:
-    """Asks the parts of a run; `among` are the candidates of a model that ranks, None of one that predicts ratings."""
+    """The measurement of a run on shards, part by part.
+
+    `among` holds the candidate items for a model that ranks, and is None for a model that predicts ratings.
+    """
 
     def __init__(self, crew: Crew, n_parts: int, seen: Seen, among: Candidates | None) -> None:
         self._crew, self._n_parts, self._seen, self._among = crew, n_parts, seen, among
 
     def measured(self, users: list[Any] | None, public: Arrays) -> tuple[Metrics, dict[str, Metrics]]:
-        """Return the metrics of the model, and of each non-personal model by name.
+        """Return the metrics of the model, and those of each non-personal model by name.
 
-        `users` has the vectors of each part's users, where the protocol has some.
+        `users` holds the user vectors of each part, or is None if the protocol has no user vectors.
         """
         seen = self._seen._replace(by_person=np.empty(0, np.int64))
         biases = None if self._among is not None else self.item_biases()
@@ -40,10 +43,11 @@ class Accuracy:
         return named.pop("model"), named
 
     def item_biases(self) -> FloatArray:
-        """Minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²) over the items, on the scale 1 to 5.
+        """Return the item biases that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²), with the mean taken off r.
 
-        A person's bias follows from the items': b_u = Σ_i (r − b_i) / (n_u + λ). Put in, what is left is a system of
-        the items alone, (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ), which conjugate gradients solve by asking the parts.
+        The bias of a person follows from those of the items: b_u = Σ_i (r − b_i) / (n_u + λ). Inserting this leaves a
+        linear system of the items alone, with left side (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ). Conjugate gradients
+        solve it; the parts compute the products. Ratings are on the scale 1 to 5.
         """
         n_items, weights = len(self._seen.by_item), self._seen.by_item + BIAS_PENALTY
 
@@ -56,11 +60,11 @@ class Accuracy:
         scaled = LinearOperator((n_items, n_items), matvec=lambda vector: vector.ravel() / weights, dtype=np.float64)
         solution, failed = cg(system, right, rtol=1e-10, M=scaled)
         if failed:
-            raise ArithmeticError("the bias model's system did not converge.")
+            raise ArithmeticError("the linear system of the bias model did not converge.")
         return np.asarray(solution)
 
     def _of_all(self, function: Callable[..., Any], *arguments: Any, own: list[Any] | None = None) -> list[Any]:
-        """Return what each part answers; `own` has an argument for each of them, which comes first."""
+        """Return the result of a function for each part; `own` holds an individual first argument for each part."""
         asked = [
             self._crew.ask(part, function, *(() if own is None else (own[part],)), *arguments)
             for part in range(self._n_parts)
@@ -69,25 +73,25 @@ class Accuracy:
 
 
 def right_side(worker: Any, seen: Seen) -> FloatArray:
-    """Return Σ_u (r − mean − Σ_j (r_j − mean) / (n_u + λ)) of each item."""
+    """Return this part's right side of the linear system: Σ_u (r − mean − Σ_j (r_j − mean) / (n_u + λ)) per item."""
     problem: AnyProblem = worker.part.load()
     residuals = problem.values - float(worker.part.scale.to_unit(seen.mean))
     return np.bincount(problem.items, residuals - _spread(problem, residuals), problem.n_items).astype(np.float64)
 
 
 def pull_of_people(worker: Any, biases: FloatArray) -> FloatArray:
-    """Return Σ_u Σ_j b_j / (n_u + λ) of each item, over the people who rated it."""
+    """Return Σ_u Σ_j b_j / (n_u + λ) for each item, over the people of this part who rated it."""
     problem: AnyProblem = worker.part.load()
     return np.bincount(problem.items, _spread(problem, biases[problem.items]), problem.n_items).astype(np.float64)
 
 
 def _spread(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return Σ of a person's values / (n_u + λ), at each of their ratings."""
+    """Return, for each rating, the sum of its person's values divided by (n_u + λ)."""
     return np.repeat(own_sums(problem, values), problem.rated_counts)
 
 
 def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return Σ of each person's values / (n_u + λ)."""
+    """Return, for each person, the sum of their values divided by (n_u + λ)."""
     who = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     return np.asarray(np.bincount(who, values, problem.n_users) / (problem.rated_counts + BIAS_PENALTY))
 
@@ -95,7 +99,7 @@ def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
 def measure(
     worker: Any, users: Any, public: Arrays, seen: Seen, among: Candidates | None, biases: FloatArray | None
 ) -> dict[str, Any]:
-    """Return, by model, what the metrics of one part's test ratings are made of."""
+    """Return, by model, the error sums or ranks of one part's test ratings, from which the metrics are computed."""
     part: ShardPart = worker.part
     problem, (who, items, values, held) = part.load(), part.read()
     predictor = _predictor(problem, users, public)
@@ -136,7 +140,7 @@ def _rating_errors(
     seen: Seen,
     biases: FloatArray,
 ) -> dict[str, FloatArray]:
-    """Return Σ e², Σ |e| and the number of test ratings of the model and of the non-personal models."""
+    """Return Σ e², Σ |e| and the number of test ratings, for the model and each non-personal model."""
     assert part.scale is not None
     users, items = test
     mean = seen.mean

@@ -1,4 +1,4 @@
-"""A finished run in one line and as a small HTML table: what a recommender shows of itself, without a rating."""
+"""Summaries of a finished run, as one line and as a small HTML table; they contain no ratings."""
 
 from html import escape
 from typing import Any
@@ -11,7 +11,7 @@ NAMES |= {"recall_at_10": "Recall@10", "ndcg_at_10": "NDCG@10"}
 
 
 def in_one_line(result: Result) -> str:
-    """Return what was trained on what, at which budget, and how good it is where that was measured."""
+    """Return one line with the model, the data, the privacy budget, and the first test metric if one was measured."""
     record, data = result.record, result.record["data"]
     protects = find_protocol(record["protocol"]).wording.protects(record["budget"])
     trained = f"{record['model']} on {data['users']} users × {data['items']} items, {data['train']} ratings"
@@ -20,7 +20,7 @@ def in_one_line(result: Result) -> str:
 
 
 def as_html(result: Result | None, shown: str) -> str:
-    """Return settings, metrics beside the baselines, and the budget with what it does not cover."""
+    """Return an HTML summary: protocol, metrics beside the baselines, and the budget with what it does not cover."""
     if result is None:
         return f"<code>{escape(shown)}</code> (not fitted)"
     record = result.record
@@ -35,9 +35,7 @@ def as_html(result: Result | None, shown: str) -> str:
 
 def _metrics_table(record: dict[str, Any]) -> str:
     if not record["metrics"]:
-        return (
-            "<p>Trained on every rating: nothing was held out, so no accuracy is known. <code>measure</code> tells.</p>"
-        )
+        return "<p>Trained on every rating, with none held out. Call <code>measure</code> for the accuracy.</p>"
     columns = [name for name in NAMES if name in record["metrics"]]
     rows = {"this run": record["metrics"], **record["comparisons"], **record["baselines"]}
     head = "".join(f"<th>{NAMES[name]}</th>" for name in columns)

@@ -1,4 +1,4 @@
-"""What a run trains on and how it is measured: ratings by their error, one-class feedback by its ranking."""
+"""The tasks of a run: its training and test parts, and its metrics (errors of ratings, or ranks of items)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,15 +22,15 @@ Scorer = Callable[[IntArray], FloatArray]
 
 
 class Candidates:
-    """The items that the data set rates, counted in the order of the catalogue; measured lists hold no others."""
+    """The candidate items of measured lists: those that have ratings, in the order of the catalogue."""
 
     def __init__(self, ratings: Ratings) -> None:
         self.items = np.sort(ratings.places)
-        self.ranks = np.full(ratings.n_items, -1)  # number of each item among the candidates
+        self.ranks = np.full(ratings.n_items, -1)  # position of each item among the candidates, or -1
         self.ranks[self.items] = np.arange(len(self.items))
 
     def scorer(self, score: Scorer) -> Scorer:
-        """Return the same scores for the candidates alone."""
+        """Return a scorer that returns only the candidates' scores."""
         if len(self.items) == len(self.ranks):
             return score
         return lambda users: score(users)[:, self.items]
@@ -38,7 +38,7 @@ class Candidates:
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """Who rated what: user i rated `items[starts[i]:starts[i + 1]]`, rising, as `values` on the scale 1 to 5."""
+    """Ratings by user: user i rated `items[starts[i]:starts[i + 1]]`, ascending, as `values` on the scale 1 to 5."""
 
     starts: IntArray = field(repr=False)  # (n_users + 1,)
     items: IntArray = field(repr=False)
@@ -47,51 +47,51 @@ class Profiles:
 
     @staticmethod
     def of(users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int) -> "Profiles":
-        """Group ratings by user."""
+        """Return the ratings grouped by user."""
         starts, rows = by_user(users, items, n_users)
         support = np.bincount(items, minlength=n_items).astype(np.float64)
         return Profiles(starts, items[rows], values[rows], support)
 
     @cached_property
     def means(self) -> FloatArray:
-        """Mean rating of every user, NaN without ratings."""
+        """The mean rating of every user, NaN without ratings."""
         return own_means(self.starts, self.values)
 
 
 def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
-    """Return where each user's rows begin once they are sorted by user and item, and the rows in that order."""
+    """Return the offsets of each user's rows when sorted by user and item, and the sorted row numbers."""
     counts = np.bincount(users, minlength=n_users)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), np.lexsort((items, users))
 
 
 @dataclass(frozen=True, eq=False)
 class RatingTask:
-    """Predict held-out ratings: a random fifth of the file."""
+    """The task of predicting held-out ratings: a random fifth of the file."""
 
     headline: ClassVar[str] = "rmse"
 
     ratings: Ratings
     split: Split
-    values: FloatArray = field(repr=False)  # of all rows, on the file's own scale
+    values: FloatArray = field(repr=False)  # of all rows, on the file's scale
     scale: Scale
 
     def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return users, items and values of the training part, mapped to 1 to 5 as every device does."""
+        """Return users, items and values of the training part, with values mapped to 1 to 5 as on every device."""
         rows = self.split.train
         return self.ratings.users[rows], self.ratings.items[rows], self.scale.to_unit(self.values[rows])
 
     def metrics(self, predictor: Predictor) -> Metrics:
-        """Error on the test part; predictions are not clipped."""
+        """Return the errors on the test part; predictions are not clipped."""
         users, items, actual = self._test()
         unit = predictor.predict(users, items)
         return rating_metrics(self.scale.from_unit(unit), actual)
 
     def validation(self, seed: int) -> "RatingTask":
-        """Return the same task inside the training part: a fifth of it is held out, the test part is not looked at."""
+        """Return the same task within the training part: a fifth of it is held out, and the test part is not used."""
         return replace(self, split=validation_split(self.split, seed))
 
     def baselines(self) -> dict[str, Metrics]:
-        """Return the non-personal models on the same split."""
+        """Return the metrics of the non-personal models on the same split, by name."""
         ratings, rows = self.ratings, self.split.train
         fitted = rating_baselines(
             ratings.users[rows], ratings.items[rows], self.values[rows], ratings.n_users, ratings.n_items
@@ -102,17 +102,17 @@ class RatingTask:
         return found | ({"popularity": popular} if popular else {})
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Precision, recall and NDCG at 10 of the lists that `recommend` makes; empty where nobody likes a test item.
+        """Return precision, recall and NDCG at 10 of the lists of `recommend`; empty if no test item is liked.
 
-        Liked is a held-out rating in the upper quarter of the scale: 4 and more on 1 to 5.
+        A test item is liked if its rating is in the upper quarter of the scale: at least 4 on 1 to 5.
         """
         own = self.profiles
         return self.measure_lists(lambda users: list_scores(predictor, users, own.means, own.support))
 
     def measure_lists(self, score: Scorer) -> Metrics:
-        """Precision, recall and NDCG at 10 of lists that are sorted by any score, among the items that anybody rated.
+        """Return precision, recall and NDCG at 10 of lists of rated items that are sorted by these scores.
 
-        Items of the catalogue without ratings stay out: no peer and no earlier result knows them.
+        Items of the catalogue without ratings are left out, so that results are comparable with other libraries'.
         """
         users, items, actual = self._test()
         liked = self.scale.to_unit(actual) >= LIKED - 1e-9
@@ -124,11 +124,11 @@ class RatingTask:
 
     @cached_property
     def profiles(self) -> Profiles:
-        """Who rated what in the training part."""
+        """The ratings of every user in the training part."""
         return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """None: counts predict no rating."""
+        """Return nothing: released counts do not predict ratings."""
         return {}
 
     def _test(self) -> tuple[IntArray, IntArray, FloatArray]:
@@ -138,31 +138,31 @@ class RatingTask:
 
 @dataclass(frozen=True, eq=False)
 class RankingTask:
-    """Rank one held-out item per user among all that anybody rated and the user did not rate in training."""
+    """The task of ranking one held-out item per user among the rated items that are not in the user's training part."""
 
     headline: ClassVar[str] = "auc"
     scale: ClassVar[None] = None
 
     ratings: Ratings
     split: Split
-    starts: IntArray = field(repr=False)  # of each user's training items in `items`
+    starts: IntArray = field(repr=False)  # offsets of each user's training items in `items`
     items: IntArray = field(repr=False)
 
     def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return users and items of the training part; the values are all alike and mean nothing."""
+        """Return users, items and values of the training part; all values are 1 and have no meaning."""
         rows = self.split.train
         return self.ratings.users[rows], self.ratings.items[rows], np.ones(len(rows))
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return nothing: the `metrics` of a ranking are those of its lists."""
+        """Return nothing: the `metrics` of a ranking task are already those of lists."""
         return {}
 
     def metrics(self, predictor: Predictor) -> Metrics:
-        """AUC over all unrated items, HR, NDCG and Recall at 10 with full ranking."""
+        """Return AUC over all unrated items, and HR, NDCG and recall at 10 with full ranking."""
         return self._ranking(predictor.scores)
 
     def validation(self, seed: int) -> "RankingTask":
-        """Return the same task inside the training part: one more item of each user is held out."""
+        """Return the same task within the training part: one more item of each user is held out."""
         return ranking_task(self.ratings.rows(self.split.train), seed)
 
     def baselines(self) -> dict[str, Metrics]:
@@ -174,7 +174,7 @@ class RankingTask:
         }
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return most popular by the counts that the run itself released: what its personal part must beat."""
+        """Return the metrics of ranking by the private popularity counts that the run itself released, if any."""
         if support is None:
             return {}
         return {"private_popularity": self._ranking(lambda users: np.tile(support, (len(users), 1)))}
@@ -189,9 +189,12 @@ Task = RatingTask | RankingTask
 
 
 def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> RatingTask:
-    """The task of models that predict values; refused where there are none. With `final`, nothing is held out."""
+    """Return the task of models that predict ratings; raise if the ratings have no values.
+
+    With `final`, nothing is held out.
+    """
     if ratings.values is None or ratings.scale is None:
-        raise ParameterError("this model learns from ratings with values; this file has none. Use --model audience.")
+        raise ParameterError("ratings must have values for this model, but this file has none. Use --model audience.")
     split = everything(ratings.n_ratings) if final else random_split(ratings.n_ratings, split_seed)
     return RatingTask(ratings, split, ratings.values, ratings.scale)
 
@@ -199,23 +202,26 @@ def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> Ra
 def ranking_task(
     ratings: Ratings, split_seed: int, at_least: float | None = None, *, final: bool = False
 ) -> RankingTask:
-    """Return the task of models that rank: any rating is an action, or only those from `at_least` up."""
+    """Return the task of models that rank; every rating counts as an action, or only those from `at_least` up.
+
+    With `final`, nothing is held out.
+    """
     ratings = without_values(ratings, at_least)
     split = everything(ratings.n_ratings) if final else leave_one_out(ratings, split_seed)
     if len(split.test) == 0 and not final:
         raise DataError(
-            "no user has two actions, so none can be held out. Give more data, lower at_least, or hold nothing out:"
-            " --final."
+            "at least one user must have two actions, so that one can be held out. Give more data, lower at_least, or"
+            " hold nothing out with --final."
         )
     starts, rows = by_user(ratings.users[split.train], ratings.items[split.train], ratings.n_users)
     return RankingTask(ratings, split, starts, ratings.items[split.train][rows])
 
 
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
-    """Who met what, without values; the lists of users and of items stay as they are."""
+    """Return the ratings without values, only those from `at_least` up; users and items keep their positions."""
     if ratings.values is None or ratings.scale is None:
         if at_least is not None:
-            raise ParameterError("at_least needs ratings with values; this file has none. Leave it out.")
+            raise ParameterError("at_least must not be given for a file without values. Leave it out.")
         return ratings
     if at_least is None:
         return replace(ratings, values=None, scale=None)

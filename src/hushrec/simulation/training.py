@@ -1,4 +1,4 @@
-"""Train on a data set and return a `Result`: with a test part held out, or on every rating."""
+"""Training on a data set, with a test part held out or on every rating."""
 
 import time
 from contextlib import suppress
@@ -27,16 +27,16 @@ def train(
     remark: Remark | None = None,
     **settings: Any,
 ) -> Result:
-    """Train on a data set's training part and measure on its test part.
+    """Train on a data set's training part, measure on its test part, and return the result.
 
-    `data` is a name, a path or `Ratings`; `settings` are the fields of `Settings`. With `compare`, a private run is
-    set beside the non-private model and `isgld` on the same split. With `out`, the result is kept in that
-    folder, and a checkpoint after every `checkpoint_every` rounds until then; `resume` goes on from there, bit for
-    bit as if nothing had happened. Ctrl-C keeps a checkpoint of the last whole round, and what was trained.
-    `remark` hears what a person should know, such as a wait for the compiler.
+    `data` is a name, a path or `Ratings`; `settings` are the arguments of `Settings`. With `compare`, the protocols
+    that the run's protocol names for comparison are trained on the same split. With `out`, the result is written to
+    that folder, and until then a checkpoint after every `checkpoint_every` rounds; `resume` continues from it, with bit
+    for bit the same result as without the interruption. Ctrl-C writes a checkpoint of the last complete round, and the
+    model so far. `remark` is called with notes for the user, such as a wait for the compiler.
     """
     started = time.perf_counter()
-    Settings(**settings)  # refused before the data is read
+    Settings(**settings)  # raises before the data is read
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
     if settings.get("model") is None:
         settings["model"] = default_model(settings.get("protocol"), has_values=ratings.values is not None)
@@ -60,9 +60,9 @@ def train(
 
 
 def train_final(result: Result, *, progress: Progress | None = None, remark: Remark | None = None) -> Result:
-    """Train a finished run's settings again on every rating, its test part included: what lists are made from.
+    """Train a finished run's settings again on every rating, including its test part, to recommend from.
 
-    A run that kept the model of its best round trains for as many rounds.
+    If early stopping chose the model of the best round, this trains for the same number of rounds.
     """
     settings = Settings(**from_json(result.record["settings"]))
     rounds = result.record["best_round"]
@@ -74,9 +74,9 @@ def train_final(result: Result, *, progress: Progress | None = None, remark: Rem
 
 
 def load_final(folder: str | Path, *, remark: Remark | None = None) -> Result:
-    """Read a run folder, and train its settings on every rating where it held some out; done once, and kept there.
+    """Return a run folder's model trained on every rating; train it if necessary, and store it in the folder.
 
-    A run that was interrupted is taken as it is.
+    An interrupted run is returned as it is.
     """
     result, say = load(folder), remark or (lambda sentence: None)
     if result.record["interrupted"]:
@@ -91,6 +91,6 @@ def load_final(folder: str | Path, *, remark: Remark | None = None) -> Result:
         " which real devices would pay its budget again."
     )
     final = train_final(result, remark=remark)
-    with suppress(RunError):  # a folder that cannot be written is no reason to recommend nothing
+    with suppress(RunError):  # recommend even if the folder cannot be written
         save_final_model(folder, final)
     return final

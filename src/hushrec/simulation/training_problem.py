@@ -1,4 +1,4 @@
-"""One training problem, the same for every engine: who rated what, the model, the protocol, the terms."""
+"""The training problem, the input of every engine: ratings by user, the model, the protocols and the terms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,9 @@ TermsT = TypeVar("TermsT", bound=RunTerms)
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
-    """Training ratings by user, on the scale 1 to 5, and all that a run needs besides.
+    """A training problem: ratings by user on the scale 1 to 5, with the model, the protocols and the terms.
 
-    User i rated `items[starts[i]:starts[i + 1]]`, rising. `protocols` has one entry for all users, or one each.
+    User i rated `items[starts[i]:starts[i + 1]]`, ascending. `protocols` has one entry for all users, or one for each.
     """
 
     n_users: int
@@ -31,10 +31,10 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
     protocols: Sequence[ProtocolT] = field(repr=False)
     terms: TermsT
     seed: int
-    first_user: int = 0  # of a part: the number of its first user in the whole problem, which streams are keyed by
+    first_user: int = 0  # in a part, the number of its first user in the whole problem: random streams depend on it
 
     def part(self, first: int, stop: int) -> "TrainingProblem[ModelT, ProtocolT, TermsT]":
-        """Return the same problem of users `first` … `stop` − 1 alone: its terms are those of everybody."""
+        """Return the problem of users `first` … `stop` − 1, with the terms of the whole problem."""
         begin, end = self.starts[first], self.starts[stop]
         return replace(
             self,
@@ -47,28 +47,28 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         )
 
     def protocol(self, user: int) -> ProtocolT:
-        """Return the protocol that this user's device speaks, with this user's budgets."""
+        """Return the protocol of this user's device, configured with the user's budgets."""
         return self.protocols[0] if len(self.protocols) == 1 else self.protocols[user]
 
     @property
     def rated_counts(self) -> IntArray:
-        """h_i, `(n_users,)`."""
+        """The number of ratings of each user, h_i, `(n_users,)`."""
         return np.diff(self.starts)
 
     @property
     def active_users(self) -> IntArray:
-        """Users who take part, as their protocol says; the others are predicted from their start."""
+        """The users whose protocol lets them take part; predictions for the others use their initial state."""
         return _active(self.rated_counts, self.n_items, self.model, self.protocols)
 
     def spending(self, rounds: int, losses: Mapping[str, FloatArray]) -> Spending:
-        """What a budget statement needs to know after that many rounds; `losses` are by user, `(n_users,)` each."""
+        """Return the input of a budget statement after `rounds` rounds; `losses` holds arrays by user, `(n_users,)`."""
         active = self.active_users
         own = self.protocols if len(self.protocols) == 1 else [self.protocols[user] for user in active]
         measured = {name: values[active] for name, values in losses.items()}
         return Spending(rounds, self.terms, self.model, own, self.rated_counts[active], measured)
 
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Return what that many rounds cost, with its unit, and what is not covered: the `budget` of a result."""
+        """Return the budget statement of a result: the cost of `rounds` rounds, its unit, and what is not covered."""
         return self.protocols[0].statement(self.spending(rounds, losses))
 
 
@@ -87,9 +87,9 @@ def make_problem(
     seed: int = 0,
     **options: Any,
 ) -> TrainingProblem[ModelT, ProtocolT, Any]:
-    """Groups the training ratings by user and lets the protocol settle the terms; `options` are the protocol's."""
+    """Return the problem with the training ratings grouped by user and terms made from the protocol's `options`."""
     if len(users) == 0:
-        raise ParameterError("there must be at least one training rating.")
+        raise ParameterError("ratings must hold at least one training rating, got none.")
     order = np.lexsort((items, users))
     counts = np.bincount(users, minlength=n_users)
     return TrainingProblem(
@@ -114,19 +114,22 @@ def settle_terms(
     seed: int = 0,
     **options: Any,
 ) -> Any:
-    """Return the terms of a run of users with so many ratings; refused where a budget is impossible for one of them."""
+    """Return the terms of a run, given how many items each user rated; raise if a user's budget is impossible."""
     if len(protocols) not in (1, len(rated_counts)):
-        raise ParameterError(f"protocols must be one for all or one for each of the {len(rated_counts)} users.")
+        raise ParameterError(
+            f"protocols must hold one entry for all users or one for each of the {len(rated_counts)}, got"
+            f" {len(protocols)}."
+        )
     active = _active(rated_counts, n_items, model, protocols)
     if len(active) == 0:
-        raise ParameterError("there must be at least one user with both rated and unrated items in the training part.")
+        raise ParameterError("ratings must hold at least one user with both rated and unrated items for training.")
     own = protocols if len(protocols) == 1 else [protocols[user] for user in active]
     fleet = Fleet(n_items, int(rated_counts.sum()), rated_counts[active], own, model, seed)
     return protocols[0].make_terms(fleet, options)
 
 
 def _active(rated_counts: IntArray, n_items: int, model: Any, protocols: Sequence[ConfiguredProtocol]) -> IntArray:
-    """Return users whose device takes part."""
+    """Return the users whose devices take part."""
     if len(protocols) == 1:
         return np.flatnonzero(protocols[0].can_take_part(rated_counts, n_items, model))
     groups: dict[ConfiguredProtocol, list[int]] = {}

@@ -1,4 +1,4 @@
-"""What a run's numbers come to: whether it beats what needs no personal model, and what to try."""
+"""The verdict on a run: whether it beats the best non-personal model, and what to try next."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ Record = dict[str, Any]
 
 HEADLINES = {"rmse": False, "auc": True}  # whether larger is better
 NAMES = {"bias": "bias model", "popularity": "most popular items"}
-STILL_LEARNING = 0.001  # relative progress in the last tenth of the rounds
-PAST_ITS_BEST = 0.002  # relative loss since the best round
+STILL_LEARNING = 0.001  # relative improvement in the last tenth of the rounds
+PAST_ITS_BEST = 0.002  # relative deterioration since the best round
 
 
 def verdict(record: Record) -> str:
-    """Say by how much a run beats or loses to the best non-personal model on its split, and what to try then.
+    """Return sentences on how the run compares with the best non-personal model on its split, and what to try.
 
-    Empty for a run that measured nothing.
+    The result is empty if nothing was measured.
     """
     measure = next((name for name in HEADLINES if name in record["metrics"]), None)
     if measure is None:
@@ -32,7 +32,7 @@ def verdict(record: Record) -> str:
 
 
 def _best_baseline(record: Record, measure: str) -> tuple[str, float]:
-    """Return the best of the non-personal models, and what it reaches."""
+    """Return the name and the metric of the best non-personal model."""
     known = {name: metrics[measure] for name, metrics in record["baselines"].items() if measure in metrics}
     name = max(known, key=lambda name: known[name] if HEADLINES[measure] else -known[name])
     return name, known[name]
@@ -47,7 +47,7 @@ def _name(baseline: str) -> str:
 
 
 def _lists(record: Record) -> str:
-    """Return how the lists of a rating model stand beside those of the most popular items."""
+    """Return a clause that compares the lists of a rating model with lists of the most popular items."""
     own, popular = record["metrics"].get("precision_at_10"), record["baselines"].get("popularity", {})
     if own is None or "precision_at_10" not in popular:
         return ""
@@ -57,7 +57,7 @@ def _lists(record: Record) -> str:
 
 
 def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
-    """Return what the curve and the comparisons suggest; nothing where the run wins and was done learning."""
+    """Return advice from the curve and the comparisons; empty if the run wins and had converged."""
     values = [point[measure] for point in record["curve"]]
     best = max(values) if HEADLINES[measure] else min(values)
     before = values[-1 - len(values) // 10]
@@ -78,7 +78,7 @@ def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
 
 
 def _advice_on_noise(record: Record) -> str:
-    """Return how to tell noise from a lack of ratings, where no run without privacy stands beside a losing one."""
+    """Return advice on how to tell noise from a lack of ratings, for a losing run without a non-private comparison."""
     epsilon = record.get("budget", {}).get("epsilon")
     if find_protocol(record["protocol"]).compared_with or epsilon is None:
         return ""

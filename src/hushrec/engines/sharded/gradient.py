@@ -20,6 +20,7 @@ from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.engines.sharded.crew import Crew, InMemory, MakePart, Part
 from hushrec.errors import LocalProtocolError, ParameterError
 from hushrec.models.fm import FactorizationMachine
+from hushrec.models.predictor import Arrays
 from hushrec.protocols.gradient.plausible import check_finite, check_gradients, check_item_vectors
 
 DTYPE = np.dtype(np.float32)
@@ -117,6 +118,10 @@ class ShardedGradientEngine(GradientEngine):
     def users_of_parts(self) -> list[Any]:
         """Crew references to the user vectors of each part, `(n_users of the part, width)`, rows padded."""
         return self._state.users
+
+    def public(self) -> Arrays:
+        """Return the public state after the last round, by name."""
+        return {"item_vectors": self.item_vectors}
 
     def run_round(self) -> None:
         """Run one round; the state is replaced at the end, so that an interruption changes nothing."""

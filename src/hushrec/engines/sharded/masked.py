@@ -44,6 +44,7 @@ class ShardedMaskedEngine(CpuMaskedEngine):
     """
 
     name: ClassVar[str] = "cpu"
+    users_of_parts: ClassVar[None] = None  # devices keep no vectors
 
     def __init__(
         self, problem: AnyProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
