@@ -241,10 +241,10 @@ def test_every_type_has_a_size_that_both_sides_hold(everything: Everything) -> N
         ({"items": b""}, "gradients must be a table"),
         ({"gradients": [3, b"\0"]}, "float32"),
         ({"gradients": [3, b""]}, "gradients must be a table"),
-        ({"gradients": [3, bytes(4 * 10)]}, "row by row"),
-        ({"gradients": [0, bytes(4 * 9)]}, "row by row"),
-        ({"gradients": [-3, bytes(4 * 9)]}, "row by row"),
-        ({"gradients": [2**60, bytes(4 * 9)]}, "row by row"),
+        ({"gradients": [3, bytes(4 * 10)]}, "whole number of rows"),
+        ({"gradients": [0, bytes(4 * 9)]}, "whole number of rows"),
+        ({"gradients": [-3, bytes(4 * 9)]}, "whole number of rows"),
+        ({"gradients": [2**60, bytes(4 * 9)]}, "whole number of rows"),
         ({"gradients": [3, np.array([np.nan] * 9, dtype="<f4").tobytes()]}, "finite"),
         ({"gradients": [3, bytes(32) + b"\x00\x00\xa0\x7f"]}, "finite"),  # a signalling NaN
         ({"items": np.array([7, 7, 8], dtype="<u4").tobytes()}, "items of a report"),
@@ -318,7 +318,7 @@ def test_an_offer_is_kept_only_if_nothing_but_items_was_added() -> None:
 
 def test_an_enrolment_and_a_catalogue_are_checked_where_they_are_built() -> None:
     """A key has 32 bytes, an invitation is short, neither is in a repr; every item has a title."""
-    with pytest.raises(RemoteProtocolError, match="public key"):
+    with pytest.raises(RemoteProtocolError, match="public_key"):
         Enrolment(bytes(31))
     with pytest.raises(RemoteProtocolError, match="invitation"):
         Enrolment(bytes(32), "x" * 101)

@@ -6,16 +6,17 @@ Start with these:
 
     recommender = hushrec.Recommender(epsilon=8).fit(ratings)   # a frame, an array, a file, or the name of a set
     recommender.recommend("ann", 10)                            # a frame: item, title, predicted, deviation, ...
-    recommender.recommend_for({"Alien": 5, "Heat": 2})          # somebody who took no part in training
+    recommender.recommend_for({"Alien": 5, "Heat": 2})          # a person who took no part in training
 
     measured = hushrec.train(ratings, epsilon=8)                # the same, measured on held-out ratings
     measured.metrics, measured.budget
     hushrec.grid(ratings, {"epsilon": [1, 4, 8]})               # one tidy frame, with the non-personal baselines
 
-`Recommender` learns, predicts and recommends; `train` holds ratings out and measures one beside baselines; `grid`
-measures many, and `compare` tests two. `Device` is a person's side on a network, for an app. `hushrec.data.load` reads
-ratings with every option that a file may need, and `hushrec.data` splits them (`k_fold`, `time_split`, …). Everything
-that hushrec raises on purpose is a `HushrecError`. The command `hushrec --help` does all of it from a shell.
+`Recommender` learns, predicts and recommends; `train` holds out ratings and measures a recommender beside baselines;
+`grid` measures many settings, and `compare` tests two recommenders for a difference. `Device` is a person's device on a
+network, to be embedded in an app. `hushrec.data.load` reads ratings with many options, and `hushrec.data` has functions
+that split them (`k_fold`, `time_split`, …). Every exception that hushrec raises on purpose is a `HushrecError`. The
+command `hushrec` offers the same from a shell; see `hushrec --help`.
 """
 
 from importlib import import_module
@@ -55,7 +56,7 @@ _HOME = {
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used, so that `import hushrec` stays quick."""
     if name == "__version__":
-        from importlib.metadata import version  # half of the time that `import hushrec` would take
+        from importlib.metadata import version  # imported here because it would double the time of `import hushrec`
 
         return version("hushrec")
     if name == "data":

@@ -1,4 +1,4 @@
-"""The array types of hushrec, ratings that anybody may see, and arrays as bytes for a store."""
+"""Array types, the type of public ratings, and the conversion of arrays to bytes for storage."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -13,20 +13,20 @@ WordArray = npt.NDArray[np.uint32]
 
 
 def pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return arrays by name as bytes, bit for bit: for a store of one's own, never for the wire."""
+    """Return named arrays as bytes, without loss; for local storage, not for the network."""
     return msgspec.msgpack.encode({name: (a.dtype.str, a.shape, a.tobytes()) for name, a in arrays.items()})
 
 
 def unpack_arrays(packed: bytes) -> dict[str, npt.NDArray[Any]]:
-    """Return what `pack_arrays` was given."""
+    """Return the named arrays that `pack_arrays` converted to bytes."""
     entries: dict[str, tuple[str, list[int], bytes]] = msgspec.msgpack.decode(packed)
     return {name: np.frombuffer(data, dtype=dtype).reshape(shape) for name, (dtype, shape, data) in entries.items()}
 
 
 class PublicRatings(NamedTuple):
-    """Ratings that anybody may see, on the scale 1 to 5: of volunteers, critics or an open set.
+    """Public ratings on the scale 1 to 5, for example of volunteers, critics or an open data set.
 
-    Person i rated `items[starts[i]:starts[i + 1]]`, rising; items are places in the catalogue.
+    Person i rated `items[starts[i]:starts[i + 1]]`, ascending; items are positions in the catalogue.
     """
 
     starts: IntArray

@@ -1,16 +1,17 @@
-"""What a run costs its devices and its operator, from measured constants: how far a service can grow, and what ends it.
+"""Capacity planning: estimates of what a run costs its devices and its server, from measured constants.
 
 A masked round of a device in a cohort of n, with a table of d numbers over m items and k neighbours:
 
     bytes up      4 d + u k                             shares of secrets, keys, signatures: u per neighbour
     bytes down    4 m (L + 5) + r n                     the public table, L numbers per item; r per member of the roster
-    processor     a + b d + c n, and what a session costs besides
+    processor     a + b d + c n, plus the fixed cost of a session
 
-A cohort has at most 10,000 devices; more people are more cohorts. A catalogue that is too long for one table is cut
-into *item blocks*: every device is assigned one block by its key, before anybody rates, and its table has that block's
-items alone. Uploads shrink by the number of blocks B, and each item is learned from people / B.
+A cohort has at most 10,000 devices; more people form more cohorts. A catalogue that is too long for one table is
+divided into *item blocks*: every device is assigned one block by its key, independently of ratings, and its table
+covers only the items of that block. With B blocks, uploads shrink by a factor of B, and each item is learned from
+people / B.
 
-A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up, 4 m K bytes down, every round.
+A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up and 4 m K bytes down in every round.
 """
 
 import math
@@ -19,26 +20,28 @@ from typing import Any
 
 from hushrec.budget.gaussian import Cohort, default_delta, run_mu
 from hushrec.errors import ParameterError
+from hushrec.options import imported
+from hushrec.protocols import PROTOCOLS, find_protocol
 from hushrec.protocols.masked.plan import Plan, choose_plan
 from hushrec.protocols.masked.protocol import NETWORK_CORRUPT, NETWORK_SURVIVORS
 from hushrec.protocols.masked.secagg.roster import choose_rules
 
 LARGEST_COHORT = 10_000
 SMALLEST_FLEET = 100
-TASTE_COLUMNS = 21  # of the items: as many as MovieLens has
-TABLE_COLUMNS = 5  # of the public table, besides the rows of length L
-FIXED_COLUMNS = 3  # of a row, besides taste columns: quality, popularity, level
+TASTE_COLUMNS = 21  # attribute columns of the items, as for MovieLens
+TABLE_COLUMNS = 5  # numbers per item in the public table, besides its row of length L
+FIXED_COLUMNS = 3  # columns of a row besides taste columns: quality, popularity, level
 SDCF_ROUNDS, SDCF_FACTORS, SDCF_REPORTS = 100, 50, 100
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Constants; a test fits them anew from the records that it names."""
+    """Measured constants. A test fits them again from the records named in the comments."""
 
     device_ms: tuple[float, float, float]  # a, b, c: capacity.json
     server_ms: tuple[float, float]  # per report, and per number of its table: capacity.json
-    device_session_ms: float  # what a device's round costs besides, over HTTPS: masked-fleet.json
-    server_session_ms: float  # what a report costs the server besides: masked-fleet.json
+    device_session_ms: float  # fixed cost of a device's round over HTTPS: masked-fleet.json
+    server_session_ms: float  # fixed cost of a report for the server: masked-fleet.json
     bytes_per_neighbour: float  # u: masked-fleet.json
     bytes_per_member: float  # r: masked-fleet.json
     sdcf_server_ms: float  # per report, over HTTPS: service-fleet.json
@@ -57,7 +60,7 @@ MEASURED = Measured(
 
 @dataclass(frozen=True)
 class Limit:
-    """What is too much, and what to do then."""
+    """A limit on a cost, and advice on what to do above it."""
 
     name: str
     most: float
@@ -75,20 +78,40 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Round:
-    """One round: of one device, and of the server with everybody in `hours` hours; the public table is cached."""
+    """The costs of one round, for one device and for the server; downloads of the public table come from a cache."""
 
     device_mb_up: float
     device_mb_down: float
-    device_seconds: float
-    server_cores: float  # busy all the time
-    server_gbit_up: float  # per second, from devices
-    server_gb_sums: float  # of memory, for all sums that are open at once
+    device_seconds: float | None  # None if it was not measured
+    server_cores: float  # number of cores that are busy throughout the round
+    server_gbit_up: float  # Gbit/s received from devices
+    server_gb_sums: float  # memory for all open sums, in GB
+
+
+@dataclass(frozen=True)
+class Training:
+    """The estimated rounds of a training, and how its people and items are divided."""
+
+    rounds: list[Round]
+    item_blocks: int = 1
+    cohorts: int | None = None  # None for a protocol without cohorts
+
+
+def masked_training(people: int, items: int, *, epsilon: float, hours: float, item_blocks: int | None) -> Training:
+    """Return the costs of a masked training; by default as few item blocks as keep uploads below their limit."""
+    blocks = item_blocks or 1
+    rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
+    largest = max(one.device_mb_up for one in rounds)
+    if item_blocks is None and largest > LIMITS[0].most:
+        blocks = math.ceil(largest / LIMITS[0].most)
+        rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
+    return Training(rounds, blocks, math.ceil(people / LARGEST_COHORT))
 
 
 def masked_rounds(
     people: int, items: int, *, epsilon: float = 8.0, hours: float = 24.0, item_blocks: int = 1
 ) -> list[Round]:
-    """Return every round of a masked training of model `gp`."""
+    """Return the costs of every round of a masked training of model `gp`, with `hours` hours per round."""
     mu = run_mu(epsilon, default_delta(people))
     own_items = math.ceil(items / item_blocks)
     plan = choose_plan(people // item_blocks, own_items, TASTE_COLUMNS, mu)
@@ -101,7 +124,7 @@ def masked_rounds(
 
 
 def _row_lengths(plan: Plan) -> list[int]:
-    """L before each round: audience and factor columns join when they were learned."""
+    """Return the row length L before each round; audience and factor columns are added when they have been learned."""
     lengths, length = [], TASTE_COLUMNS + FIXED_COLUMNS
     for one in plan.rounds:
         lengths.append(length)
@@ -125,19 +148,21 @@ def _masked_round(
     return _round(up, down, device_ms, server_ms, sums, people, hours)
 
 
-def sdcf_rounds(people: int, items: int, *, hours: float = 24.0) -> list[Round]:
-    """Return every round of an `sdcf` training of model `mf`; what a device computes in it has not been measured."""
+def sdcf_training(people: int, items: int, *, hours: float, **_: Any) -> Training:
+    """Return the costs of an `sdcf` training of model `mf`, which depend neither on ε nor on item blocks."""
     up, down = SDCF_REPORTS * (4 + 4 * SDCF_FACTORS), 4 * items * SDCF_FACTORS
-    one = _round(up, down, 0.0, MEASURED.sdcf_server_ms, 8 * items * SDCF_FACTORS, people, hours)
-    return [one] * SDCF_ROUNDS
+    one = _round(up, down, None, MEASURED.sdcf_server_ms, 8 * items * SDCF_FACTORS, people, hours)
+    return Training([one] * SDCF_ROUNDS)
 
 
-def _round(up: float, down: float, device_ms: float, server_ms: float, sums: float, people: int, hours: float) -> Round:
+def _round(
+    up: float, down: float, device_ms: float | None, server_ms: float, sums: float, people: int, hours: float
+) -> Round:
     seconds = 3600 * hours
     return Round(
         device_mb_up=up / 1e6,
         device_mb_down=down / 1e6,
-        device_seconds=device_ms / 1e3,
+        device_seconds=None if device_ms is None else device_ms / 1e3,
         server_cores=people * server_ms / 1e3 / seconds,
         server_gbit_up=people * up * 8 / 1e9 / seconds,
         server_gb_sums=sums / 1e9,
@@ -153,23 +178,19 @@ def capacity(
     hours: float = 24.0,
     item_blocks: int | None = None,
 ) -> dict[str, Any]:
-    """Return what a training costs: its largest round, all rounds together, and what is too much, the worst first.
+    """Return the costs of a training: those of its largest round, their sum, and the limits exceeded, the worst first.
 
-    `item_blocks` is chosen unless given: as few as keep uploads below the limit.
+    By default `item_blocks` is the smallest number that is estimated to keep uploads below their limit.
     """
-    _check(people, items, protocol, hours)
+    _check(people, items, hours)
     people, items = int(people), int(items)
-    blocks = 1
-    if protocol == "sdcf":
-        rounds = sdcf_rounds(people, items, hours=hours)
-    else:
-        blocks = item_blocks or 1
-        rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
-        largest = max(one.device_mb_up for one in rounds)
-        if item_blocks is None and largest > LIMITS[0].most:
-            blocks = math.ceil(largest / LIMITS[0].most)
-            rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
-    names = [entry.name for entry in fields(Round) if protocol == "masked" or entry.name != "device_seconds"]
+    estimate = find_protocol(protocol).costs
+    if estimate is None:
+        known = " or ".join(one.name for one in PROTOCOLS.values() if one.costs is not None)
+        raise ParameterError(f"protocol must be one with measured costs, {known}, got {protocol}.")
+    made: Training = imported(estimate)(people, items, epsilon=epsilon, hours=hours, item_blocks=item_blocks)
+    rounds = made.rounds
+    names = [entry.name for entry in fields(Round) if getattr(rounds[0], entry.name) is not None]
     worst = {name: max(getattr(one, name) for one in rounds) for name in names}
     training = {name: sum(getattr(one, name) for one in rounds) for name in names if name.startswith("device")}
     training["server_core_hours"] = hours * sum(one.server_cores for one in rounds)
@@ -181,8 +202,8 @@ def capacity(
         "protocol": protocol,
         "rounds": len(rounds),
         "hours_per_round": hours,
-        "cohorts": math.ceil(people / LARGEST_COHORT) if protocol == "masked" else None,
-        "item_blocks": blocks,
+        "cohorts": made.cohorts,
+        "item_blocks": made.item_blocks,
         "largest_round": worst,
         "training": training,
         "too_much": [
@@ -192,17 +213,16 @@ def capacity(
     }
 
 
-def _check(people: float, items: float, protocol: str, hours: float) -> None:
+def _check(people: float, items: float, hours: float) -> None:
     if not (people >= SMALLEST_FLEET and items >= 1 and math.isfinite(people * items)):
         raise ParameterError(
             f"people must be at least {SMALLEST_FLEET} and items at least 1, got {people:g}, {items:g}."
         )
-    if protocol not in ("masked", "sdcf"):
-        raise ParameterError(f"protocol must be masked or sdcf, got {protocol}.")
+
     if not 0 < hours < math.inf:
         raise ParameterError(f"hours must be above 0, got {hours:g}.")
 
 
 def in_digits(number: float) -> str:
-    """Return a cost with three digits, and whole where it has more."""
+    """Return a cost as text: three significant digits, or a whole number from 1,000 on."""
     return f"{number:,.0f}" if number >= 1_000 else f"{number:.3g}"

@@ -1,14 +1,14 @@
-"""The private side: one person's ratings, what their protocol keeps, their ledger and the terms they accepted. No I/O.
+"""The device's state machine, without I/O: one person's ratings, private state, ledger and accepted terms.
 
-What a device sends is its protocol's (`DeviceSide`); when it may send it is decided here. A device answers each
-(round, attempt, phase) at most once, and in this order:
+The protocol (`DeviceSide`) decides what a device sends; this module decides when it may send. A device reports at most
+once for each (round, attempt, phase), in this order:
 
     IDLE       ──first phase of a later round, or of a later attempt──▶ IN_ROUND, or IDLE after the last phase
     IN_ROUND   ──next phase of the same attempt──▶ IN_ROUND, or IDLE after the last phase
                ──first phase of a later round, or of a later attempt──▶ as from IDLE
 
-What leaves is what `report` returns, and nothing else. The ledger is charged before a message exists outside; when it
-refuses, nothing has changed and nothing was sent.
+Only the return value of `report` leaves the device. The ledger is charged before `report` returns; if the ledger
+refuses, nothing changes and nothing is sent.
 """
 
 import enum
@@ -29,14 +29,14 @@ from hushrec.scale import HIGHEST, LOWEST
 
 
 class Stage(enum.Enum):
-    """Whether the last round of a device has phases left."""
+    """The stage of a device: whether its last round has phases left."""
 
     IDLE = "idle"
     IN_ROUND = "in a round"
 
 
 class Ask(enum.Enum):
-    """What a message of the server asks a device to begin or to go on with."""
+    """The kind of a server's message: what it asks a device to begin or to continue."""
 
     LATER_ROUND = "a later round"
     LATER_ATTEMPT = "a later attempt"
@@ -50,7 +50,7 @@ ALLOWED: Mapping[Stage, frozenset[Ask]] = {
 
 
 class Client:
-    """One person's device. Ratings are on the scale 1 to 5; `ledger` outlives the client."""
+    """The state machine of one person's device. Ratings are on the scale 1 to 5; `ledger` outlives the client."""
 
     def __init__(
         self,
@@ -70,8 +70,8 @@ class Client:
         self._protocol = protocol
         self._randomness = randomness
         self._last = Address(0, 0, self._phases[-1])
-        self._items: IntArray = np.empty(0, dtype=np.int64)  # rated items, rising
-        self._values = np.empty(0)  # as the protocol keeps them: the ratings, or perturbed ones
+        self._items: IntArray = np.empty(0, dtype=np.int64)  # rated items, ascending
+        self._values = np.empty(0)  # the ratings, perturbed if the protocol says so
         self._ever_rated: IntArray = np.empty(0, dtype=np.int64)
         self._rating_batches = 0
         self._state = self._side.new_state(randomness)
@@ -82,31 +82,31 @@ class Client:
 
     @property
     def stage(self) -> Stage:
-        """Whether the last round that this device answered has phases left."""
+        """Whether the last round in which this device reported has phases left."""
         return Stage.IDLE if self._last.phase == self._phases[-1] else Stage.IN_ROUND
 
     @property
     def last_round(self) -> int:
-        """The last round that this device took part in."""
+        """The last round in which this device took part."""
         return self._last.round_number
 
     @property
     def done_with(self) -> int:
-        """The last round in which nothing more can be asked; a round of several phases may begin again."""
+        """The last round that can ask nothing more; a round with several phases may still begin another attempt."""
         return self.last_round if len(self._phases) == 1 else max(self.last_round - 1, 0)
 
     @property
     def takes_part(self) -> bool:
-        """Whether this device reports at all, which its protocol decides."""
+        """Whether this device takes part in rounds, which its protocol decides."""
         return self._side.takes_part(self._private)
 
     def statement(self) -> dict[str, Any]:
-        """What this device has spent, in which unit, and what that does not cover. It stays on the device."""
+        """Return the budget spent, its unit, and what the guarantee does not cover. Must never leave the device."""
         return self._protocol.ledger_statement(self.ledger)
 
     @property
     def _private(self) -> Private:
-        """Must never leave the device."""
+        """The private data that the protocol uses. Must never leave the device."""
         known = (self._items, self._values, self._state, self._randomness)
         return Private(*known, self.ledger, self._membership, self._public)
 
@@ -114,26 +114,26 @@ class Client:
     def _private_draws(self) -> Any:
         """The random choices of the last report, for engines that record them. Must never leave the device."""
         if self._draws is None:
-            raise LocalProtocolError("a device has no draws before its first report.")
+            raise LocalProtocolError("draws must not be read before the first report.")
         return self._draws
 
     @property
     def _rated_items(self) -> IntArray:
-        """Must never leave the device."""
+        """The positions of the rated items. Must never leave the device."""
         return self._items
 
     # Ratings ---------------------------------------------------------------------------------------------------
 
     def add_ratings(self, items: IntArray, values: FloatArray) -> None:
-        """Step 1 of docs/data-flow.md. Stores ratings, replacing earlier ones of the same items.
+        """Store ratings, replacing earlier ratings of the same items. Step 1 of docs/data-flow.md.
 
-        They count from the next report on, as the protocol says: in `sdcf` the permanent bits stay as they are until
-        the next epoch, because a single bit that changes would prove a rating.
+        Ratings count from the next report on. In `sdcf` the permanent bits do not change before the next epoch, because
+        a single changed bit would prove a rating.
         """
         items, values = _checked_ratings(items, values, self._side.n_items(self._state))
         kept, events = self._side.stored_values(values, self._private, self._rating_batches)
         if len(self._ever_rated) == 0 or np.isin(items, self._ever_rated).any():
-            self.ledger.charge(events)  # a value that is drawn again is paid again
+            self.ledger.charge(events)  # a value that is drawn again costs again
         self._ever_rated = np.union1d(self._ever_rated, items)
         self._rating_batches += 1
         stays = ~np.isin(self._items, items)
@@ -142,38 +142,38 @@ class Client:
         self._items, self._values = items[order], kept[order]
 
     def remove_rating(self, item: int) -> None:
-        """Forgets one rating; what was sent stays sent."""
+        """Remove one rating. Reports that were made from it cannot be taken back."""
         keep = self._items != item
         if keep.all():
-            raise ParameterError("there is no rating of that item to remove.")
+            raise ParameterError("item must be a rated item, but this device has no rating of it.")
         self._items, self._values = self._items[keep], self._values[keep]
 
     # One phase -------------------------------------------------------------------------------------------------
 
     def report(self, address: Address, message: Any, draws: Any = None) -> Any | None:
-        """Return this device's report on a message of the server; None where it sends nothing.
+        """Return this device's report in reply to a message of the server, or None if it sends nothing.
 
-        Charges the ledger first, with everything that the report releases. `draws` replaces chance in tests.
+        The ledger is charged first for everything that the report releases. `draws` replaces random draws in tests.
         """
         if not self.takes_part:
-            raise LocalProtocolError("a device without ratings, or without unrated items to hide among, stays out.")
+            raise LocalProtocolError("a device must have rated items, and unrated items to hide them among, to report.")
         self._check_order(address)
         report = self._side.report(self._private, address, message, draws)
-        self.ledger.charge(report.events)  # refuses before anything changes
+        self.ledger.charge(report.events)  # raises before anything changes
         self._state, self._last, self._draws = report.state, address, report.draws
         return report.message
 
     def _check_order(self, address: Address) -> None:
-        """Refuse a message that was answered before, or that does not follow the last one."""
+        """Raise if this message was answered before, or does not follow the last one."""
         asked, place = _asked(address, self._last), self._phases.index(self._last.phase) + 1
         next_phase = self._phases[place] if asked is Ask.NEXT_PHASE and place < len(self._phases) else self._phases[0]
         if asked not in ALLOWED[self.stage] or address.phase != next_phase:
-            raise RemoteProtocolError(f"rounds must rise: {address} was announced after {self._last}.")
+            raise RemoteProtocolError(f"rounds must increase, but {address} was announced after {self._last}.")
 
     def begin_again(self, reported: int) -> None:
-        """Go on under a new key; the old one last reported in round `reported`, and none of its bits are used again.
+        """Continue with a new key after the old one last reported in round `reported`; discard the permanent bits.
 
-        Charges what another copy of this device may have released.
+        The ledger is charged for everything that another copy of this device may have released.
         """
         state, events = self._side.begin_again(self._private, reported)
         self.ledger.charge(events)
@@ -181,74 +181,74 @@ class Client:
         self._last = Address(max(self.last_round, reported), self._last.attempt, self._phases[-1])
 
     def published(self, message: Any) -> Arrays | None:
-        """Return what a message of the server publishes, for predictions; None: nothing."""
+        """Return the public state that a server's message contains, for predictions, or None."""
         return self._side.published(message)
 
     @property
     def predicts_new_items(self) -> bool:
-        """Whether items that joined the catalogue after the run was made have predictions."""
+        """Whether this device can predict for items that joined the catalogue after the run was made."""
         return self._side.predicts_new_items
 
     def lacks(self, message: Any) -> bool:
-        """Whether this device must take another public state before it can report on this message."""
+        """Return whether this device needs another public state before it can report in reply to this message."""
         return self._side.lacks(self._private, message)
 
     def take_public(self, public: Arrays) -> None:
-        """Keep what the rounds so far have published; refuse what no honest run of these terms has."""
+        """Store a public state; raise if no honest run with these terms could have published it."""
         self._side.check_public(public)
         self._public = public
 
     @property
     def spent(self) -> dict[str, float]:
-        """What this run has used so far, by unit, of what joining it allowed. Private."""
+        """The budget that this run has spent so far, by unit. Must never leave the device."""
         return self._side.spent(self._state)
 
     def rest(self) -> None:
-        """Forget what was kept for an attempt: none is open."""
+        """Discard the private state of an attempt, because no attempt is open."""
         self._state = self._side.rest(self._state)
         self._last = Address(self._last.round_number, self._last.attempt, self._phases[-1])
 
     def predict(self, public: Arrays) -> FloatArray:
-        """Return predictions for all items, on the scale 1 to 5 but not bound to it. Must never leave the device."""
+        """Return predictions for all items, on the scale 1 to 5 but not clipped. Must never leave the device."""
         return self._side.predict(self._private, public)
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return what lists are sorted by, for all items: larger is better. Must never leave the device."""
+        """Return the ranking scores of all items; larger is better. Must never leave the device."""
         return self._side.rank(public, predictions)
 
     @property
     def order(self) -> str | None:
-        """How lists are sorted, in one sentence; None where that is by the predictions alone."""
+        """How lists are ranked, in one sentence; None if they are ranked by predictions alone."""
         return self._side.order
 
     def has_learned(self, public: Arrays) -> bool:
-        """Whether a public state tells anything about the items yet."""
+        """Return whether a public state allows predictions yet."""
         return self._side.has_learned(public)
 
     def popularity(self, public: Arrays) -> FloatArray | None:
-        """Return how much people like each item, as far as that is public; None where it is not."""
+        """Return the public popularity of each item, or None if the protocol does not publish it."""
         return self._side.popularity(public)
 
     def recommend(self, scores: FloatArray, count: int) -> IntArray:
-        """Return the unrated items with the highest scores, best first. Computed here; nothing is sent."""
+        """Return the positions of the unrated items with the highest scores, the best first."""
         n_items = self._side.n_items(self._state)
         if count < 1 or len(scores) < n_items:
             raise ParameterError(
-                f"recommend needs a count of at least 1 and scores of all {n_items} items,"
-                f" got {count} and {len(scores)}."
+                f"count must be at least 1, and scores must cover all {n_items} items, got count {count} and"
+                f" {len(scores)} scores."
             )
         scores = np.array(scores)
         scores[self._items] = -np.inf
         count = min(count, len(scores) - len(self._items))
         if count == 0:
             return np.empty(0, dtype=np.int64)
-        near = np.flatnonzero(scores >= np.partition(scores, -count)[-count])  # all of them, and ties with the last
+        near = np.flatnonzero(scores >= np.partition(scores, -count)[-count])  # includes ties with the last
         return near[np.argsort(-scores[near], kind="stable")][:count].astype(np.int64)
 
     # Keeping state ---------------------------------------------------------------------------------------------
 
     def private_state(self) -> State:
-        """What a device must store between messages besides ratings and ledger. Must never leave the device."""
+        """Return the state to store between messages, besides ratings and ledger. Must never leave the device."""
         return {
             **self._state,
             "last_round": np.array(self._last.round_number),
@@ -257,7 +257,7 @@ class Client:
         }
 
     def restore_private_state(self, state: State) -> None:
-        """Continues where `private_state` left off; the ledger and the ratings are given apart."""
+        """Continue from a state that `private_state` returned; ratings and ledger are restored separately."""
         position = ("last_round", "last_attempt", "last_phase")
         self._state = {name: array for name, array in state.items() if name not in position}
         attempt, phase = state.get("last_attempt", 1), state.get("last_phase", -1)  # states of one phase have neither
@@ -265,7 +265,7 @@ class Client:
 
 
 def _asked(address: Address, last: Address) -> Ask | None:
-    """Return what a message asks of a device that answered `last`; None for an earlier or repeated message."""
+    """Return the kind of a message for a device whose last report was at `last`; None if it is not a later one."""
     if address.round_number > last.round_number:
         return Ask.LATER_ROUND
     if address.round_number < last.round_number or address.attempt < last.attempt:
@@ -276,12 +276,12 @@ def _asked(address: Address, last: Address) -> Ask | None:
 def _checked_ratings(items: IntArray, values: FloatArray, n_items: int) -> tuple[IntArray, FloatArray]:
     values = np.asarray(values, dtype=np.float64)
     if len(items) and not np.issubdtype(np.asarray(items).dtype, np.integer):
-        raise ParameterError("rated items must be whole numbers: their places in the catalogue.")
+        raise ParameterError("items must be whole numbers, the positions in the catalogue.")
     items = np.asarray(items, dtype=np.int64)
     if items.shape != values.shape or items.ndim != 1 or len(np.unique(items)) != len(items):
-        raise ParameterError("ratings must come as one value per item, each item once.")
+        raise ParameterError("items must be unique, and values must hold one value for each of them.")
     if np.any(items < 0) or np.any(items >= n_items):
-        raise ParameterError(f"a rated item must be one of the {n_items} of the catalogue.")
+        raise ParameterError(f"items must be positions in the catalogue, from 0 to {n_items - 1}.")
     if not np.all((values >= LOWEST) & (values <= HIGHEST)):
-        raise ParameterError(f"ratings must be numbers from {LOWEST:g} to {HIGHEST:g}, mapped to that scale first.")
+        raise ParameterError(f"values must be ratings from {LOWEST:g} to {HIGHEST:g}. Map them to that scale first.")
     return items, values

@@ -1,4 +1,4 @@
-"""Settings beside each other: `grid` trains many on the same splits, `compare` tests two for a difference."""
+"""Comparison of settings: `grid` trains many on the same splits, `compare` tests two recommenders for a difference."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,22 +32,22 @@ def grid(
     splits: Iterable[Split] | None = None,
     **fixed: Unpack[ModelSettings],
 ) -> Frame:
-    """Train every combination of settings on every split, and return one tidy frame of what each reaches.
+    """Train every combination of settings on every split; return the metrics in one tidy frame.
 
-    `settings` has the values to try by name, `fixed` what all have in common. `splits` are those of `hushrec.data`
-    (`random_split`, `k_fold`, `time_split`, `leave_one_out`, …); the default is one seeded random fifth. One row per
-    combination and split has the settings, the label, the metrics of `Recommender.measure`, what is protected, and the
-    seconds. The non-personal models are rows too, with the settings null. Settings that are chosen by this table must
-    be measured again on ratings that the splits did not hold.
+    `settings` holds lists of values by name, `fixed` the settings that all combinations share. `splits` are made by
+    functions of `hushrec.data` (`random_split`, `k_fold`, `time_split`, `leave_one_out`, …); by default a seeded random
+    fifth is held out. The frame has one row per combination and split, with the settings, the label, the metrics of
+    `Recommender.measure`, what is protected, and the seconds; and one row per non-personal model and split, with null
+    settings. Settings chosen by this table must be measured again on ratings that the splits do not contain.
     """
     ratings = data if isinstance(data, Ratings) else load_ratings(data)
     cuts = [random_split(ratings.n_ratings, 0)] if splits is None else list(splits)
     for name, values in settings.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
-            raise ParameterError(f"settings must hold a list of values for {name}, got one {type(values).__name__}.")
+            raise ParameterError(f"settings must hold a list of values for {name}, got a {type(values).__name__}.")
     combinations = [dict(zip(settings, values, strict=True)) for values in product(*settings.values())]
     if not combinations or not cuts:
-        raise ParameterError("settings must name at least one value each, and splits at least one split.")
+        raise ParameterError("settings must hold at least one value for each name, and splits at least one split.")
     recommenders = [Recommender(**nested({**flat(fixed), **chosen})) for chosen in combinations]
     rows: list[dict[str, Any]] = []
     for number, split in enumerate(cuts):
@@ -79,10 +79,10 @@ def _row(recommender: Recommender, chosen: dict[str, Any], split: int, train: Ra
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two recommenders on the same held-out ratings: the difference with its interval, and how likely by chance.
+    """The difference between two recommenders on the same held-out ratings, with its confidence interval and p-value.
 
-    `difference` is `first` − `second` of `metric`; `low` and `high` bound it at 95 %, by resampling people. `p_value`
-    is that of a paired permutation test: if both were alike, each person's difference could have the other sign.
+    `difference` is `first` − `second` of `metric`; `low` and `high` are a 95 % bootstrap interval over people.
+    `p_value` is that of a paired permutation test, which flips the signs of people's differences at random.
     """
 
     metric: str
@@ -110,19 +110,20 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Test on held-out ratings whether two fitted recommenders differ, pairing their errors person by person.
+    """Test on held-out ratings whether two fitted recommenders differ, with errors paired by person.
 
-    The metric is the RMSE, or the AUC of models that rank. Ratings of one person are not independent, so people are
-    resampled, not ratings. It says nothing of other splits or seeds: `grid` over several splits does.
+    The metric is the RMSE, or the AUC for models that rank. People are resampled rather than ratings, because the
+    ratings of one person are not independent. The result holds for this split and seed only; use `grid` for several
+    splits.
     """
     if first._predicts_ratings != second._predicts_ratings:
-        raise ParameterError("first and second must both predict ratings, or both rank.")
+        raise ParameterError("first and second must both be models that predict ratings, or both models that rank.")
     test = first._test_part(ratings, y)
     losses = np.stack([one._losses(test) for one in (first, second)])
     known = np.isfinite(losses).all(axis=0)
     people, who = np.unique(test.users[known], return_inverse=True)
     if len(people) < 2:
-        raise ParameterError(f"ratings must hold at least 2 people that both know, got {len(people)}.")
+        raise ParameterError(f"ratings must hold at least 2 people that both recommenders know, got {len(people)}.")
     sums = np.array([np.bincount(who, loss) for loss in losses[:, known]], dtype=np.float64)  # (2, n_people)
     counts = np.bincount(who).astype(np.float64)
     return _tested(sums, counts, first._predicts_ratings, resamples, np.random.default_rng(seed))
@@ -150,6 +151,6 @@ def _tested(
 
 
 def _multiplicities(rng: np.random.Generator, size: int, people: int) -> IntArray:
-    """How often each person is drawn in each resample with replacement, `(size, people)`."""
+    """Return how often each person is drawn in each bootstrap sample, `(size, people)`."""
     drawn = rng.integers(0, people, (size, people)) + people * np.arange(size)[:, None]
     return np.bincount(drawn.ravel(), minlength=size * people).reshape(size, people).astype(np.int64)

@@ -1,4 +1,4 @@
-"""The demo: every protocol at several budgets on made-up ratings whose truth is known, no network, about a minute."""
+"""The demo: several protocols and budgets on synthetic ratings with a known ground truth, in about a minute."""
 
 import shutil
 import time
@@ -23,12 +23,12 @@ from hushrec.simulation.results import Reason, Recommendation, Result
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training import train
 
-MARK = ".hushrec-demo"  # a folder with this file is the demo's own, and may be replaced
-SHAPE = {"rounds": 400, "factors": 5, "step": 0.6}  # of the settings whose model and protocol use these options
-SHOWN = 5
-ATTACKED_ROUNDS = 100  # of the gradient protocols, which give away what they do in the first
+MARK = ".hushrec-demo"  # a folder with this file belongs to a demo, and may be replaced
+SHAPE = {"rounds": 400, "factors": 5, "step": 0.6}  # for the settings whose model and protocol use these options
+SHOWN = 5  # recommendations
+ATTACKED_ROUNDS = 100  # of the gradient protocols, whose first rounds reveal the most
 
-# Run folder and settings, in the order of the report.
+# The settings of the runs by the names of their folders, in the order of the report.
 SETTINGS: dict[str, dict[str, Any]] = {
     "masked-8": {"protocol": "masked", "model": "gp", "epsilon": 8.0},
     "masked-1": {"protocol": "masked", "model": "gp", "epsilon": 1.0},
@@ -44,7 +44,7 @@ Progress = Callable[[str, int, int, float], None]  # run folder's name, round, r
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One recommendation with its reasons, beside the rating that the known truth expects."""
+    """A recommendation with its reasons, and the rating expected by the ground truth."""
 
     item: Recommendation
     truth: float
@@ -53,7 +53,7 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Advice:
-    """What one person is recommended; `truth_elsewhere` is what the truth expects of a film not rated, on average."""
+    """Recommendations for one person; `truth_elsewhere` is the mean expected rating of all films not rated."""
 
     person: str
     suggestions: list[Suggestion]
@@ -62,10 +62,10 @@ class Advice:
 
 @dataclass(frozen=True)
 class Demo:
-    """What a demo leaves behind."""
+    """The results of a demo."""
 
     folder: Path
-    page: Path | None  # None where the extra `report` is not installed
+    page: Path | None  # None if the extra `report` is not installed
     study: Study
     advice: Advice
     points: list[Point]
@@ -79,10 +79,10 @@ def run_demo(
     progress: Progress | None = None,
     beside: Executor | None = None,
 ) -> Demo:
-    """Train every setting, recommend to one person, and write runs, plots and `report.html` under `out`.
+    """Train every setting, recommend to one person, and write runs, plots and `report.html` to `out`.
 
-    Without the extra `report` there are no plots and no page. The attacks run in `beside` while this process trains,
-    or else after it.
+    Without the extra `report` there are no plots and no page. The attacks run in the executor `beside` while this
+    process trains; without an executor they run afterwards.
     """
     options = SHAPE if rounds is None else {**SHAPE, "rounds": rounds}
     started = time.perf_counter()
@@ -115,15 +115,15 @@ def run_demo(
 
 
 def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a run, with those of `shape` that its model and protocol use."""
+    """Return the settings of a run, with the options of `shape` that its model and protocol use."""
     used = Settings(**settings).options
     return {**settings, **{option: value for option, value in shape.items() if option in used}}
 
 
 def attack(ratings: Ratings, shape: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
-    """Start the attacks on every setting; return what waits for their records, in the order of the report.
+    """Start the attacks on every setting; return a function that waits for their records, in the report's order.
 
-    Another process begins with the last setting: it compiles what this one, which begins with the first, does not.
+    Another process begins with the last setting, so that both processes do not compile the same kernels first.
     """
     fewer = {**shape, "rounds": min(shape["rounds"], ATTACKED_ROUNDS)}
     tasks = [partial(quick_audit, ratings, Settings(**shaped(settings, fewer))) for settings in SETTINGS.values()]
@@ -134,7 +134,7 @@ def attack(ratings: Ratings, shape: dict[str, Any], beside: Executor | None) -> 
 
 
 def place(attacks: list[Record], study: Study) -> list[Point]:
-    """Put what is recovered beside where the study says that each setting ends."""
+    """Return, for each setting, its final RMSE in the study together with what the attacks recover."""
     return [
         Point(trained.label, trained.protocol, trained.mean("rmse"), recovered(found, found["protocol"]))
         for found, trained in zip(attacks, study.settings, strict=True)
@@ -158,10 +158,10 @@ def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], 
 
 
 def prepare(out: str | Path) -> Path:
-    """Return an empty place for the demo: a new folder, an empty one, or an earlier demo's, whose files are removed."""
+    """Return an empty folder for the demo; it must be new, empty or an earlier demo's, whose files are removed."""
     folder = Path(out)
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise RunError(f"{folder} must be new, empty or an earlier demo's folder. Choose another --out.")
+        raise RunError(f"{folder} must be a new or empty folder, or that of an earlier demo. Choose another --out.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / MARK).write_text("Made by `hushrec demo`, which replaces what it made here before.\n")
@@ -175,7 +175,7 @@ def prepare(out: str | Path) -> Path:
 
 
 def _write_files(ratings: Ratings, folder: Path) -> None:
-    """The made-up ratings as files: what a file of your own can look like."""
+    """Write the synthetic ratings and films to files, as examples for files of your own."""
     rows = {
         "user": [ratings.user_ids[user] for user in ratings.users],
         "item": [ratings.item_ids[item] for item in ratings.items],
@@ -196,7 +196,7 @@ def _write_files(ratings: Ratings, folder: Path) -> None:
 
 
 def advise(result: Result, ratings: Ratings) -> Advice:
-    """Recommends to the person who rated most, says why, and looks up what the truth expects."""
+    """Return recommendations for the person who rated most, with reasons and the ratings of the ground truth."""
     user = int(np.bincount(ratings.users).argmax())
     person = ratings.user_ids[user]
     everything = np.arange(ratings.n_items)
@@ -210,7 +210,7 @@ def advise(result: Result, ratings: Ratings) -> Advice:
 
 
 def in_words(reasons: list[Reason]) -> str:
-    """Return the reasons as half a sentence."""
+    """Return the reasons as a clause."""
     named = "; ".join(f"{reason.title}, your {reason.rating:g}" for reason in reasons)
     return f"like {named}" if reasons else "nothing you liked is like it"
 

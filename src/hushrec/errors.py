@@ -1,31 +1,31 @@
-"""Every exception that hushrec raises on purpose.
+"""The exceptions of hushrec.
 
 ::
 
     HushrecError
-    ├── ParameterError              a setting is outside the range its formula allows
-    │   └── ImpossibleBudget        no f, p, q exist for this budget; carries the smallest one that works
-    ├── Diverged                    training went astray: its numbers are none that every party accepts
-    ├── BudgetExceeded              the ledger refuses what would be sent
-    ├── UnknownEvent                an accountant was handed an event it cannot price
-    ├── LedgerError                 a ledger is lost, damaged, or not this device's
-    ├── DataError                   a rating file, data set or item table is not what it should be
+    ├── ParameterError              a parameter is invalid or out of range
+    │   └── ImpossibleBudget        no probabilities f, p, q exist for this budget; carries the smallest that works
+    ├── Diverged                    training diverged: vectors or gradients left the range that every party accepts
+    ├── BudgetExceeded              a message would cost more than the ledger's limit
+    ├── UnknownEvent                an accountant cannot price this kind of event
+    ├── LedgerError                 a ledger is lost, damaged, or belongs to another device
+    ├── DataError                   a rating file, data set or items file is invalid
     ├── RunError                    a run folder or checkpoint is missing, damaged or of another version
     ├── StorageError                a database or a device's store is full, locked, damaged or of another version
     ├── CopiedStore                 a device's key was used by another copy of its store
     ├── ConsentNeeded               a server offers further rounds or a next run; the person has to agree
-    ├── ConnectionFailed            the server could not be reached, or not be trusted
+    ├── ConnectionFailed            the server cannot be reached or trusted, or is busy
     └── ProtocolError
-        ├── AttemptFailed           a masked sum cannot be unmasked: too few answered; the next attempt may do
-        ├── LocalProtocolError      *we* broke the protocol: a call out of turn
-        └── RemoteProtocolError     the *peer* broke it; carries an HTTP status hint and a code
+        ├── AttemptFailed           an attempt at a masked sum failed, for example with too few devices
+        ├── LocalProtocolError      *we* broke the protocol: a call at the wrong time
+        └── RemoteProtocolError     the *peer* broke the protocol; carries a code and an HTTP status
 
-The command line turns these into one sentence and exit code 1; any other exception is a bug and
-shows its traceback. No message carries a rating, an item choice, a permanent bit or a secret:
-messages speak of names, ranges and counts.
+The command line prints these as one sentence and exits with code 1; any other exception is a bug and shows its
+traceback. No message contains a rating, an item choice, a permanent bit or a secret: messages contain names, ranges and
+counts.
 """
 
-# What a refusal's code means to the other side, and the HTTP status that goes with it. docs/wire.md explains each.
+# The codes of refusals, with their HTTP statuses; docs/wire.md explains each.
 CODES: dict[str, int] = {
     "malformed": 422,
     "unknown-type": 422,
@@ -61,19 +61,19 @@ CODES: dict[str, int] = {
 
 
 class HushrecError(Exception):
-    """Base of everything that hushrec raises on purpose. `code` names the reason for programs."""
+    """The base class of all exceptions of hushrec. `code` identifies the reason for programs."""
 
     code: str = "error"
 
 
 class ParameterError(HushrecError, ValueError):
-    """A setting is outside the range that its formula allows."""
+    """A parameter is invalid or out of range."""
 
     code = "parameter"
 
 
 class ImpossibleBudget(ParameterError):
-    """No selection probabilities exist for this budget."""
+    """No selection probabilities exist for this budget; `smallest_epsilon_p` is the smallest that works."""
 
     def __init__(self, message: str, *, smallest_epsilon_p: float) -> None:
         super().__init__(message)
@@ -81,11 +81,11 @@ class ImpossibleBudget(ParameterError):
 
 
 class Diverged(HushrecError):
-    """Training went astray: vectors or gradients grew, or shrank, beyond what every party accepts."""
+    """Training diverged: vectors or gradients left the range that every party accepts."""
 
 
 class BudgetExceeded(HushrecError):
-    """What would be sent costs more than the person allowed; `needed` is the limit that would allow it, if any."""
+    """A message would cost more than the person allows; `needed` is the limit that would allow it, if known."""
 
     code = "budget"
 
@@ -105,7 +105,7 @@ class LedgerError(HushrecError):
 
 
 class DataError(HushrecError):
-    """A rating file, data set or item table is not what it should be."""
+    """A rating file, data set or items file is invalid."""
 
 
 class RunError(HushrecError):
@@ -119,19 +119,19 @@ class StorageError(HushrecError):
 
 
 class CopiedStore(HushrecError):
-    """The device's key was used by another copy of its store, or the store is an old one."""
+    """The device's key was used by another copy of its store, or the store was restored from a backup."""
 
     code = "copied-store"
 
 
 class ConsentNeeded(HushrecError):
-    """The server offers further rounds or a next run, which the person has not agreed to."""
+    """The server offers further rounds or a next run, to which the person has not agreed yet."""
 
     code = "next"
 
 
 class ConnectionFailed(HushrecError):
-    """The server could not be reached, not be trusted, or is busy; then `retry_after` may say for how many seconds."""
+    """The server cannot be reached or trusted, or is busy; `retry_after` is the number of seconds to wait, if known."""
 
     def __init__(self, message: str, *, code: str = "unreachable", retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -140,13 +140,13 @@ class ConnectionFailed(HushrecError):
 
 
 class ProtocolError(HushrecError):
-    """A message or call that the protocol does not allow here."""
+    """A message or call that the protocol does not allow at this point."""
 
 
 class AttemptFailed(ProtocolError):
-    """An attempt of a masked round ends without a sum, and reveals nothing; the next attempt starts anew.
+    """An attempt of a masked round ended without a sum. It reveals nothing, and the next attempt starts from scratch.
 
-    `culprits` are the positions of devices whose own shares are to blame.
+    `culprits` are the positions of devices whose invalid shares caused the failure.
     """
 
     def __init__(self, message: str, culprits: frozenset[int] = frozenset()) -> None:
@@ -155,13 +155,13 @@ class AttemptFailed(ProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """We broke the protocol: a call out of turn."""
+    """The local side broke the protocol: a call at the wrong time."""
 
     code = "not-now"
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol; `code` names the reason for programs, `status_hint` is the HTTP status that fits."""
+    """The peer broke the protocol; `code` identifies the reason, `status_hint` is a suitable HTTP status."""
 
     def __init__(self, message: str, *, code: str = "malformed", status_hint: int | None = None) -> None:
         super().__init__(message)

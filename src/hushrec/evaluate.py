@@ -1,4 +1,4 @@
-"""Measures of accuracy on plain arrays, usable without the rest of hushrec."""
+"""Accuracy metrics on NumPy arrays, usable without the rest of hushrec."""
 
 from collections.abc import Callable
 
@@ -8,11 +8,11 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
-CELLS_PER_BLOCK = 1 << 20  # scores in memory at once when ranking
+CELLS_PER_BLOCK = 1 << 20  # scores in memory at a time
 
 
 def rmse(predicted: FloatArray, actual: FloatArray) -> float:
-    """Return the root of the mean squared error."""
+    """Return the root mean squared error."""
     _check(predicted, actual)
     return float(np.sqrt(np.mean((predicted - actual) ** 2)))
 
@@ -24,7 +24,7 @@ def mae(predicted: FloatArray, actual: FloatArray) -> float:
 
 
 def rating_metrics(predicted: FloatArray, actual: FloatArray) -> dict[str, float]:
-    """Return RMSE and MAE by the names that results use."""
+    """Return RMSE and MAE under the names `rmse` and `mae`."""
     return {"rmse": rmse(predicted, actual), "mae": mae(predicted, actual)}
 
 
@@ -36,23 +36,27 @@ def ranking_metrics(
     rated_items: IntArray,
     k: int = 10,
 ) -> dict[str, float]:
-    """Return how high one held-out item per user ranks among *all* items unrated in training, averaged over the users.
+    """Return the mean ranking metrics of one held-out item per user, ranked among *all* items unrated in training.
 
-    `score(users)` gives `(len(users), n_items)` scores; user i trained on `rated_items[starts[i]:starts[i + 1]]`.
-    With g unrated items above the held-out one, t tied with it and c others in all:
+    `score(users)` returns scores of shape `(len(users), n_items)`; user i trained on
+    `rated_items[starts[i]:starts[i + 1]]`. With c other unrated items, of which g score higher than the held-out item
+    and t score the same:
 
         AUC = (c − g − t/2) / c      HR@k = P(rank < k)      NDCG@k = E[1 / log₂(rank + 2), if rank < k]
 
-    rank = g, …, g + t, each with the same probability: ties are broken at random and the expectation is taken, so
-    that equal scores are worth what chance is worth. With one item held out, Recall@k is HR@k.
+    The rank is g, …, g + t with equal probability: ties are broken at random and the expectation is taken, so that
+    equal scores give the metrics of a random order. With one held-out item, Recall@k equals HR@k.
     """
     if not len(users) == len(held_out) > 0 or k < 1:
-        raise ValueError(f"there must be one held-out item per user, at least one, and k at least 1, got {k}.")
+        raise ValueError(
+            f"users and held_out must have the same length, at least 1, and k must be at least 1, got {len(users)},"
+            f" {len(held_out)} and {k}."
+        )
     return metrics_of_ranks(*held_out_ranks(score, users, held_out, starts, rated_items), k)
 
 
 def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int = 10) -> dict[str, float]:
-    """Return the means of `ranking_metrics` from g, t and c of every held-out item."""
+    """Return the mean metrics of `ranking_metrics`, from g, t and c of every held-out item."""
     discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
     first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
     hits = (last - first) / (tied + 1)
@@ -66,7 +70,7 @@ def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int =
 
 
 def auc_of_ranks(above: IntArray, tied: IntArray, others: IntArray) -> FloatArray:
-    """Return the AUC of every held-out item from its g, t and c; 1/2 where nothing else is unrated."""
+    """Return the AUC of every held-out item from its g, t and c of `ranking_metrics`; 1/2 if c is 0."""
     return np.where(others > 0, (others - above - tied / 2) / np.maximum(others, 1), 0.5)
 
 
@@ -78,15 +82,16 @@ def list_metrics(
     rated_items: IntArray,
     k: int = 10,
 ) -> dict[str, float]:
-    """Return the quality of lists of k items: how many of a person's held-out likes are in them, and how high.
+    """Return precision, recall and NDCG of lists of `k` items, measured on held-out items that people like.
 
-    `score(users)` gives `(len(users), n_items)` scores. User i likes the held-out `liked_items[liked_starts[i]:…]` and
-    trained on `rated_items[starts[i]:…]`, which no list contains. With L_i liked items, of which H are in the list, and
-    the discount d(rank) = 1 / log₂(rank + 2), the means over all users with L_i > 0 are
+    `score(users)` returns scores of shape `(len(users), n_items)`. User i likes the held-out items
+    `liked_items[liked_starts[i]:…]`, and trained on `rated_items[starts[i]:…]`, which lists do not contain. With L_i
+    liked items, of which H are in the list, and the discount d(rank) = 1 / log₂(rank + 2), the means over all users
+    with L_i > 0 are
 
         precision@k = H / k      recall@k = H / L_i      NDCG@k = Σ d(rank) / Σ_{r < min(k, L_i)} d(r)
 
-    Ties are broken at random and the expectation is taken. Empty where nobody likes a held-out item.
+    Ties are broken at random and the expectation is taken. The result is empty if nobody likes a held-out item.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}.")
@@ -116,10 +121,10 @@ def list_metrics(
 
 
 def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength: float) -> FloatArray:
-    """Return predictions drawn toward a center where few ratings support them: c + (s − c) n / (n + strength).
+    """Return predictions shrunk toward a center if few ratings support them: c + (s − c) n / (n + strength).
 
-    The mean of a Gaussian posterior whose prior at c weighs as much as `strength` ratings. `scores` is
-    `(n_users, n_items)`, `center` has one number per user and `support` the number of ratings per item.
+    This is the mean of a Gaussian posterior whose prior, centred at c, has the weight of `strength` ratings. `scores`
+    is `(n_users, n_items)`, `center` has one number per user, and `support` the number of ratings per item.
     """
     share = support / (support + strength)
     return np.asarray(center[:, None] + (scores - center[:, None]) * share)
@@ -128,7 +133,7 @@ def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength
 def _unrated_scores(
     score: Callable[[IntArray], FloatArray], users: IntArray, starts: IntArray, rated_items: IntArray
 ) -> FloatArray:
-    """Return the scores of some users, with -inf for items that were rated in training."""
+    """Return the scores of these users, with -inf for items that they rated in training."""
     scores = np.array(score(users), dtype=np.float64)
     who, cells = _cells_of(users, starts)
     scores[who, rated_items[cells]] = -np.inf
@@ -136,14 +141,17 @@ def _unrated_scores(
 
 
 def _cells_of(users: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return for every entry of some users whose it is (their place in `users`) and its position."""
+    """Return, for every entry of these users, the position of its user in `users`, and the entry's index."""
     lengths = starts[users + 1] - starts[users]
     cells = np.repeat(starts[users] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
     return np.repeat(np.arange(len(users)), lengths), cells
 
 
 def _ranks(scores: FloatArray, who: IntArray, items: IntArray, k: int) -> tuple[IntArray, IntArray]:
-    """Return how many items of the row rank above each (who, item), and how many tie; k or more means: in no list."""
+    """Return, for each (who, item), how many items of the row score higher, and how many the same.
+
+    The first number is only exact below `k`; `k` or more means that the item is not in the list.
+    """
     own = scores[who, items]
     place = max(scores.shape[1] - k, 0)
     threshold = np.partition(scores, place, axis=1)[:, place]
@@ -162,7 +170,7 @@ def held_out_ranks(
     starts: IntArray,
     rated_items: IntArray,
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return g, t and c of `ranking_metrics`, each `(len(users),)`, from a block of users at a time."""
+    """Return g, t and c of `ranking_metrics` for each user, `(len(users),)`, computed in blocks of users."""
     above, tied, others = (np.empty(len(users), dtype=np.int64) for _ in range(3))
     size, start = 1, 0
     while start < len(users):
@@ -181,5 +189,5 @@ def held_out_ranks(
 def _check(predicted: FloatArray, actual: FloatArray) -> None:
     if predicted.shape != actual.shape or predicted.size == 0:
         raise ValueError(
-            f"predicted and actual must be of one shape and not empty, got {predicted.shape} and {actual.shape}."
+            f"predicted and actual must have the same shape and not be empty, got {predicted.shape} and {actual.shape}."
         )

@@ -1,7 +1,7 @@
-"""Records of an experiment on disk: `runs.parquet`, one row per run, and `experiment.json`, what runs share.
+"""Records of an experiment on disk: `runs.parquet` with one row per run, and `experiment.json` with what runs share.
 
-In memory each record is what `train --json` prints, so that a report reads both alike. On disk a budget is written once
-per setting and a baseline once per split: hundreds of curves stay below a megabyte.
+In memory each record has the form of `train --json`, so that reports read both in the same way. On disk a budget is
+stored once per setting and a baseline once per split, so that hundreds of curves take less than a megabyte.
 """
 
 import json
@@ -20,7 +20,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """What all runs of an experiment have in common."""
+    """The data that runs of an experiment share: facts about the experiment, its settings, and its splits."""
 
     about: Record  # name, title, config, dataset, data, versions, machine
     settings: list[Record]  # label, model, protocol, engine, rounds, factors, step, budget, … of every setting
@@ -28,9 +28,10 @@ class Shared:
 
 
 def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> None:
-    """Write both files. A row: setting (its number), split_seed, seed, metrics, curve, seconds, bytes, value_rho.
+    """Write `runs.parquet` and `experiment.json`.
 
-    A row of a run that diverged has no metrics, and the sentence as `diverged`.
+    A row has the entries setting (its number), split_seed, seed, metrics, curve, seconds, bytes_per_client_round and
+    value_rho. The row of a run that diverged has no metrics, and the error message as `diverged`.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -45,7 +46,7 @@ def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> Non
     os.replace(temporary, path / "experiment.json")
 
 
-# What tells runs apart, in columns of `runs.parquet` for other programs; `experiment.json` has all of it.
+# Columns of `runs.parquet` that describe a run's setting, for other programs; `experiment.json` has all settings.
 SETTING = ("label", "model", "protocol", "engine", "rounds", "factors", "step")
 BUDGET = ("epsilon", "delta", "epsilon_i", "epsilon_p", "epsilon_g", "profile_cap")
 
@@ -72,21 +73,21 @@ def _flat(row: Record) -> Record:
 
 
 def is_experiment(folder: str | Path) -> bool:
-    """Return whether a folder holds records of an experiment."""
+    """Return whether a folder contains the records of an experiment."""
     return (Path(folder) / "experiment.json").is_file()
 
 
 def find_experiments(folder: str | Path) -> list[Path]:
-    """Return the folders of records that a folder is, or holds."""
+    """Return all folders with records of an experiment: the folder itself, or those below it."""
     if is_experiment(folder):
         return [Path(folder)]
     return sorted(file.parent for file in Path(folder).rglob("experiment.json"))
 
 
 def read_records(folder: str | Path) -> list[Record]:
-    """Return every run as `train --json` would print it, with the experiment's name and the setting's number.
+    """Return the records of all runs in the form of `train --json`, with the experiment's name and setting's number.
 
-    `peers.json` beside the records, where there is one, holds other libraries' results by split seed and name.
+    If there is a `peers.json` beside the records, its results of other libraries are added.
     """
     shared, rows = read_stored(folder)
     about = {name: shared.about[name] for name in ("dataset", "title", "versions", "machine")}
@@ -96,7 +97,7 @@ def read_records(folder: str | Path) -> list[Record]:
 
 
 def read_peers(folder: str | Path) -> dict[int, Record]:
-    """Metrics of other libraries' models on the same splits: {split seed: {name: {measure: value}}}."""
+    """Return the metrics of other libraries on the same splits: {split seed: {name: {measure: value}}}."""
     path = Path(folder) / "peers.json"
     if not path.is_file():
         return {}
@@ -104,12 +105,14 @@ def read_peers(folder: str | Path) -> dict[int, Record]:
 
 
 def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:
-    """Return both files as they were written."""
+    """Return the shared data and the rows as they were given to `write_records`."""
     path = Path(folder)
     try:
         content = json.loads((path / "experiment.json").read_text("utf-8"))
         if content.pop("format") != FORMAT:
-            raise RunError(f"{path}/experiment.json must have format {FORMAT}: it was written by another version.")
+            raise RunError(
+                f"{path}/experiment.json must have format {FORMAT}, but another version wrote it. Run it again."
+            )
         splits = {int(seed): entry for seed, entry in content.pop("splits").items()}
         shared = Shared(settings=content.pop("settings"), splits=splits, about=content)
         return shared, [_deep(row) for row in pl.read_parquet(path / "runs.parquet").to_dicts()]
@@ -141,7 +144,7 @@ def _full(row: Record, shared: Shared, about: Record) -> Record:
     setting, split = shared.settings[row["setting"]], shared.splits[row["split_seed"]]
     parts = {name: split[name] for name in ("train", "test", "cold_users", "cold_items")}
     budget = dict(setting["budget"])
-    if "value_rho" in budget:  # measured while a run goes on, under protocols that send gradients
+    if "value_rho" in budget:  # measured during the run, with protocols that send gradients
         budget["value_rho"] = {"unit": budget["value_rho"]["unit"], **row["value_rho"]}
     own = {name: value for name, value in row.items() if name != "value_rho"}
     return {

@@ -1,4 +1,4 @@
-"""What `pip install hushrec` leaves out, and the extra that brings it: `pip install 'hushrec[report,service]'`."""
+"""The optional dependencies (extras) of hushrec, as in `pip install 'hushrec[report,service]'`."""
 
 from importlib.util import find_spec
 
@@ -15,7 +15,7 @@ def is_installed(extra: str) -> bool:
 
 
 def extra_of(module: str | None) -> str | None:
-    """Return the extra that brings a module which could not be imported; None where no extra does."""
+    """Return the extra that installs a missing module, or None if no extra does."""
     root = (module or "").partition(".")[0]
     also = {"starlette": "service", "markupsafe": "report"}
     return next((extra for extra, modules in EXTRAS.items() if root in modules), also.get(root))

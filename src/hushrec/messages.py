@@ -1,6 +1,6 @@
-"""Every value that crosses the trust boundary, and nothing else.
+"""The messages between devices and servers: every value that crosses the trust boundary, and nothing else.
 
-A reader of this file can list everything that a device sends and everything that it believes.
+This file lists everything that a device sends, and everything that it accepts.
 
                         server → device                                    device → server
     every protocol      Offer, Catalogue, Public, Envelope, Receipt,       Enrolment, Envelope; Credentials in the
@@ -9,14 +9,14 @@ A reader of this file can list everything that a device sends and everything tha
     masked              Announcement, Roster, Partners, Survivors,         PublicKeys, SealedShares, MaskedTable,
                         Quorum                                             Consent, Unmasking
 
-`@crosses` declares a message: its tag on the wire and its largest size. A protocol declares its own messages in its own
-folder, in one of the modules of `OF_PROTOCOLS`. `KINDS` lists what is declared, and `wire.py` encodes it. A message of
-a round travels in an `Envelope`, which says to which run, round, attempt and phase it belongs.
+`@crosses` declares a message: its tag on the wire and its largest size. A protocol declares its own messages in its
+folder, in one of the modules of `OF_PROTOCOLS`. `KINDS` holds all declared messages, and `wire.py` encodes them. A
+message of a round is sent in an `Envelope`, which names its run, round, attempt and phase.
 
-An `Enrolment` goes first and once: a fresh public key and an invitation, nothing of the person. After it a device
-can also ask to change its key or to leave, which says no more than that.
+A device first sends one `Enrolment`: a new public key and an invitation, but nothing about the person. Afterwards it
+may also change its key or leave; these requests contain nothing else.
 
-Messages are frozen, and check their own shape when they are built: a malformed one cannot exist.
+Messages are immutable and check their own fields, so that a malformed message cannot be built.
 """
 
 import importlib
@@ -41,7 +41,7 @@ _PHASE = re.compile(r"[a-z][a-z0-9-]{0,19}")
 
 PROBLEM_TYPE = "urn:hushrec:problem:"
 
-# How many dimensions an array of a message has. On the wire a row is a buffer, a table is its width and a buffer.
+# Dimensions of an array in a message: a row is sent as a buffer, a table as its width and a buffer.
 Row, Table = "row", "table"
 
 Message = TypeVar("Message")
@@ -49,7 +49,7 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of message that may cross the boundary."""
+    """A type of message that may cross the trust boundary."""
 
     tag: str
     message: type
@@ -58,12 +58,12 @@ class Kind:
 
 KINDS: dict[str, Kind] = {}  # by tag
 
-# Where protocols declare their messages, by the first word of a tag. A module is imported when its tag is first met.
+# The modules in which protocols declare their messages, by the first part of the tag; imported when first needed.
 OF_PROTOCOLS = {"gradient": "hushrec.protocols.gradient.messages", "masked": "hushrec.protocols.masked.messages"}
 
 
 def find_kind(tag: str) -> Kind | None:
-    """Return the type of message of that tag; None if no message has it."""
+    """Return the type of message with this tag, or None if there is none."""
     place = OF_PROTOCOLS.get(tag.partition(".")[0])
     if tag not in KINDS and place is not None:
         importlib.import_module(place)
@@ -71,14 +71,14 @@ def find_kind(tag: str) -> Kind | None:
 
 
 def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message]]:
-    """Declare a frozen dataclass as a message: the decorator of every type that crosses the boundary.
+    """Return a decorator that declares a frozen dataclass as a message that crosses the trust boundary.
 
-    `tag` names it on the wire: `NAME`, or `PROTOCOL.NAME` for one of a protocol's own. `largest` is in bytes.
+    `tag` is its name on the wire: `NAME`, or `PROTOCOL.NAME` for a message of a protocol. `largest` is in bytes.
     """
 
     def declare(message: type[Message]) -> type[Message]:
         if not _TAG.fullmatch(tag) or tag in KINDS:
-            raise ParameterError(f"tag must be NAME or PROTOCOL.NAME in small letters, and new, got {tag!r}.")
+            raise ParameterError(f"tag must be a new name, NAME or PROTOCOL.NAME in small letters, got {tag!r}.")
         KINDS[tag] = Kind(tag, message, largest)
         return message
 
@@ -91,14 +91,14 @@ def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message
 @crosses("offer", largest=300_000)
 @dataclass(frozen=True, eq=False)
 class Offer:
-    """What a server offers to devices before they join: which run, protocol and model, their options, the terms."""
+    """A server's offer to devices before they join: the run, its protocol, model and options, and its terms."""
 
     run_id: str
     protocol: str
     model: str
-    options: dict[str, int | float | str | bool]  # of protocol and model, as far as they are the same for all devices
+    options: dict[str, int | float | str | bool]  # of protocol and model, those that are the same for all devices
     terms: Any
-    server_key: bytes  # Ed25519: what the server signs in rounds is signed with it
+    server_key: bytes  # the Ed25519 key with which the server signs its messages in rounds
 
     def __post_init__(self) -> None:
         if len(self.server_key) != 32:
@@ -108,23 +108,23 @@ class Offer:
             _check_name(self, name, _PHASE, "a name of up to 20 small letters, digits and hyphens")
 
     def keeps(self, accepted: "Offer") -> bool:
-        """Whether this is still the offer that was accepted; only the list of items may have grown."""
+        """Return whether this equals the accepted offer, except that the catalogue may have grown."""
         names = ("run_id", "protocol", "model", "options", "server_key")
         same = all(getattr(self, name) == getattr(accepted, name) for name in names)
         return same and type(self.terms) is type(accepted.terms) and bool(self.terms.agrees_with(accepted.terms))
 
     def extends(self, accepted: "Offer") -> bool:
-        """Whether this is the offer that was accepted, with more rounds: a person has to agree to them."""
+        """Return whether this is the accepted offer with more rounds, to which the person must agree."""
         longer = self.terms.max_rounds > accepted.terms.max_rounds
         return longer and self.can_be_extended and self.with_rounds(accepted.terms.max_rounds).keeps(accepted)
 
     def follows(self, accepted: "Offer") -> bool:
-        """Whether this is another run of the server whose offer was accepted: a person has to agree to it."""
+        """Return whether this is another run of the same server, to which the person must agree."""
         return self.run_id != accepted.run_id and self.server_key == accepted.server_key
 
     @property
     def can_be_extended(self) -> bool:
-        """Whether rounds can be added: those of a plan cannot, since it is priced as a whole."""
+        """Whether rounds can be added; not if the terms contain a plan, whose rounds are priced together."""
         return any(entry.name == "max_rounds" for entry in fields(self.terms))
 
     def with_rounds(self, max_rounds: int) -> "Offer":
@@ -135,22 +135,22 @@ class Offer:
 @crosses("enrolment", largest=1_000)
 @dataclass(frozen=True)
 class Enrolment:
-    """A device asks to take part: its public key, and an invitation where one is needed."""
+    """A device's request to take part: its public key, and an invitation if the server requires one."""
 
     public_key: bytes = field(repr=False)
     invitation: str | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if len(self.public_key) != 32:
-            raise RemoteProtocolError(f"a public key must have 32 bytes, got {len(self.public_key)}.")
+            raise RemoteProtocolError(f"public_key must have 32 bytes, got {len(self.public_key)}.")
         if self.invitation is not None and len(self.invitation) > 100:
-            raise RemoteProtocolError("an invitation has at most 100 characters.")
+            raise RemoteProtocolError(f"invitation must have at most 100 characters, got {len(self.invitation)}.")
 
 
 @crosses("catalogue", largest=16 * 2**20)
 @dataclass(frozen=True)
 class Catalogue:
-    """Ids and titles of items from position `first` on, and their columns for models that have some. Public."""
+    """A page of the public catalogue: ids and titles from position `first` on, and attributes if the model has any."""
 
     first: int
     ids: list[str]
@@ -159,41 +159,43 @@ class Catalogue:
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.titles) or self.first < 0:
-            raise RemoteProtocolError("a catalogue must begin at 0 or above and hold one title per id.")
+            raise RemoteProtocolError("first must be 0 or more, and titles must hold one title per id.")
         if self.attributes is not None and len(self.attributes) != len(self.ids):
-            raise RemoteProtocolError("a catalogue must hold one row of attributes per id, or none at all.")
+            raise RemoteProtocolError("attributes must have one row per id, or be left out.")
         check_items(self.ids, self.titles)
 
 
 def check_items(ids: list[str], titles: list[str]) -> None:
-    """Refuse ids and titles with control characters, or too long to show on a screen."""
+    """Raise if an id or a title is too long or contains control characters."""
     for name, texts, most in (("ids", ids, LONGEST_ID), ("titles", titles, LONGEST_TITLE)):
         if any(len(text) > most or _CONTROL.search(text) for text in texts):
-            sentence = f"{name} of items must have at most {most} characters, none of them for control."
+            sentence = f"{name} of items must have at most {most} characters, and no control characters."
             raise RemoteProtocolError(sentence)
 
 
 @dataclass(frozen=True, eq=False)
 class NamedArray:
-    """One array of what a run has published."""
+    """A named array of the public state."""
 
     name: str
     shape: list[int]
-    numbers: Annotated[FloatArray, Row] = field(repr=False)  # row by row
+    numbers: Annotated[FloatArray, Row] = field(repr=False)  # in row-major order
 
     def __post_init__(self) -> None:
         freeze(self, "numbers", np.floating)
         if any(length < 0 for length in self.shape) or math.prod(self.shape) != len(self.numbers):
-            raise RemoteProtocolError("numbers of a public array must fill its shape.")
+            raise RemoteProtocolError(
+                f"numbers must have as many entries as shape {self.shape} says, got {len(self.numbers)}."
+            )
 
 
 @crosses("public", largest=LARGEST_TABLE + 300_000)
 @dataclass(frozen=True, eq=False)
 class Public:
-    """Everything that the rounds so far have published: what devices predict with."""
+    """The public state after the last round, from which devices predict."""
 
     run_id: str
-    round_number: int  # the last that has ended; 0: none
+    round_number: int  # the last round that has ended, or 0
     terms: Any
     arrays: tuple[NamedArray, ...]
 
@@ -204,7 +206,7 @@ class Public:
         return cls(run_id, round_number, terms, tuple(named))
 
     def by_name(self) -> dict[str, FloatArray]:
-        """Return the arrays, each in its shape."""
+        """Return the arrays by name, each in its shape."""
         return {array.name: array.numbers.reshape(array.shape) for array in self.arrays}
 
 
@@ -213,7 +215,7 @@ class Public:
 
 @dataclass(frozen=True)
 class Address:
-    """Where a message belongs. A device sends one message for each, and never another."""
+    """The address of a message: round, attempt and phase. A device sends at most one message for each address."""
 
     round_number: int
     attempt: int
@@ -226,17 +228,17 @@ class Address:
 @crosses("envelope", largest=LARGEST_TABLE + 301_000)
 @dataclass(frozen=True, eq=False)
 class Envelope:
-    """Where a message belongs. A device sends one message for each (round, attempt, phase), and never another."""
+    """A message of a round with its address. A device sends at most one message for each (round, attempt, phase)."""
 
     run_id: str
     round_number: int
-    attempt: int  # 1, 2, …: a round that has to begin again is another attempt, and everything in it is new
+    attempt: int  # 1, 2, …: a round that must start again gets another attempt, with all messages new
     phase: str
     message: Any
 
     @classmethod
     def to(cls, run_id: str, address: Address, message: Any) -> "Envelope":
-        """Return a message with its address."""
+        """Return the envelope of a message with this address."""
         return cls(run_id, address.round_number, address.attempt, address.phase, message)
 
     @property
@@ -255,7 +257,7 @@ class Envelope:
 @crosses("receipt", largest=1_000)
 @dataclass(frozen=True)
 class Receipt:
-    """The server holds this message of a round durably; `repeated` when it held the same bytes before."""
+    """A server's confirmation that a report is durable; `repeated` if the same report was stored before."""
 
     round_number: int
     attempt: int
@@ -270,31 +272,31 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Credentials:
-    """The Authorization header of a device's request: text, see `signing.py`."""
+    """The content of the Authorization header of a device's request; see `signing.py` for its text form."""
 
     device: str  # 32 hexadecimal digits
-    nonce: int  # above all earlier ones of this device
+    nonce: int  # greater than all earlier nonces of this device
     signature: bytes = field(repr=False)  # Ed25519, 64 bytes
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A refusal, in JSON (RFC 9457). `code` is for programs, `detail` one sentence for people."""
+    """A refusal as a problem document (RFC 9457). `code` is for programs, `detail` is one sentence for people."""
 
     code: str
     status: int
     detail: str
-    extra: dict[str, Any] = field(default_factory=dict)  # last_nonce or last_round, where the code says so
+    extra: dict[str, Any] = field(default_factory=dict)  # last_nonce or last_round, for some codes
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that is sent."""
+        """Return the JSON object that is sent."""
         title = self.code.replace("-", " ")
         known = {"type": PROBLEM_TYPE + self.code, "title": title, "status": self.status, "detail": self.detail}
         return known | self.extra
 
 
 def payload_bytes(message: object) -> int:
-    """How many bytes the numbers of a message take on the wire: 4 for each of an array, and buffers as they are."""
+    """Return the size of a message's arrays and buffers on the wire: 4 bytes per number, plus the buffers' lengths."""
     values = list(vars(message).values())
     arrays = sum(4 * value.size for value in values if isinstance(value, np.ndarray))
     return arrays + sum(len(value) for value in values if isinstance(value, bytes))
@@ -306,7 +308,7 @@ def _check_name(message: object, name: str, form: re.Pattern[str], words: str) -
 
 
 def check_whole(message: object, *names: str) -> None:
-    """Refuse a message in which one of these fields is neither a whole number nor None."""
+    """Raise if one of these fields of a message is neither a whole number nor None."""
     for name in names:
         value = getattr(message, name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | np.integer)):
@@ -314,13 +316,13 @@ def check_whole(message: object, *names: str) -> None:
 
 
 def freeze(message: object, name: str, kind: type[np.integer[Any]] | type[np.floating[Any]]) -> None:
-    """Make an array of a message its own and read-only: what was checked once stays as it was.
+    """Replace an array of a message by a read-only copy, so that a checked message cannot change.
 
-    Integers become int64, so that differences of unsigned ones cannot wrap.
+    Integers become int64, so that differences of unsigned numbers cannot wrap around.
     """
     given = getattr(message, name)
     if not isinstance(given, np.ndarray) or not np.issubdtype(given.dtype, kind):
-        raise RemoteProtocolError(f"{name} must be an array of {kind.__name__} numbers.")
+        raise RemoteProtocolError(f"{name} must be an array of {kind.__name__} numbers, got another type.")
     if kind is np.integer and given.dtype != np.int64:
         given = given.astype(np.int64)
     if given.flags.writeable:

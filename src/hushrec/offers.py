@@ -1,4 +1,4 @@
-"""From an offer to what takes part in its run, on either side: the model, and the protocol with its options."""
+"""The model and the protocol of a run, made from its offer; used by servers and devices."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +14,13 @@ from hushrec.protocols.configured import ConfiguredProtocol
 
 
 def run_options(protocol: str, model: str) -> dict[str, Option]:
-    """Return the options that are the same for every device of a run, by name: the operator chooses them."""
+    """Return the options that the operator chooses, by name; they are the same for every device of a run."""
     declared = (*find_model(model).options, *find_protocol(protocol).options_for(model))
     return {option.name: option for option in declared if not option.personal}
 
 
 def personal_options(protocol: str, model: str) -> dict[str, Option]:
-    """Return the options that each person chooses and does not tell, by name."""
+    """Return the options that each person chooses privately, by name; they are never sent."""
     return {option.name: option for option in find_protocol(protocol).options_for(model) if option.personal}
 
 
@@ -31,9 +31,9 @@ def make_run_model(
     titles: Sequence[str] = (),
     details: FloatArray | None = None,
 ) -> Any:
-    """Return the model of a run; `attributes` are the columns of its items, where the model has some.
+    """Return the model of a run; `attributes` are the columns of its items, if the model uses any.
 
-    `details` are columns that only a server before its first round has: later they are in its state.
+    `details` are further columns that only the server has, before its first round; later they are part of its state.
     """
     declared = find_model(model)
     facts = {} if declared.sent_facts is None else imported(declared.sent_facts)(attributes, titles, details)
@@ -43,20 +43,20 @@ def make_run_model(
 def make_run_protocol(
     protocol: str, model: str, options: Mapping[str, Any], own: Mapping[str, Any] | None = None
 ) -> ConfiguredProtocol:
-    """Return the protocol of a run, with a person's `own` options on their device and with none on the server."""
+    """Return the protocol of a run, configured with its options and, on a device, with the person's `own` options."""
     configured: ConfiguredProtocol = find_protocol(protocol).configure({**(own or {}), **options}, model)
     return configured
 
 
 def expected_devices(offer: Offer) -> int | None:
-    """Return how many devices the terms of a run are made for; None where they do not say."""
+    """Return the number of devices for which a run's terms are made, or None if they do not depend on it."""
     return make_run_protocol(offer.protocol, offer.model, offer.options).expected_devices(offer.terms)
 
 
 def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
-    """Return what a run has been measured to reach with so many devices, or with those that it expects.
+    """Return one sentence on the accuracy measured with about `n_devices` devices, or None if none was measured.
 
-    One sentence for operators and for people who think about joining; None where nobody measured it.
+    It is shown to operators, and to people before they join. `n_devices` is by default the expected number.
     """
     count = expected_devices(offer) if n_devices is None else n_devices
     protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
@@ -64,10 +64,10 @@ def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
 
 
 def check_offer(offer: Offer) -> None:
-    """Refuse an offer of a protocol, a model or an option that this side does not know."""
+    """Raise if an offer has a protocol, a model or an option that this side does not know."""
     with offered():
         if offer.model not in find_protocol(offer.protocol).models:
-            raise ParameterError(f"protocol {offer.protocol} does not speak model {offer.model}.")
+            raise ParameterError(f"model must be one that protocol {offer.protocol} supports, got {offer.model}.")
         known = run_options(offer.protocol, offer.model)
         unknown = sorted(offer.options.keys() - known.keys())
         if unknown:
@@ -78,7 +78,7 @@ def check_offer(offer: Offer) -> None:
 
 @contextlib.contextmanager
 def offered() -> Iterator[None]:
-    """Turn parameter errors inside into errors of the server that made the offer."""
+    """Convert a `ParameterError` raised in the block to a `RemoteProtocolError` about the server's offer."""
     try:
         yield
     except ParameterError as error:

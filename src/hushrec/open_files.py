@@ -1,9 +1,9 @@
-"""How many files and connections a process may hold open at once."""
+"""The limit on open files and connections of a process."""
 
 import resource
 
 
 def allow_open_files() -> None:
-    """Raise the limit of open files as far as the system allows: every device has a connection."""
+    """Raise the limit on open files as far as the system allows, because every device has a connection."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,6 +1,6 @@
-"""Options that a model or a protocol declares. Settings, the command line and experiment files accept what is declared.
+"""Options that models and protocols declare, for settings, the command line and experiment files.
 
-Declarations import nothing heavy, so that `hushrec --help` stays quick.
+Declarations do not import the implementations, so that `hushrec --help` stays fast.
 """
 
 import math
@@ -16,10 +16,10 @@ KINDS: dict[type, str] = {str: "a text", bool: "true or false", int: "a whole nu
 
 @dataclass(frozen=True)
 class Option:
-    """One option: its name in settings and files, what it holds, and what stands for it when it is not given.
+    """An option of a model or a protocol: its name, type, help text and default.
 
-    `default_text` describes a default that is computed; `default` is None then. With `models`, only those use it. A
-    `personal` option is chosen by each person, and no message has a place for it; others are the same for a whole run.
+    `default_text` describes a default that is computed; `default` is then None. If `models` is given, only these models
+    use the option. A `personal` option is chosen by each person and never sent; others are the same for a whole run.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Option:
 
     @property
     def described_default(self) -> str | None:
-        """The default as `--help` shows it; None for an option that is simply absent."""
+        """The default as `--help` shows it; None for an option without a default."""
         if self.default_text is not None or self.default is None or self.kind is bool:
             return self.default_text
         return f"{self.default:g}" if self.kind is float else str(self.default)
 
     def checked(self, value: Any) -> Any:
-        """The value as this option holds it, so that 4 and 4.0 are the same; refused where it is of another kind."""
+        """Return a value converted to this option's type, so that 4 and 4.0 are equal; raise if that is impossible."""
         if self.kind in (bool, str):
             if isinstance(value, self.kind):
                 return value
@@ -55,11 +55,11 @@ class Option:
 
 
 def with_defaults(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return every one of these options by name: what was given, or its default."""
+    """Return the values of these options by name: the given value, or the default."""
     return {option.name: given.get(option.name, option.default) for option in options}
 
 
 def imported(place: str) -> Any:
-    """Return the object at `module:name`, imported now: how a light declaration names what does the work."""
+    """Import and return the object at `module:name`; declarations refer to implementations in this form."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

@@ -1,14 +1,14 @@
-"""Protocols, models, attacks and data sources of other packages, found by their entry points.
+"""Plug-ins: protocols, models, attacks and data sources of other packages, found by their entry points.
 
-A package offers one by an entry point in a group of its kind, whose name is that of what it offers:
+A package registers a plug-in by an entry point in the group of its kind; the entry point's name is the plug-in's name:
 
     [project.entry-points."hushrec.protocols"]   a `Protocol` declaration
     [project.entry-points."hushrec.models"]      a `ModelDeclaration`
     [project.entry-points."hushrec.attacks"]     an `Attack`
     [project.entry-points."hushrec.sources"]     a function that returns `Ratings`
 
-Installing a package runs its code inside every process that uses hushrec, the server's and the devices' too: install
-plug-ins that you trust, as with any Python package.
+The code of a plug-in runs in every process that uses hushrec, including servers and devices. Install only plug-ins that
+you trust, as with any Python package.
 """
 
 import warnings
@@ -23,10 +23,10 @@ Entry = TypeVar("Entry")
 
 
 class Registry(dict[str, Entry]):
-    """A mapping of names to what comes with hushrec and, from the first access on, to what plug-ins offer.
+    """A mapping from names to hushrec's own entries and, from the first access on, to those of plug-ins.
 
-    Plug-ins are not loaded earlier, because their modules import this package, which must be complete by then. `adapt`
-    is applied to every entry once all are there.
+    Plug-ins are loaded on first access, because their modules import hushrec, which must be complete by then. `adapt`
+    is applied once to every entry, after the plug-ins are loaded.
     """
 
     def __init__(self, kind: str, own: Iterable[tuple[str, Entry]], adapt: Callable[[Entry], Entry] | None = None):
@@ -74,7 +74,7 @@ class Registry(dict[str, Entry]):
 
 @cache
 def _found() -> dict[str, list["EntryPoint"]]:
-    """Every entry point of ours by group; read once, since it looks at every installed package."""
+    """Return hushrec's entry points by kind; cached, because this reads the metadata of all installed packages."""
     from importlib.metadata import entry_points
 
     return {kind: list(entry_points(group=f"hushrec.{kind}")) for kind in KINDS}
@@ -84,18 +84,18 @@ KINDS = ("protocols", "models", "attacks", "sources")
 
 
 def plugins(kind: str, taken: Collection[str] = ()) -> dict[str, Any]:
-    """Return what other packages offer of a kind, by name, loaded now.
+    """Load and return the plug-ins of a kind by name.
 
-    A name in `taken` keeps its meaning, and a plug-in that cannot be loaded is left out; a warning names both.
+    A plug-in whose name is in `taken`, or that cannot be loaded, is left out with a warning.
     """
     offered: dict[str, Any] = {}
     for entry in _found()[kind]:
         if entry.name in taken or entry.name in offered:
-            _warn(f"plug-in {entry.value} is left out: {kind} already have {entry.name}. Rename its entry point.")
+            _warn(f"plug-in {entry.value} is ignored: {kind} already contain {entry.name}. Rename its entry point.")
             continue
         try:
             offered[entry.name] = entry.load()
-        except Exception as error:  # whatever a stranger's module raises must not stop the rest
+        except Exception as error:  # an error in a plug-in must not stop the others
             _warn(f"plug-in {entry.value} ({entry.name} of {kind}) cannot be loaded: {type(error).__name__}: {error}")
     return offered
 

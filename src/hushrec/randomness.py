@@ -1,12 +1,12 @@
-"""Where every random number comes from.
+"""Random streams: seeded ones for simulation, and cryptographic ones for real devices.
 
-Randomness is an argument everywhere: nothing in hushrec draws from a module-level generator.
+Randomness is always an argument: no code of hushrec draws from a module-level generator.
 
-*Simulated* clients use `SeededRandomness`: counter-based streams keyed (seed, purpose, round, user), so
-that neither the order in which clients answer nor the number of threads changes a result.
+*Simulated* devices use `SeededRandomness`: counter-based streams keyed by (seed, purpose, round, user), so that neither
+the order of reports nor the number of threads changes a result.
 
-*Real* devices use `SystemRandomness`: a ChaCha20 stream whose key comes from the operating system,
-fresh for every stream. It takes no seed, and no NumPy generator is involved.
+*Real* devices use `SystemRandomness`: ChaCha20 streams, each with a new key from the operating system. They take no
+seed, and do not use NumPy's generators.
 """
 
 import builtins
@@ -25,7 +25,7 @@ Shape = int | tuple[int, ...]
 
 
 class Purpose(enum.IntEnum):
-    """What a stream is used for; part of its key. Values are never reused or renumbered."""
+    """The purpose of a stream, which is part of its key. Values are never reused or renumbered."""
 
     SPLIT = 1
     REGULARIZATION = 2
@@ -53,29 +53,29 @@ class Purpose(enum.IntEnum):
 
 
 class RandomStream(Protocol):
-    """The draws that mechanisms use. `numpy.random.Generator` has them; so has `SystemStream`."""
+    """The random draws that mechanisms use, implemented by `numpy.random.Generator` and by `SystemStream`."""
 
     def random(self, size: Shape, /) -> FloatArray:
-        """Uniform on [0, 1)."""
+        """Return numbers that are uniform on [0, 1)."""
 
     def standard_normal(self, size: Shape, /) -> FloatArray:
-        """Normal with mean 0 and variance 1."""
+        """Return normal numbers with mean 0 and variance 1."""
 
     def integers(self, low: int, high: int, size: Shape, /) -> IntArray:
-        """Uniform on low, …, high − 1."""
+        """Return integers that are uniform on low, …, high − 1."""
 
     def bytes(self, length: int, /) -> bytes:
-        """Uniform bytes."""
+        """Return uniform random bytes."""
 
 
 class Randomness(Protocol):
-    """Gives one stream per purpose and round. A client holds one of these."""
+    """A source of random streams, one per purpose and round. Every `Client` has one."""
 
     def stream(self, purpose: Purpose, round_number: int = 0) -> RandomStream: ...
 
 
 class SeededRandomness:
-    """Streams keyed (seed, purpose, round, user), for simulation only."""
+    """A source of streams keyed by (seed, purpose, round, user), for simulation only."""
 
     def __init__(self, seed: int, user: int = 0) -> None:
         if not 0 <= seed < 2**64:
@@ -84,9 +84,9 @@ class SeededRandomness:
         self._user = user
 
     def stream(self, purpose: Purpose, round_number: int = 0) -> np.random.Generator:
-        """A Philox stream: the key holds seed and purpose, the counter's upper half round and user.
+        """Return a Philox stream: the key holds seed and purpose, the upper half of the counter round and user.
 
-        Two streams with different keys never overlap: each would have to draw 2^128 blocks first.
+        Streams of the same key overlap only after 2^128 blocks.
         """
         key = np.array([self._seed, purpose], dtype=np.uint64)
         counter = np.array([0, 0, round_number, self._user], dtype=np.uint64)
@@ -94,14 +94,15 @@ class SeededRandomness:
 
 
 class SystemRandomness:
-    """Streams keyed by the operating system, for real devices. Takes no seed on purpose."""
+    """A source of streams with keys from the operating system, for real devices. It deliberately takes no seed."""
 
     def stream(self, purpose: Purpose, round_number: int = 0) -> "SystemStream":
+        """Return a new stream, which does not depend on the arguments."""
         return SystemStream()
 
 
 class SystemStream:
-    """Uniform, normal and integer draws from ChaCha20 under a key that is used once."""
+    """A stream of uniform, normal and integer draws from ChaCha20, with a key that is used only once."""
 
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # simulations do without it
@@ -123,12 +124,12 @@ class SystemStream:
         return ((words >> np.uint64(11)).astype(np.float64) * 2.0**-53).reshape(size)
 
     def standard_normal(self, size: Shape, /) -> FloatArray:
-        """Inverse CDF at the midpoints of 2^52 cells, so that 0 and 1 cannot come up."""
+        """Return normal numbers by the inverse CDF at midpoints of 2^52 cells, which excludes 0 and 1."""
         words = self._words(int(np.prod(size)))
         return np.asarray(ndtri(((words >> np.uint64(12)) + 0.5) * 2.0**-52)).reshape(size)
 
     def integers(self, low: int, high: int, size: Shape, /) -> IntArray:
-        """Multiplies a 53-bit uniform by the span; the bias is below span / 2^53."""
+        """Return uniform integers, as 53-bit uniform numbers times the span; the bias is below span / 2^53."""
         if not low < high <= low + 2**32:
-            raise ParameterError(f"integers needs low < high <= low + 2^32, got a span of {high - low}.")
+            raise ParameterError(f"high must be above low, by at most 2^32, got a difference of {high - low}.")
         return low + np.floor(self.random(size) * (high - low)).astype(np.int64)

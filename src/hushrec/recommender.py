@@ -1,4 +1,4 @@
-"""`hushrec.Recommender`: settings, and a model once it is fitted; `hushrec.train` measures one on held-out ratings."""
+"""`hushrec.Recommender`, which learns from ratings, and `hushrec.train`, which measures one on held-out ratings."""
 
 import inspect
 import logging
@@ -27,30 +27,31 @@ from hushrec.simulation.training import load_final
 from hushrec.simulation.training import train as train_run
 
 Source = str | Path | Ratings | RatingTable | SparseMatrix
-Frame = Any  # a polars DataFrame; a pandas DataFrame where the ratings came as one
+Frame = Any  # a polars DataFrame, or a pandas DataFrame if the ratings were one
 NAMES = tuple(ModelSettings.__annotations__)
-LOGGER = logging.getLogger("hushrec")  # hears remarks that the caller has no function for
+LOGGER = logging.getLogger("hushrec")  # receives remarks if the caller passes no function for them
 
 
 class Recommender:
-    """A recommender that learns without seeing a rating: `masked` with ε = 8 for a whole profile unless told otherwise.
+    """A private recommender. By default it uses protocol `masked` with a budget of ε = 8 for a whole profile.
 
-    Every setting is a keyword, and None stands for its default:
+    Every setting is a keyword argument, and None means its default:
 
         recommender = hushrec.Recommender(epsilon=4).fit(ratings)
         recommender.recommend("ann", 10)
-        recommender.recommend_for({"Alien": 5, "Heat": 2})  # somebody who took no part
+        recommender.recommend_for({"Alien": 5, "Heat": 2})  # a person who took no part in training
 
-    `protocol` is what devices send (`masked`, `sdcf`, `isgld`, `plain`, or a plug-in's), `model` what is learned (`gp`
-    and `audience` with `masked`; `mf`, `fm` and `bpr` with the others), `epsilon` the budget, `seed` the seed of all
-    noise, `engine` how it is computed; `options` holds the options of a plug-in. `hushrec train --help` explains all.
+    `protocol` determines what devices send (`masked`, `sdcf`, `isgld`, `plain`, or a plug-in's), `model` what is
+    learned (`gp` and `audience` with `masked`; `mf`, `fm` and `bpr` with the others). `epsilon` is the budget, `seed`
+    the seed of all noise, and `engine` the implementation; `options` holds the options of a plug-in. `hushrec train
+    --help` explains all settings.
 
     Ratings are a polars or pandas frame, an Arrow table, a NumPy array, a SciPy sparse matrix, a list of rows, a file
-    or the name of a set. Tables come back as pandas frames where the ratings came as one, otherwise as polars frames.
-    This class simulates every device on one machine: what it holds is private to whoever runs it (docs/privacy.md).
+    or the name of a set. Methods return pandas frames if the ratings were a pandas frame, otherwise polars frames. This
+    class simulates every device on one machine, so that it holds everybody's ratings (docs/privacy.md).
 
-    It has the methods that scikit-learn asks of an estimator: `clone`, `GridSearchCV` and `cross_validate` take it,
-    with a frame of user, item and rating as X, or user and item as X and the ratings as y.
+    The class is a scikit-learn estimator: `clone`, `GridSearchCV` and `cross_validate` accept it, with a frame of user,
+    item and rating as X, or with user and item as X and the ratings as y.
     """
 
     def __init__(self, **settings: Unpack[ModelSettings]) -> None:
@@ -58,7 +59,7 @@ class Recommender:
         if unknown:
             raise unknown_setting(unknown, NAMES)
         self._settings = settings
-        Settings(**flat(settings))  # refused now rather than after the data is read
+        Settings(**flat(settings))  # raises now rather than after the data is read
         self._result: Result | None = None
         self._pandas = False
 
@@ -73,10 +74,10 @@ class Recommender:
     ) -> Self:
         """Learn from every rating, and return this recommender.
 
-        `y`, where it is given, holds the ratings of the (user, item) rows of `ratings`. `items`, a file or a frame, has
-        an id, a title and public attributes for each item. `progress` is called after every round. `remark` is called
-        with a sentence that a person should see, such as why the first run on a machine takes longer; without it, the
-        logger `hushrec` gets that sentence as a warning.
+        If `y` is given, it holds the ratings of the (user, item) rows of `ratings`. `items`, a file or a frame, has an
+        id, a title and public attributes for each item. `progress` is called after every round. `remark` is called with
+        notes for the user, such as why the first run on a machine takes longer; by default, the logger `hushrec` logs
+        them as warnings.
         """
         read = read_ratings(ratings, y, items)
         return self._now(
@@ -92,7 +93,7 @@ class Recommender:
         )
 
     def _now(self, result: Result, *, pandas: bool = False) -> Self:
-        """Replace what was learned before by this result."""
+        """Store a new result, discard caches, and return this recommender."""
         self._result, self._pandas = result, pandas
         for kept in ("_newcomer", "_training"):
             self.__dict__.pop(kept, None)
@@ -101,8 +102,9 @@ class Recommender:
     def predict(self, pairs: RatingTable) -> npt.NDArray[np.float64]:
         """Return the predicted rating of each (user, item) row, on the scale of the training ratings, not clipped.
 
-        Somebody unknown is predicted like a person without ratings, an unknown item by the person's own mean. A model
-        that ranks returns scores, of which only the order means something, and NaN for what it does not know.
+        For an unknown user this is the prediction for a person without ratings, for an unknown item the user's own
+        mean. A model that ranks returns scores, of which only the order is meaningful, and NaN for unknown users and
+        items.
         """
         users, items = read_pairs(pairs)
         return self._predict(positions(users, self.user_ids), positions(items, self.item_ids))
@@ -128,16 +130,16 @@ class Recommender:
 
     @cached_property
     def _newcomer(self) -> npt.NDArray[np.float64] | None:
-        """Predictions for somebody without ratings, on the scale 1 to 5; None of a model that has none."""
+        """Predictions for a person without ratings, on the scale 1 to 5; None if the model has none."""
         found = self._fitted.predictor.of_profile(np.empty(0, dtype=np.int64), np.empty(0))
         return None if found is None else found.predicted
 
     def recommend(self, user: str | int | Sequence[str | int], n: int = 10, *, shrink: bool = True) -> Frame:
-        """Return the n best items that a user has not rated, the best first; of several users, one list after another.
+        """Return the `n` best items that a user has not rated, the best first; for several users, list after list.
 
-        The columns are user, item, title, predicted (within the scale), deviation (where the model knows it), score
-        (what the list is sorted by) and support (how many ratings the item has, as far as it was released). Without
-        `shrink` a model of vectors sorts by its predictions, however few ratings support them.
+        The columns are user, item, title, predicted (clipped to the scale), deviation (if the model knows it), score
+        (by which the list is sorted) and support (the number of the item's ratings, or the number released by the
+        protocol). Without `shrink` a model of vectors sorts by its raw predictions, even of items with few ratings.
         """
         several = isinstance(user, Sequence) and not isinstance(user, str)
         users = cast(Sequence[str | int], user) if several else [cast(str | int, user)]
@@ -147,36 +149,37 @@ class Recommender:
         return self._out(_recommended(rows).insert_column(0, pl.Series("user", names, dtype=pl.String)))
 
     def recommend_for(self, profile: Mapping[Any, float] | Collection[Any], n: int = 10) -> Frame:
-        """Return the n best items for somebody who took no part in training, from a map of items to ratings.
+        """Return the `n` best items for a person who took no part in training, from a mapping of items to ratings.
 
-        Nothing is trained, and it costs no budget: a device computes it from the public table and its own ratings. For
-        a model that ranks, a list of items will do.
+        This trains nothing and costs no budget: a device computes it from the public state and its own ratings. For a
+        model that ranks, `profile` may be a list of items.
         """
         return self._out(_recommended(self._fitted.recommend_to(_by_id(profile), n)))
 
     def similar_items(self, item: str | int, n: int = 10) -> Frame:
-        """Return the n items that are most like one: item, title and likeness, from -1 to 1."""
+        """Return the `n` items most similar to one item, with the columns item, title and likeness (from -1 to 1)."""
         found = self._fitted.similar_items(item, n)
         kinds = {"item": pl.String, "title": pl.String, "likeness": pl.Float64}
         return self._out(pl.DataFrame(found, schema=kinds, orient="row"))
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> Frame:
-        """Return what the user rated, not below their own mean, that is most like an item: its reasons.
+        """Return the items most similar to this one among those that the user rated at or above their own mean.
 
-        The columns are item, title, rating and likeness. A reason that a person can check, not a derivation.
+        The columns are item, title, rating and likeness. They are reasons that a person can check, not a derivation of
+        the prediction.
         """
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
     def explain_for(self, profile: Mapping[Any, float] | Collection[Any], item: str | int, n: int = 3) -> Frame:
-        """Return the reasons for an item, as `explain` does, for somebody with these ratings."""
+        """Return the reasons for an item, as `explain` does, for a person with these ratings."""
         return self._out(_reasons(self._fitted.explain_to(_by_id(profile), item, n)))
 
     def measure(self, ratings: Source, y: npt.ArrayLike | None = None) -> dict[str, float]:
-        """Return the accuracy on ratings that training has not seen, by the names that `train --json` uses.
+        """Return the accuracy on held-out ratings, by the names of metrics in `train --json`.
 
-        `rmse` and `mae` of a model that predicts ratings. Of every model `auc`, `precision_at_10`, `recall_at_10` and
-        `ndcg_at_10` of the lists, where somebody likes a test item: a rating in the upper quarter of the scale; for
-        models that rank, any action. Rows that training learned from are in no list, and count in none of these four.
+        A model that predicts ratings has `rmse` and `mae`. Every model has `auc`, `precision_at_10`, `recall_at_10` and
+        `ndcg_at_10` of its lists, if a test item is liked: rated in the upper quarter of the scale or, for a model that
+        ranks, rated at all. Rows that were in the training ratings do not count in these four metrics.
         """
         test = self._test_part(ratings, y)
         users, items = self._places(test)
@@ -184,81 +187,81 @@ class Recommender:
         return held_out_metrics(self._fitted, self._training, users, items, test.values, predicted)
 
     def _test_part(self, ratings: Source, y: npt.ArrayLike | None) -> Ratings:
-        """Read held-out ratings: with values where the model predicts them, otherwise what counts as an action."""
+        """Return held-out ratings: with values if the model predicts ratings, otherwise the rows that are actions."""
         test = read_ratings(ratings, y)
         if not self._predicts_ratings:
             return without_values(test, self.record["at_least"])
         if test.values is None:
-            raise ParameterError(f"model {self.record['model']} is measured on ratings with values; these have none.")
+            raise ParameterError(f"ratings must have values to measure model {self.record['model']}, but have none.")
         return test
 
     def _places(self, test: Ratings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Positions of the users and items of other ratings among those of this recommender, -1 where unknown."""
+        """Return the positions of the ratings' users and items in this recommender, or -1 if unknown."""
         users = positions(pl.Series(test.user_ids, dtype=pl.String), self.user_ids)[test.users]
         return users, positions(pl.Series(test.item_ids, dtype=pl.String), self.item_ids)[test.items]
 
     def _losses(self, test: Ratings) -> npt.NDArray[np.float64]:
-        """The squared error of each row, or 1 − AUC of a model that ranks; NaN where that is not known."""
+        """Return the squared error of each row, or 1 − AUC for a model that ranks; NaN if it is unknown."""
         users, items = self._places(test)
         if test.values is None:
             return 1 - row_aucs(self._fitted.predictor, self._training, users, items)
         return np.asarray((self._predict(users, items) - test.values) ** 2)
 
     def score(self, ratings: Source, y: npt.ArrayLike | None = None) -> float:
-        """Return one number of which larger is better: minus the RMSE, or the AUC of a model that ranks."""
+        """Return the score of scikit-learn, larger is better: minus the RMSE, or the AUC for a model that ranks."""
         found = self.measure(ratings, y)
         if self._predicts_ratings:
             return -found["rmse"]
         if "auc" not in found:
             raise ParameterError(
-                "ratings must hold a row of a user and an item that training knew, and that it did not learn from; got"
-                " none. Hold some out before fit."
+                "ratings must hold a row with a known user and a known item that was not used for training, got none."
+                " Hold some out before fit."
             )
         return found["auc"]
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Accuracy on the test part that `hushrec.train` held out; empty after `fit`."""
+        """The accuracy on the test part that `hushrec.train` held out; empty after `fit`."""
         return self._fitted.metrics
 
     @property
     def record(self) -> dict[str, Any]:
-        """Everything about the run but its model: what `hushrec train --json` prints."""
+        """The record of the run, as printed by `hushrec train --json`."""
         return self._fitted.record
 
     @property
     def budget(self) -> dict[str, Any]:
-        """What training cost each person, with its unit, and what is not covered."""
+        """The privacy budget that training cost each person, with its unit, and what is not covered."""
         return dict(self._fitted.record["budget"])
 
     @property
     def user_ids(self) -> list[str]:
-        """Ids of the users, as text."""
+        """The ids of the users, as text."""
         return self._fitted.user_ids
 
     @property
     def scale(self) -> Scale:
-        """The scale of the ratings; 1 to 5 where they have no values."""
+        """The scale of the ratings; 1 to 5 if the ratings have no values."""
         return self._fitted.scale
 
     @property
     def item_ids(self) -> list[str]:
-        """Ids of the items, as text."""
+        """The ids of the items, as text."""
         return self._fitted.item_ids
 
     def save(self, folder: str | Path) -> None:
-        """Keep this in a new folder, which `Recommender.load` and the command line read; it holds everybody's ratings.
+        """Write this recommender to a new folder, for `Recommender.load` and the command line.
 
-        JSON, NumPy arrays and Parquet: reading it back runs no code.
+        The folder contains everybody's ratings. Its files are JSON, NumPy arrays and Parquet: loading runs no code.
         """
         self._fitted.save(folder)
 
     @classmethod
     def load(cls, folder: str | Path, *, refit: bool = False, remark: Remark | None = None) -> Self:
-        """Read a folder that `save` or `train` wrote.
+        """Return the recommender in a folder that `save` or `train` wrote.
 
-        With `refit`, a run that held a test part out is trained again on every rating, once: a training of its own, for
-        which real devices would pay its budget again.
+        With `refit`, a run with a held-out test part is trained again on every rating, once. This is another training,
+        for which real devices would pay the budget again.
         """
         return cls._around(load_final(folder, remark=remark or LOGGER.warning) if refit else load(folder))
 
@@ -269,11 +272,11 @@ class Recommender:
         return cls(**nested(own))._now(result)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return every setting by name, None where it stands at its default."""
+        """Return every setting by name; None means its default."""
         return {name: self._settings.get(name, 0 if name == "seed" else None) for name in NAMES}
 
     def set_params(self, **params: Unpack[ModelSettings]) -> Self:
-        """Change settings; what was learned is forgotten."""
+        """Change settings and discard the fitted model; return this recommender."""
         Recommender.__init__(self, **cast(ModelSettings, {**self._settings, **params}))
         return self
 
@@ -313,7 +316,7 @@ class Recommender:
 
 
 def _shown_signature() -> inspect.Signature:
-    """Every setting with its type and default, for `help` and notebooks, which show no TypedDict."""
+    """Return a signature with every setting, its type and default, because `help` does not expand a TypedDict."""
     kind = inspect.Parameter.KEYWORD_ONLY
     settings = get_type_hints(ModelSettings).items()
     defaults = {"seed": 0}
@@ -328,20 +331,20 @@ Recommender.__signature__ = _shown_signature()  # type: ignore[attr-defined]
 def read_ratings(
     source: Source, y: npt.ArrayLike | None = None, items: str | Path | RatingTable | None = None
 ) -> Ratings:
-    """Return ratings in any form; `y`, where it is given, holds the ratings of the (user, item) rows of `source`."""
+    """Read ratings from a source of any kind; if `y` is given, it holds the ratings of the (user, item) rows."""
     if isinstance(source, Ratings):
         if y is not None or items is not None:
-            raise ParameterError("Ratings hold their values and items: leave out y and items.")
+            raise ParameterError("y and items must not be given with Ratings, which contain both. Leave them out.")
         return source
     if y is None:
         return load_ratings(source, items=items)
     if isinstance(source, str | Path | SparseMatrix):
-        raise ParameterError("y belongs to a table of users and items; leave it out.")
+        raise ParameterError("y must not be given with a file, a named set or a sparse matrix. Leave it out.")
     return load_ratings(with_ratings(source, y), items=items)
 
 
 def as_output(frame: pl.DataFrame, *, pandas: bool) -> Frame:
-    """Return the frame as the ratings came: pandas for pandas."""
+    """Return the frame as a polars frame or, with `pandas`, as a pandas frame."""
     if not pandas:
         return frame
     from pandas import DataFrame  # type: ignore[import-untyped,unused-ignore]
@@ -349,7 +352,7 @@ def as_output(frame: pl.DataFrame, *, pandas: bool) -> Frame:
     return DataFrame(frame.to_dict(as_series=False))
 
 
-OF_A_RUN = ("split_seed", "patience", "final")  # settings of `train` that are none of a recommender
+OF_A_RUN = ("split_seed", "patience", "final")  # settings of `train` that a recommender does not have
 
 
 def train(
@@ -367,16 +370,17 @@ def train(
     remark: Remark | None = None,
     **settings: Unpack[ModelSettings],
 ) -> Recommender:
-    """Train a `Recommender` on a data set's training part, measure it on the rest beside baselines, and return it.
+    """Train a `Recommender` on a data set's training part, measure it on the test part, and return it.
 
-    A random fifth of the ratings is held out, or one item of each user where the model ranks. `record` of what comes
-    back has metrics, baselines, curve, budget and a verdict. With `compare`, the non-private model and `isgld` are
-    trained on the same split where they speak the model. `patience` stops training when a validation part of the
-    training ratings has not improved for so many rounds. `final` holds nothing out: that is `Recommender.fit`.
+    A random fifth of the ratings is held out or, for a model that ranks, one item of each user. The `record` of the
+    recommender has metrics, baselines, curve, budget and a verdict. With `compare`, the protocols that the run's
+    protocol names for comparison are trained on the same split. `patience` enables early stopping: training stops after
+    so many rounds without an improvement on a validation part of the training ratings. `final` holds nothing out, like
+    `Recommender.fit`.
 
-    With `out`, the run is kept in that folder, and a checkpoint after every `checkpoint_every` rounds until then;
-    `resume` goes on from there, bit for bit as if nothing had happened. Ctrl-C keeps a checkpoint of the last whole
-    round, and what was trained. `progress` and `remark` are those of `Recommender.fit`.
+    With `out`, the run is written to that folder, and until then a checkpoint after every `checkpoint_every` rounds;
+    `resume` continues from it, with bit for bit the same result as without the interruption. Ctrl-C writes a checkpoint
+    of the last complete round, and the model so far. `progress` and `remark` are those of `Recommender.fit`.
     """
     recommender = Recommender(**settings)
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
@@ -408,12 +412,12 @@ def _reasons(found: list[Reason]) -> pl.DataFrame:
 
 
 def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:
-    """The profile with ids as text, so that 4 and "4" are the same item."""
+    """Return the profile with ids as text, so that 4 and "4" are the same item."""
     if isinstance(profile, str):
-        raise ParameterError("a profile must be item ids, or item ids with ratings, got one text.")
+        raise ParameterError("profile must be a list of item ids, or a mapping from item ids to ratings, got a text.")
     if not isinstance(profile, Mapping):
         return [str(item) for item in profile]
     try:
         return {str(item): float(rating) for item, rating in profile.items()}
     except (TypeError, ValueError):
-        raise ParameterError("the ratings of a profile must be numbers.") from None
+        raise ParameterError("profile must hold numbers as ratings.") from None

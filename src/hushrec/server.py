@@ -1,13 +1,13 @@
-"""The public side: who may say what when, in which round, attempt and phase. No I/O.
+"""The server's state machine, without I/O: which device may report when, in which round, attempt and phase.
 
     IDLE ──StartRound──▶ OPEN ──PhaseClosed──▶ OPEN (next phase)
                               ──AttemptFailed──▶ OPEN (first phase, next attempt)
                               ──RoundEnded──▶ IDLE
 
-What is computed from the reports is the protocol's (`ServerSide`). A clock reaches the server as a call of
-`close_phase`. Reports are taken in the order of the senders' names, so that the order of arrival changes no bit.
-Whatever is refused leaves the server exactly as it was. Between rounds `state` is all of it; an open round is made
-again from the reports that were stored (`resume_round`).
+The protocol (`ServerSide`) decides what is computed from the reports. Deadlines reach the server as calls of
+`close_phase`. Reports are processed in the order of the devices' names, so that the order of arrival changes no bit. A
+refused message leaves the server unchanged. Between rounds `state` describes the server completely; an open round is
+restored from its stored reports (`resume_round`).
 """
 
 import enum
@@ -22,18 +22,18 @@ from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address
 from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 
-MOST_ATTEMPTS = 10  # of one simulated round: one that needs more will not end
+MOST_ATTEMPTS = 10  # of one simulated round: a round that needs more would never end
 
 
 class Stage(enum.Enum):
-    """Whether a phase is open."""
+    """The stage of a server: whether a phase is open."""
 
     IDLE = "idle"
     OPEN = "open"
 
 
 class Event(enum.Enum):
-    """What moves a server from one stage to another."""
+    """An event that moves a server from one stage to another."""
 
     START_ROUND = "start a round"
     RECEIVE = "receive a message"
@@ -49,7 +49,7 @@ NEXT_STAGE: dict[Stage, dict[Event, Stage]] = {
 
 
 class Server:
-    """One run: its members, the open round, and the protocol's side that computes with the reports."""
+    """The server of one run: its members, the open round, and the protocol's `ServerSide`."""
 
     def __init__(
         self,
@@ -60,12 +60,12 @@ class Server:
         most_attempts: int | None = MOST_ATTEMPTS,
     ) -> None:
         self.side = side
-        self._most_attempts = most_attempts  # None: an operator watches, and sees how many there were
+        self._most_attempts = most_attempts  # None: unlimited, because an operator sees the number of attempts
         self._members = set(members)
         self._round_number = round_number
         self._stage = Stage.IDLE
         self._attempt = 0
-        self._phase = 0  # its number in `side.phases`
+        self._phase = 0  # index of the open phase in `side.phases`
         self._inbox: Inbox = {}
         self._reports: dict[Name, Any] = {}
 
@@ -78,28 +78,28 @@ class Server:
 
     @property
     def round_number(self) -> int:
-        """The open round, or the last one."""
+        """The number of the open round, or of the last one."""
         return self._round_number
 
     @property
     def address(self) -> Address:
-        """Round, attempt and phase that messages of the open phase carry."""
+        """Round, attempt and phase of the open phase."""
         if self._stage is not Stage.OPEN:
-            raise LocalProtocolError("no round is open.")
+            raise LocalProtocolError("no round is open. Start one first.")
         return Address(self._round_number, self._attempt, self.side.phases[self._phase])
 
     @property
     def reported(self) -> Mapping[Name, Any]:
-        """The reports of the open phase that are here, or what `keep` was given in their place."""
+        """The received reports of the open phase by device, or the values that `keep` stored in their place."""
         return self._reports
 
     @property
     def asked(self) -> AbstractSet[Name]:
-        """Whom the open phase asks, whether they have reported or not."""
+        """The devices that the open phase asks, whether they have reported or not."""
         return self._inbox.keys()
 
     def inbox(self, name: Name) -> Any | None:
-        """What the open phase asks of this device; None where it asks nothing, or the report is here."""
+        """Return the open phase's message to this device; None if there is none, or the device has reported."""
         if self._stage is not Stage.OPEN or name in self._reports:
             return None
         return self._inbox.get(name)
@@ -110,7 +110,7 @@ class Server:
         self._members.add(name)
 
     def replace_members(self, names: Collection[Name]) -> None:
-        """Let these devices, and no others, take part from the next round on."""
+        """Let only these devices take part from the next round on."""
         self._move(Event.ENROL)
         self._members = set(names)
 
@@ -121,7 +121,7 @@ class Server:
         self._next_stage(Event.START_ROUND)
         last = self.side.terms.max_rounds
         if self._round_number >= last:
-            raise LocalProtocolError(f"all {last} rounds of the terms are over.")
+            raise LocalProtocolError(f"the run is over: all {last} rounds have ended.")
         self._open_round(self.side.choose_members(self._members))
 
     def _open_round(self, members: Collection[Name]) -> None:
@@ -131,10 +131,10 @@ class Server:
         self._move(Event.START_ROUND)
 
     def check_place(self, sender: Name, address: Address) -> None:
-        """Refuse a message of a device that the open phase does not ask, whatever the message holds."""
+        """Raise if the address is not that of the open phase, or the open phase does not ask this device."""
         if Event.RECEIVE not in NEXT_STAGE[self._stage]:
             raise RemoteProtocolError(
-                f"no round is open; the last was round {self._round_number}. Wait for the next one.",
+                f"no round is open; the last one was round {self._round_number}. Wait for the next round.",
                 code="phase-closed",
             )
         if address != self.address:
@@ -143,32 +143,32 @@ class Server:
                 code="phase-closed",
             )
         if sender not in self._inbox:
-            raise RemoteProtocolError("the open phase asks nothing of this device.", code="not-asked")
+            raise RemoteProtocolError("the open phase does not ask this device for a report.", code="not-asked")
 
     def check(self, sender: Name, address: Address, message: Any) -> None:
-        """Refuse what `receive` would refuse, and keep nothing."""
+        """Raise if `receive` would refuse this report; store nothing."""
         self.check_place(sender, address)
         if sender in self._reports:
-            raise RemoteProtocolError("this device has reported in this phase already.", code="reported")
+            raise RemoteProtocolError("this device has already reported in this phase.", code="reported")
         self.side.check(address, sender, message)
 
     def receive(self, sender: Name, address: Address, message: Any) -> None:
-        """Step 6 of docs/data-flow.md: check one message and keep it until its phase closes."""
+        """Check a report and store it until its phase closes. Step 6 of docs/data-flow.md."""
         self.check(sender, address, message)
         self._reports[sender] = message
         self._move(Event.RECEIVE)
 
     def keep(self, sender: Name, address: Address, kept: Any) -> None:
-        """Note that a report which was checked is stored elsewhere: `kept` stands for it in `reported`.
+        """Record that a checked report is stored elsewhere; `kept` takes its place in `reported`.
 
-        Whoever stores reports gives them to `close_phase`, so that they are not all in memory at once.
+        The caller passes the stored reports to `close_phase`, so that they need not all be in memory.
         """
         if self._stage is Stage.OPEN and address == self.address and sender in self._inbox:
             self._reports[sender] = kept
             self._move(Event.RECEIVE)
 
     def drop(self, sender: Name) -> None:
-        """Forget a device in the open phase: its report, if there is one, and that it was asked."""
+        """Remove a device from the open phase, together with its report."""
         self._reports.pop(sender, None)
         self._inbox = {name: message for name, message in self._inbox.items() if name != sender}
 
@@ -177,11 +177,11 @@ class Server:
         reports: Iterable[tuple[Name, Any]] | None = None,
         sums: Iterable[tuple[Collection[Name], WordArray]] = (),
     ) -> None:
-        """Step 7 of docs/data-flow.md: end the open phase with the reports that are here, or with those given.
+        """Close the open phase with the received reports, or with the given ones. Step 7 of docs/data-flow.md.
 
-        Given reports come in the order of the senders' names; `sums` stand for the reports of their senders, where the
-        protocol needs no more than the sum (`ServerSide.addend`). The protocol then opens the next phase, ends the
-        round, or asks for another attempt.
+        Given reports must be in the order of the devices' names. `sums` replace the reports of their devices if the
+        protocol needs only the sum (`ServerSide.addend`). The protocol then opens the next phase, ends the round, or
+        asks for another attempt.
         """
         self._next_stage(Event.CLOSE_PHASE)
         if reports is None:
@@ -199,9 +199,9 @@ class Server:
             self._move(Event.CLOSE_PHASE)
 
     def begin_again(self, members: Collection[Name]) -> None:
-        """Open the first phase of the round once more, as another attempt, for these devices: too few others came."""
+        """Open another attempt of the round for these devices, after too few devices reported in its first phase."""
         self._next_stage(Event.CLOSE_PHASE)
-        self._try_again(NextAttempt("too few devices came to its first phase.", self.side.choose_members(members)))
+        self._try_again(NextAttempt("too few devices reported in its first phase.", self.side.choose_members(members)))
 
     def resume_round(
         self,
@@ -210,9 +210,9 @@ class Server:
         attempt: int = 1,
         members: Collection[Name] | None = None,
     ) -> None:
-        """Open the next round where it stood: in this attempt, of these members, after these phases were closed.
+        """Restore an open round: begin the next round in this attempt with these members, then close phases again.
 
-        `closed` has the reports of each phase that was closed.
+        `closed` holds the reports of each phase that was closed before.
         """
         asked = self._members if members is None else members
         self._open_round(asked)
@@ -231,24 +231,24 @@ class Server:
     # Keeping state ---------------------------------------------------------------------------------------------
 
     def state(self) -> State:
-        """Everything that the rounds to come depend on, between two rounds."""
+        """Return the complete state of the server between two rounds."""
         if self._stage is not Stage.IDLE:
-            raise LocalProtocolError("a round is open: some devices have answered it, and some have not.")
+            raise LocalProtocolError("no round must be open when the state is read. Close its phases first.")
         return {**self.side.state, "round_number": np.array(self._round_number)}
 
     def state_before(self) -> State:
-        """What the open round began with, and what its attempts have found out about devices since."""
+        """Return the state from which the open attempt began, with what earlier attempts revealed about devices."""
         if self._stage is not Stage.OPEN or self._phase:
-            raise LocalProtocolError("only an attempt that has just begun can be described by what was before it.")
+            raise LocalProtocolError("the first phase of an attempt must be open when its initial state is read.")
         return {**self.side.state, "round_number": np.array(self._round_number - 1)}
 
     def restore(self, state: State) -> None:
-        """Continue where `state` left off."""
+        """Continue from a state that `state` returned."""
         self.side.restore({name: array for name, array in state.items() if name != "round_number"})
         self._round_number = int(state["round_number"])
         self._stage, self._inbox, self._reports = Stage.IDLE, {}, {}
 
-    # Inside ----------------------------------------------------------------------------------------------------
+    # Transitions -----------------------------------------------------------------------------------------------
 
     def _next_stage(self, event: Event) -> Stage:
         try:
@@ -261,7 +261,7 @@ class Server:
 
 
 def _checked_order(reports: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, Any]]:
-    """Yield the reports unchanged; refuse them where names do not rise."""
+    """Yield the reports unchanged; raise if the names are not in ascending order."""
     last: Name | None = None
     for name, report in reports:
         if last is not None and _order(last) >= _order(name):

@@ -1,9 +1,9 @@
-"""How a device proves that a request is its own: Ed25519 over everything that the request says.
+"""Signatures of requests: a device signs each request with its Ed25519 key.
 
     Authorization: Hushrec DEVICE:NONCE:SIGNATURE
 
-The signature covers method, target (path and query), run, device, nonce and the hash of the body, so that none of
-them can be changed or used again elsewhere. Nonces of one device rise; the server refuses one that does not.
+The signature covers method, target (path and query), run, device, nonce and the hash of the body, so that none of them
+can be changed or replayed elsewhere. The nonces of a device must increase; the server refuses a nonce that does not.
 """
 
 import base64
@@ -24,23 +24,23 @@ _FORM = re.compile(r"Hushrec ([0-9a-f]{32}):([0-9]{1,19}):([A-Za-z0-9_-]{86})")
 
 
 def device_id_of(public_key: bytes) -> str:
-    """Return a device's name: 128 bits of the hash of its first public key."""
+    """Return the id of a device: 128 bits of the hash of its first public key."""
     return hashlib.sha256(b"hushrec device 1" + public_key).hexdigest()[:32]
 
 
 def header_of(credentials: Credentials) -> str:
-    """Return the value of the Authorization header."""
+    """Return the value of the Authorization header for these credentials."""
     signature = base64.urlsafe_b64encode(credentials.signature).decode().rstrip("=")
     return f"{SCHEME} {credentials.device}:{credentials.nonce}:{signature}"
 
 
 def parse_header(header: str | None) -> Credentials:
-    """Read the value of the Authorization header; anything but the exact form is refused."""
+    """Return the credentials in an Authorization header; raise if it does not have the exact form."""
     match = _FORM.fullmatch(header or "")
     if match is None:
-        raise _unsigned("this request must carry 'Authorization: Hushrec DEVICE:NONCE:SIGNATURE'.")
+        raise _unsigned("this request must have the header 'Authorization: Hushrec DEVICE:NONCE:SIGNATURE'.")
     if int(match[2]) > LARGEST_NONCE:
-        raise _unsigned(f"the nonce must be at most {LARGEST_NONCE}.")
+        raise _unsigned(f"the nonce must be at most {LARGEST_NONCE}, got {match[2]}.")
     return Credentials(match[1], int(match[2]), base64.urlsafe_b64decode(match[3] + "=="))
 
 
@@ -50,7 +50,7 @@ def _unsigned(sentence: str) -> RemoteProtocolError:
 
 @dataclass(frozen=True)
 class Request:
-    """What a device asks of a server, before it is signed."""
+    """A request of a device, before it is signed."""
 
     method: str
     target: str  # path and query
@@ -58,18 +58,18 @@ class Request:
 
     @cached_property
     def digest(self) -> bytes:
-        """SHA-256 of the body."""
+        """The SHA-256 of the body."""
         return hashlib.sha256(self.body).digest()
 
     def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
-        """Return the bytes under the signature; every part is on its own line and none can hold a line break."""
+        """Return the bytes that are signed; each part is on its own line, and no part can contain a line break."""
         digest = self.digest.hex()
         parts = ("hushrec request 2", self.method, self.target, run_id, device, nonce, digest)
         return "\n".join(str(part) for part in parts).encode()
 
 
 class DeviceKey:
-    """A device's secret key. Its repr shows nothing."""
+    """A device's secret signing key, which its repr does not show."""
 
     def __init__(self, secret: Ed25519PrivateKey) -> None:
         self._secret = secret
@@ -86,7 +86,7 @@ class DeviceKey:
         return "DeviceKey()"
 
     def to_bytes(self) -> bytes:
-        """Return the secret itself, for the device's own store. Must never leave the device."""
+        """Return the secret key, for the device's own store. Must never leave the device."""
         return self._secret.private_bytes_raw()
 
     @property
@@ -94,16 +94,17 @@ class DeviceKey:
         return self._secret.public_key().public_bytes_raw()
 
     def sign(self, request: Request, *, run_id: str, device: str, nonce: int) -> Credentials:
+        """Return the credentials of a request, with its signature."""
         signature = self._secret.sign(request.signed_text(run_id, device, nonce))
         return Credentials(device, nonce, signature)
 
 
 def load_public_key(public_key: bytes) -> Ed25519PublicKey:
-    """Return the public key of these bytes; refuse bytes that are not a key."""
+    """Return the public key in these bytes; raise if they are not a valid key."""
     try:
         return Ed25519PublicKey.from_public_bytes(public_key)
     except ValueError:
-        raise RemoteProtocolError("public_key must be an Ed25519 public key.") from None
+        raise RemoteProtocolError("public_key must be a valid Ed25519 public key, but is not.") from None
 
 
 def is_signed(request: Request, credentials: Credentials, public_key: Ed25519PublicKey, run_id: str) -> bool:

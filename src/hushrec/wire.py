@@ -1,12 +1,11 @@
-"""Messages as bytes, one codec for both sides: MessagePack maps whose arrays are raw little-endian buffers.
+"""The wire format, one codec for both sides: MessagePack maps whose arrays are raw little-endian buffers.
 
     {"type": TAG, "version": 2, …one entry per field of the message…}
 
-The form of a message follows from its class, in `messages.py` or a protocol's folder: numbers, text, bytes and lists as
-MessagePack has them; an array of numbers as a buffer of float32 or uint32, a table as [width, buffer]; another message
-as a map. Decoding checks version, tag, length and form here, and everything else where the message is built: what comes
-in over the network is a valid message or a `RemoteProtocolError` with a code, and nothing else. `docs/wire.md` has
-every field.
+The encoding of a message follows from its class, in `messages.py` or a protocol's folder: numbers, text, bytes and
+lists are encoded as in MessagePack; an array of numbers as a buffer of float32 or uint32; a table as [width, buffer];
+another message as a map. Decoding checks version, tag, length and form here, and the message checks its content when it
+is built. The result is a valid message or a `RemoteProtocolError` with a code. `docs/wire.md` lists every field.
 """
 
 import dataclasses
@@ -43,7 +42,7 @@ class _Tag(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """How one field travels: its type in MessagePack, and the way there and back; None: as it is."""
+    """The encoding of one field: its type in MessagePack, and functions that convert it; None: no conversion."""
 
     wire: Any
     pack: Convert | None = None
@@ -52,7 +51,7 @@ class _Part:
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """How one class of messages is encoded: its msgspec struct, and the fields that must be converted."""
+    """The encoding of one class of messages: its msgspec struct, and the conversions of its fields."""
 
     message: type
     struct: type[msgspec.Struct]
@@ -70,20 +69,22 @@ class _Form:
 
 
 def encode(message: Any) -> bytes:
-    """Return the bytes of a message. Numbers of arrays are rounded to float32: what is sent is these bytes."""
+    """Return a message encoded as bytes; floating-point arrays are rounded to float32."""
     kind = _kind_of(type(message))
     packed = _form(kind.message, kind.tag, top=True).pack(message)
     packed.version = PROTOCOL_VERSION
     body = msgspec.msgpack.encode(packed)
     if len(body) > kind.largest:
-        raise LocalProtocolError(f"a message of type {kind.tag} must have at most {kind.largest} bytes.")
+        raise LocalProtocolError(
+            f"a message of type {kind.tag} must have at most {kind.largest} bytes, got {len(body)}."
+        )
     return body
 
 
 def decode(body: bytes, expected: type[Message]) -> Message:
-    """Return the message in these bytes, of the class that the caller expects; anything else is refused.
+    """Return the message in these bytes; raise unless it is a valid message of the expected class.
 
-    Another protocol version is named as such, whatever else differs.
+    A different protocol version is reported as such, whatever else is wrong.
     """
     version = _decoded(body, _Version, "message").version
     if version != PROTOCOL_VERSION:
@@ -97,18 +98,18 @@ def decode(body: bytes, expected: type[Message]) -> Message:
     form = _form(kind.message, kind.tag, top=True)
     try:
         message: Message = form.unpack(_decoded(body, form.struct, kind.tag))
-    except ParameterError as error:  # a message may hold what is also a setting: here the other side chose it
+    except ParameterError as error:  # a message may contain settings, which here the peer chose
         raise RemoteProtocolError(str(error)) from None
     return message
 
 
 def as_sent(message: Message) -> Message:
-    """Return the message as the other side will read it, so that both sides compute with the same numbers."""
+    """Return the message as the peer will decode it, so that both sides compute with the same rounded numbers."""
     return decode(encode(message), type(message))
 
 
 def describe(message: type) -> list[tuple[str, str]]:
-    """Return the fields of a class of messages with their types on the wire, in words."""
+    """Return (name, type on the wire in words) of the fields of a class of messages, for docs/wire.md."""
     return [(name, _words(hint)) for name, hint in typing.get_type_hints(message, include_extras=True).items()]
 
 
@@ -116,16 +117,16 @@ def _kind_of(message: type) -> Kind:
     for kind in KINDS.values():
         if kind.message is message:
             return kind
-    raise LocalProtocolError(f"{message.__name__} is not declared as a message that crosses the boundary.")
+    raise LocalProtocolError(f"{message.__name__} must be declared as a message with @crosses before it is sent.")
 
 
 def _kind_in(body: bytes | msgspec.Raw) -> Kind:
-    """Return the kind that the tag of these bytes names, if it may have so many."""
+    """Return the type of the message in these bytes; raise if it is unknown or the message is too long."""
     tag = _decoded(body, _Tag, "message").type
     kind = find_kind(tag)
     if kind is None:
         raise RemoteProtocolError(
-            "the message has a type that is not known here. docs/wire.md lists all of them.",
+            "the message must have a known type, but its type is unknown. docs/wire.md lists all types.",
             code="unknown-type",
         )
     length = memoryview(body).nbytes
@@ -138,14 +139,14 @@ def _kind_in(body: bytes | msgspec.Raw) -> Kind:
 
 
 def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
-    """Return the bytes in this form, or refuse them, naming the field but nothing of its content."""
+    """Return the decoded bytes; raise an error that names the invalid field but not its content."""
     try:
         return msgspec.msgpack.decode(body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         place = _FIELD.search(str(error))
-        field = f" Look at its field {place[1][1:]}." if place else ""
+        field = f" Check its field {place[1][1:]}." if place else ""
         raise RemoteProtocolError(
-            f"the {name} must be one well-formed MessagePack map as docs/wire.md has it.{field}"
+            f"the {name} must be a well-formed MessagePack map as described in docs/wire.md.{field}"
         ) from None
 
 
@@ -154,7 +155,7 @@ def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
 
 @functools.cache
 def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
-    """Derive the form of a message class from its fields; a part whose type its place tells has no tag."""
+    """Return the encoding of a message class, derived from its fields; `tag` is None where the type is implied."""
     hints = typing.get_type_hints(message, include_extras=True)
     parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}
     fields: list[Any] = [("version", int, 0)] if top else []
@@ -226,7 +227,7 @@ def _unpack_any(body: msgspec.Raw) -> Any:
 
 
 def _array(dtype: Any, shape: str) -> _Part:
-    """Return how an array travels: whole numbers as uint32, others as float32, both little-endian."""
+    """Return the encoding of an array: whole numbers as uint32, others as float32, both little-endian."""
     (number,) = typing.get_args(dtype)
     pack, unpack = (_pack_whole, _unpack_whole) if issubclass(number, np.integer) else (_pack_floats, _unpack_floats)
     if shape == Row:
@@ -241,19 +242,19 @@ def _array(dtype: Any, shape: str) -> _Part:
 
 def _as_table(width: int, numbers: _Array) -> _Array:
     if not 1 <= width <= MOST_COLUMNS or len(numbers) % width:
-        raise RemoteProtocolError("a table must be [width, buffer], the buffer filled row by row.")
+        raise RemoteProtocolError("a table must be [width, buffer], with a whole number of rows in the buffer.")
     return numbers.reshape(-1, width)
 
 
 def _pack_whole(array: _Array) -> bytes:
     if array.size and not 0 <= array.min() <= array.max() < 2**32:
-        raise LocalProtocolError("whole numbers on the wire must be in 0 to 4294967295.")
+        raise LocalProtocolError("whole numbers on the wire must be from 0 to 4294967295.")
     return array.astype("<u4").tobytes()
 
 
 def _unpack_whole(buffer: bytes, number: type[np.generic]) -> _Array:
     if len(buffer) % 4:
-        raise RemoteProtocolError("a buffer must hold whole uint32 numbers, 4 bytes each.")
+        raise RemoteProtocolError(f"a buffer of uint32 must have a multiple of 4 bytes, got {len(buffer)}.")
     return np.frombuffer(buffer, dtype="<u4").astype(number, copy=False)
 
 
@@ -267,9 +268,9 @@ def _pack_floats(array: _Array) -> bytes:
 
 def _unpack_floats(buffer: bytes, number: type[np.generic]) -> _Array:
     if len(buffer) % 4:
-        raise RemoteProtocolError("a buffer must hold whole float32 numbers, 4 bytes each.")
+        raise RemoteProtocolError(f"a buffer of float32 must have a multiple of 4 bytes, got {len(buffer)}.")
     numbers = np.frombuffer(buffer, dtype="<f4")
-    if not np.all(np.isfinite(numbers)):  # before the cast, which warns of some of them
+    if not np.all(np.isfinite(numbers)):  # checked before the cast, which would warn
         raise RemoteProtocolError("numbers on the wire must be finite as float32.")
     return numbers.astype(number, copy=False)
 

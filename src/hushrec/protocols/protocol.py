@@ -62,6 +62,7 @@ class Protocol:
     wording: Wording = field(repr=False)
     engines: Mapping[str, str] = field(default_factory=lambda: {"reference": REFERENCE})  # name → import path
     parts_engine: str | None = None  # import path of the engine for data sets in parts; None if there is none
+    costs: str | None = None  # import path of the function that estimates the costs of a training; None: not measured
     unit: str | None = None  # unit of the ledger in which a person limits their reports; None: no limit
     compared_with: tuple[str, ...] = ()  # protocols that `train` also runs for comparison, if they support the model
     whole_catalogue: bool = False  # whether runs use every item of the catalogue, not only the rated ones

@@ -74,6 +74,7 @@ SDCF = Protocol(
     engines=ENGINES,
     parts_engine=PARTS_ENGINE,
     implementation="hushrec.protocols.gradient.protocols:Sdcf",
+    costs="hushrec.capacity:sdcf_training",
     unit="selection",
     wording=Wording(
         wording.sdcf_label,

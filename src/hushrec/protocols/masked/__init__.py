@@ -66,6 +66,7 @@ MASKED = Protocol(
     },
     parts_engine="hushrec.engines.sharded.masked:ShardedMaskedEngine",
     implementation="hushrec.protocols.masked.protocol:Masked",
+    costs="hushrec.capacity:masked_training",
     wording=Wording(wording.label, wording.protects, wording.numbers),
     unit="table",
     whole_catalogue=True,
