@@ -38,7 +38,7 @@ def private_view(client: Client) -> tuple[object, ...]:
     return (
         client.stage,
         client.last_round,
-        client._rated_items.tobytes(),
+        client._items.tobytes(),
         user_vector(client).tobytes(),
         str(client.ledger.to_record()),
     )
@@ -156,7 +156,7 @@ def test_the_ledger_is_charged_with_what_was_sent():
     client = make_client(Plain(), limit=0.0)
     u = user_vector(client).copy()
     announcement = make_announcement(reports_per_client=None)
-    rated = client._rated_items
+    rated = client._items
     errors = np.array([5.0, 4.0, 1.0, 3.0, 3.5, 2.0]) - announcement.item_vectors[rated] @ u
     report_on(client, announcement)
     assert client.ledger["value"].rho == pytest.approx(0.008 * 50**2 * np.sum(errors**2) * (u @ u) / 2)
@@ -280,7 +280,7 @@ def test_new_ratings_train_the_user_vector_but_leave_the_permanent_bits():
     client.remove_rating(19)
     report_on(client, make_announcement(2))
     np.testing.assert_array_equal(permanent(client).bits, bits)
-    assert client._rated_items.tolist() == [0, 1, 3, 4, 8, 12]
+    assert client._items.tolist() == [0, 1, 3, 4, 8, 12]
 
 
 def test_a_permanent_epoch_redraws_and_pays_again_or_is_refused():
@@ -319,7 +319,7 @@ def test_a_profile_cap_counts_at_most_that_many_ratings():
     client = make_client(Sdcf(epsilon_i=400.0, epsilon_g=1.0, epsilon_p=800.0, profile_cap=4), limit=800.0)
     report_on(client, make_announcement())
     assert permanent(client).bits.sum() == 4
-    assert set(np.flatnonzero(permanent(client).bits)) < set(client._rated_items.tolist())
+    assert set(np.flatnonzero(permanent(client).bits)) < set(client._items.tolist())
     assert client.statement()["capped"]
 
 
@@ -377,7 +377,7 @@ def test_recommendations_leave_out_what_is_rated():
     client = make_client()
     scores = client.predict({"item_vectors": make_vectors()})
     best = client.recommend(scores, 5)
-    assert not set(best) & set(client._rated_items)
+    assert not set(best) & set(client._items)
     assert np.all(np.diff(scores[best]) <= 0)
     assert len(client.recommend(scores, 100)) == N_ITEMS - 6
 
@@ -466,7 +466,7 @@ def test_a_report_shares_no_memory_with_the_client():
     """Whoever gets a report cannot edit the device's ratings through it."""
     client = make_client(Plain(), limit=0.0)
     report = report_on(client, make_announcement(reports_per_client=None))
-    assert not np.shares_memory(report.items, client._rated_items)
+    assert not np.shares_memory(report.items, client._items)
     with pytest.raises(ValueError, match="read-only"):
         report.gradients[0] = np.nan
 

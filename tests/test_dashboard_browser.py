@@ -161,7 +161,7 @@ def test_vectors_that_no_honest_devices_make_are_named(browser: Any, tmp_path: P
     with live_server(tmp_path) as live:
         page = open_page(browser, live.url)
         page.wait_for_selector("#link:text-is('Live, healthy')")
-        live.rounds.server.side.item_vectors = 4 * live.rounds.item_vectors
+        live.rounds.server.side.item_vectors = 4 * live.rounds.public["item_vectors"]
         page.wait_for_selector("#trouble:has-text('times as long as honest devices make them')")
         assert page.inner_text("#link") == "Live"
         assert page.complaints == []

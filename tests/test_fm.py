@@ -151,7 +151,7 @@ def test_without_attributes_it_is_biased_matrix_factorization(protocol):
         counts, all_errors = np.zeros(problem.n_items), []
         new_user_bias, new_user_vectors = user_bias.copy(), user_vectors.copy()
         for user, draws in engine.recorded_draws[-1].items():
-            rated = clients[user]._rated_items
+            rated = clients[user]._items
             errors = {}
             for item, value in zip(rated, values[user], strict=True):
                 predicted = constant + user_bias[user] + item_bias[item] + user_vectors[user] @ item_vectors[item]

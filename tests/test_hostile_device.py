@@ -173,7 +173,9 @@ def test_the_service_weighs_few_reports_as_the_benchmark_does(tmp_path: Path) ->
     settings = small_settings(rounds={"min_devices": 1})
     with live_server(tmp_path, settings) as live, RawDevice(live) as device:
         wait_for(lambda: live.rounds.is_open)
-        before = live.rounds.item_vectors.copy()
+        before = live.rounds.public["item_vectors"].copy()
         assert device.report(make_body(items=(3, 4), size=0.1)).status_code == 200
         wait_for(lambda: live.rounds.round_number == 2)
-        np.testing.assert_allclose((live.rounds.item_vectors - before)[[3, 4]], 0.1 / LEAST_REPORTS, rtol=1e-6)
+        np.testing.assert_allclose(
+            (live.rounds.public["item_vectors"] - before)[[3, 4]], 0.1 / LEAST_REPORTS, rtol=1e-6
+        )

@@ -40,10 +40,10 @@ def test_two_devices_take_part_in_every_round_and_get_recommendations(tmp_path: 
         devices = [new_device(tmp_path / f"device-{n}", seed=n) for n in range(2)]
         for device in devices:
             device.join(live.url, ca=live.ca)
-        start = live.rounds.item_vectors.copy()
+        start = live.rounds.public["item_vectors"].copy()
         assert play(devices) == [6, 6]
         assert live.rounds.is_over
-        assert not np.array_equal(live.rounds.item_vectors, start)
+        assert not np.array_equal(live.rounds.public["item_vectors"], start)
         assert live.monitor.count("reports", kind="stored") == 12
     for n, device in enumerate(devices):
         rated = {f"item-{item}" for item in np.random.default_rng(n).choice(60, size=12, replace=False)}
@@ -158,7 +158,7 @@ def test_new_items_join_the_catalogue_between_rounds(tmp_path: Path) -> None:
         assert added == {"added": 2}
         devices[0].add_rating("new-a", 5, keep_unknown=True)  # this device has not heard of it yet
         assert play(devices) in ([5, 6], [6, 6])
-        assert live.rounds.item_vectors.shape == (62, 4)
+        assert live.rounds.public["item_vectors"].shape == (62, 4)
         for device in devices:
             assert [name for name, _ in device._store.catalogue()][-2:] == ["new-a", "new-b"]
             assert len(device.predict()) == 62
@@ -208,7 +208,7 @@ def test_the_admins_token_opens_the_admins_doors_only(tmp_path: Path) -> None:
         assert live.admin("POST", "/v1/admin/pause").json()["paused"] is True
         exported = msgspec.msgpack.decode(live.admin("GET", "/v1/admin/public").content)["arrays"]["item_vectors"]
         vectors = np.frombuffer(exported["float64"]).reshape(exported["shape"])
-        assert np.array_equal(vectors, live.rounds.item_vectors)
+        assert np.array_equal(vectors, live.rounds.public["item_vectors"])
 
 
 def test_people_can_read_offer_and_catalogue_as_json(tmp_path: Path) -> None:

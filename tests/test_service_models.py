@@ -45,7 +45,7 @@ def test_rounds_over_the_network_are_those_of_the_protocol(tmp_path: Path, model
         rated(tmp_path, 0) as one,
         rated(tmp_path, 1) as two,
     ):
-        start, offer = live.rounds.item_vectors, live.rounds.offer
+        start, offer = live.rounds.public["item_vectors"], live.rounds.offer
         for device in (one, two):
             device.join(live.url)
         play([one, two])
@@ -56,9 +56,9 @@ def test_rounds_over_the_network_are_those_of_the_protocol(tmp_path: Path, model
             answers = [(name, own[number - 1].report) for name, own in sorted(reports.items())]
             assert {report.gradients.shape[1] for _, report in answers} == {width}
             side.close(Address(number, 1, REPORT), answers)
-        assert live.rounds.item_vectors.shape == (n_rows, width)
-        assert np.array_equal(live.rounds.item_vectors, side.item_vectors)
-        public = live.rounds.item_vectors.astype(np.float32).astype(float)
+        assert live.rounds.public["item_vectors"].shape == (n_rows, width)
+        assert np.array_equal(live.rounds.public["item_vectors"], side.item_vectors)
+        public = live.rounds.public["item_vectors"].astype(np.float32).astype(float)
         user_vector = one._session.kept.private_state()["user_vector"]
         scores = made.predict(np.asarray(user_vector), made.item_rows(public))
         best = max((n for n in range(N_ITEMS) if f"item-{n}" not in one._store.ratings()), key=lambda n: scores[n])
@@ -72,9 +72,9 @@ def test_a_server_of_fm_starts_again_and_lets_no_item_join(tmp_path: Path) -> No
     """Its model is made from the stored attributes; they are known of the items that began."""
     settings = small_settings(terms={"model": "fm", "rounds": 3})
     with live_server(tmp_path, settings, n_items=N_ITEMS, attributes=KINDS) as live:
-        start, token = live.rounds.item_vectors.copy(), live.admin_token
+        start, token = live.rounds.public["item_vectors"].copy(), live.admin_token
     with live_server(tmp_path, settings, n_items=N_ITEMS, attributes=KINDS, admin_token=token) as live:
-        assert np.array_equal(live.rounds.item_vectors, start)
+        assert np.array_equal(live.rounds.public["item_vectors"], start)
         page = wire.decode(get(f"{live.url}/v1/items?first=39").content, Catalogue)
         assert np.array_equal(page.attributes, KINDS[39:])
         refused = live.admin("POST", "/v1/admin/catalogue/items", json={"ids": ["new"]})

@@ -86,7 +86,7 @@ def test_items_that_are_added_at_once_are_all_there_once(tmp_path: Path) -> None
         added = await asyncio.gather(*(rounds.add_items([f"new-{n}", "both"], ["", ""]) for n in range(5)))
         assert sorted(added) == [1, 1, 1, 1, 2]
         await rounds.open_round()
-        assert len(rounds.item_vectors) == 66
+        assert len(rounds.public["item_vectors"]) == 66
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(rounds))
@@ -190,7 +190,7 @@ def test_a_close_whose_commit_was_not_heard_of_is_recognized(tmp_path: Path, mon
         await rounds._advance()
         assert not rounds.is_open
         packed = await storage.write(lambda c: c.execute(sa.select(schema.run.c.state)).scalar_one())
-        assert np.array_equal(unpack_arrays(packed)["item_vectors"], rounds.item_vectors)
+        assert np.array_equal(unpack_arrays(packed)["item_vectors"], rounds.public["item_vectors"])
 
     with insides(tmp_path) as (storage, rounds):
         asyncio.run(scenario(storage, rounds))

@@ -102,7 +102,7 @@ def test_what_happens_at_one_worker_is_known_at_the_other(tmp_path: Path, databa
         assert bob_one.send("GET", "/v1/inbox").status_code == 204
         assert one.admin("DELETE", f"/v1/admin/devices/{bob.name}").status_code == 204
         assert bob.send("GET", "/v1/inbox").status_code == 403
-        assert np.array_equal(one.rounds.item_vectors, two.rounds.item_vectors)
+        assert np.array_equal(one.rounds.public["item_vectors"], two.rounds.public["item_vectors"])
         for device in (ann_two, bob_one):
             device.http.close()
 

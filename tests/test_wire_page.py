@@ -136,8 +136,8 @@ def test_a_device_in_javascript_enrols_and_reports_in_a_round(tmp_path: Path) ->
         report = wire.decode(bytes(body), Envelope).message
         assert report.items.tolist() == said["items"]
         assert np.array_equal(report.gradients.ravel(), np.array(said["gradients"]))
-        before = live.rounds.item_vectors
+        before = live.rounds.public["item_vectors"]
         other.report(make_body())
         wait_for(lambda: live.rounds.round_number == 2)
-        moved = np.flatnonzero(np.any(live.rounds.item_vectors != before, axis=1))
+        moved = np.flatnonzero(np.any(live.rounds.public["item_vectors"] != before, axis=1))
         assert set(moved) == set(said["items"]) | {1, 5, 9}

@@ -117,11 +117,6 @@ class Client:
             raise LocalProtocolError("draws must not be read before the first report.")
         return self._draws
 
-    @property
-    def _rated_items(self) -> IntArray:
-        """The positions of the rated items. Must never leave the device."""
-        return self._items
-
     # Ratings ---------------------------------------------------------------------------------------------------
 
     def add_ratings(self, items: IntArray, values: FloatArray) -> None:

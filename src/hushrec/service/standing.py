@@ -12,7 +12,6 @@ from collections.abc import Callable
 
 import sqlalchemy as sa
 
-from hushrec.arrays import FloatArray
 from hushrec.errors import StorageError
 from hushrec.messages import Credentials, Enrolment
 from hushrec.models.predictor import Arrays
@@ -151,11 +150,6 @@ class Standing:
     def public(self) -> Arrays:
         """The public arrays of the rounds so far, by name."""
         return self.server.side.public
-
-    @property
-    def item_vectors(self) -> FloatArray:
-        """The public item vectors, `(n_items + n_side_rows, item_width)`, of a protocol that publishes them."""
-        return self.public["item_vectors"]
 
     @property
     def expected_devices(self) -> int | None:
