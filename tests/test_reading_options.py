@@ -130,7 +130,7 @@ def test_what_stands_for_no_rating_is_left_out(books: Path) -> None:
     given = Reading(columns="reader,book,stars", duplicates="last", missing="").given()
     assert given["missing"] == ""  # the command line hands it on
     books.write_text("user,item,rating\nann,b,0\n")
-    with pytest.raises(DataError, match="every rating"):
+    with pytest.raises(DataError, match="missing"):
         load(books, missing=0)
 
 
