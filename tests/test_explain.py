@@ -63,9 +63,9 @@ def test_a_reason_does_not_show_its_rating(result: Result) -> None:
 
 def test_the_unknown_is_refused(result: Result) -> None:
     """An item, a user and a number that make no sense."""
-    with pytest.raises(ParameterError, match="item nonsense"):
+    with pytest.raises(ParameterError, match=r"item .* nonsense"):
         result.explain("1", "nonsense")
-    with pytest.raises(ParameterError, match="user nobody"):
+    with pytest.raises(ParameterError, match=r"user .* nobody"):
         result.explain("nobody", "1")
     with pytest.raises(ParameterError, match=r"^n must"):
         result.explain("1", "1", 0)

@@ -110,7 +110,7 @@ def test_a_scale_is_mapped_there_and_back(ratings):
     ("settings", "sentence"),
     [
         ({"protocol": "magic"}, "protocol must be one of plain, isgld, sdcf"),
-        ({"protocol": "plain", "epsilon_i": 4.0}, "protocol plain does not use epsilon_i. Leave it out."),
+        ({"protocol": "plain", "epsilon_i": 4.0}, "protocol plain .* epsilon_i"),
         ({"protocol": "isgld", "epsilon_g": 4.0}, "protocol isgld does not use epsilon_g"),
         ({"protocol": "sdcf", "epsilon": 4.0}, "protocol sdcf does not use epsilon"),
         ({"protocol": "sdcf", "clamp": True}, "protocol sdcf does not use clamp"),
@@ -170,7 +170,7 @@ def test_a_prediction_is_shown_within_the_scale_and_ranked_as_it_is(result):
 
 def test_a_stranger_or_no_item_is_refused(result):
     """With the name of what was asked."""
-    with pytest.raises(ParameterError, match="user 12345"):
+    with pytest.raises(ParameterError, match=r"user .* 12345"):
         result.recommend(12345)
     with pytest.raises(ParameterError, match=r"^n must"):
         result.recommend("7", 0)
