@@ -35,14 +35,14 @@ class Columns:
 
 @dataclass(frozen=True)
 class Layout:
-    """Where user, item and perhaps rating are, from 0, and whether the first line is a header."""
+    """The positions of the user, item and optional rating columns, from 0, and whether the first line is a header."""
 
     positions: list[int]
     has_header: bool
 
 
 def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
-    """Find the columns of a whole table and take them."""
+    """Return the user, item, rating and time columns of a table; see `find_columns`."""
     layout = find_columns(table, spec, implicit=implicit)
     body = table.without_first() if layout.has_header else table
     if body.frame.is_empty():
@@ -51,12 +51,12 @@ def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: 
 
 
 def only_a_header(path: Path) -> DataError:
-    """Return the refusal of a file without a rating."""
-    return DataError(f"{path} has a header but no ratings below it; expected one rating per line.")
+    """Return the error for a file with a header but no ratings."""
+    return DataError(f"{path}: expected one rating per line below the header, found none.")
 
 
 def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Layout:
-    """Find user, item and rating: as `spec` says, else by the header's names, else by position 1, 2, 3.
+    """Return the layout of a table: the columns in `spec`, else by header names, else by position 1, 2, 3.
 
     A file with two columns, or with `implicit`, has no ratings. Line 1 is a header only if it contains known column
     names or the names in `spec`; otherwise it is data, and is checked as data.
@@ -75,7 +75,7 @@ def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bo
 
 
 def take_columns(body: Table, layout: Layout) -> Columns:
-    """Return the columns of rows that are no header, with clean ids."""
+    """Return the columns of a table without a header line, with cleaned ids."""
     columns = [body.frame.to_series(position) for position in layout.positions]
     users, items = (clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
     return Columns(body, users, items, columns[2] if len(columns) == 3 else None)
@@ -228,8 +228,8 @@ def without_missing(columns: Columns, missing: str | float | None) -> Columns:
 
 
 def all_missing(path: Path) -> DataError:
-    """Return the refusal of a file of which `missing` leaves no row."""
-    return DataError(f"{path}, column rating: every rating is what missing stands for. Leave it out.")
+    """Return the error for a file in which every rating equals `missing`."""
+    return DataError(f"{path}, column rating: expected ratings other than missing, found none. Leave missing out.")
 
 
 def _as_number(missing: str | float) -> float | None:
@@ -240,7 +240,7 @@ def _as_number(missing: str | float) -> float | None:
 
 
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:
-    """Return ratings as finite numbers, on the scale if one is given."""
+    """Return the ratings as finite numbers; raise if one is not a number, or not on the given scale."""
     if not (column.dtype == pl.String or column.dtype.is_numeric()):
         raise DataError(f"{table.path}, column rating: expected numbers.")
     if column.dtype == pl.String:
@@ -258,7 +258,7 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
 
 
 def guess_scale(path: Path, values: FloatArray) -> Scale:
-    """Return the usual scale that holds all values; the smallest and the largest stand for all."""
+    """Return the first usual scale that contains all values; the smallest and the largest value are sufficient."""
     try:
         return Scale.guess(values)
     except DataError as error:

@@ -1,8 +1,8 @@
 """Ratings as a folder of Parquet shards, split by person, so that each worker reads only its own people.
 
     manifest.json        names, counts, scale, and of every shard its people, ratings and SHA-256
-    items.parquet        the catalogue: id, title, attributes, and each item's number among the rated ones
-    shard-0000.parquet   one row per person: id, items (rising), values, and the rows of the file they come from
+    items.parquet        the catalogue: id, title, attributes, and each item's number among the rated items
+    shard-0000.parquet   one row per person: id, items (ascending), values, and their row numbers in the file
 
 Because shards keep the row numbers, a split with the same seed holds out the same ratings as for the file.
 """
@@ -61,7 +61,7 @@ def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = 
 
 
 def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
-    """Return the first person of every shard of about so many ratings, and the number of all."""
+    """Return the first person of every shard of about `ratings_per_shard` ratings, and the number of people."""
     starts = np.concatenate([[0], np.cumsum(counts)])
     n_shards = max(1, round(int(starts[-1]) / ratings_per_shard))
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_shards) / n_shards)
@@ -70,9 +70,9 @@ def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
 
 
 def check_new(path: Path) -> None:
-    """Refuse a folder that holds anything."""
+    """Raise if a folder exists and is not empty."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
-        raise DataError(f"{path} must be a new or empty folder.")
+        raise DataError(f"{path} must be a new or empty folder, but holds other files. Choose another.")
 
 
 def write_profiles(
@@ -125,7 +125,7 @@ def _fits(rows: IntArray) -> bool:
 
 
 def items_frame(ratings: Ratings) -> pl.DataFrame:
-    """Return the catalogue, or the rated items where there is none; `rated` numbers the rated ones."""
+    """Return a table of the catalogue, or of the rated items without one; column `rated` numbers the rated items."""
     whole = ratings.with_catalogue()
     rated = np.full(whole.n_items, -1)
     rated[whole.places] = np.arange(len(whole.places))

@@ -40,7 +40,7 @@ class Form:
 
     @classmethod
     def of(cls, scale: Scale | str | None = None, **settings: Any) -> "Form":
-        """Return the form of settings as `load` has them: a scale may be written MIN,MAX."""
+        """Return the reading options from the arguments of `load`; a scale may be written as MIN,MAX."""
         return cls(scale=Scale.parse(scale) if isinstance(scale, str) else scale, **settings)
 
 
@@ -119,17 +119,17 @@ def _read(
 
 
 def is_made(source: str | Path) -> bool:
-    """Return whether a source is no file of ratings: it is generated, or a plug-in reads it."""
+    """Return whether a source is not a file: it is generated, or read by a plug-in."""
     return isinstance(source, str) and (source.partition(":")[0] == "synthetic" or source in offered_sets())
 
 
 class File(NamedTuple):
-    """A file of ratings, and what lists its items."""
+    """A file of ratings, and the file or table that lists its items."""
 
     name: str  # of the data set
     path: Path
     items: str | Path | RatingTable | None
-    is_named: bool  # a set whose scale is known
+    is_named: bool  # whether it belongs to a named set, whose scale is known
 
 
 def find_file(
@@ -141,7 +141,7 @@ def find_file(
         return File(source, place.ratings, place.items if items is None else items, is_named=True)
     if not os.path.exists(source):
         names = ", ".join(["synthetic", *named.SETS, *offered_sets()])
-        raise DataError(f"{source}: no such file, and no set of that name. Named sets: {names}.")
+        raise DataError(f"{source} must be a file or a named set ({names}), but is neither.")
     return File(Path(source).name, Path(source), items, is_named=False)
 
 
@@ -201,7 +201,7 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
 
 
 def _settle_duplicates(table: Table, pairs: pl.Series, mode: str) -> IntArray | None:
-    """Refuse (user, item) pairs that come twice, or return the row to keep of each; None where no pair does."""
+    """Return the rows to keep if (user, item) pairs are repeated, or None if none is; raise if `mode` is "refuse"."""
     keep = kept_rows(pairs, mode)
     if keep is None:
         return None

@@ -1,9 +1,9 @@
-"""Shards of a file that no memory holds: ratings are read some at a time, and sorted by person on disk.
+"""Sharding of a file that does not fit into memory: ratings are read in batches and sorted by person on disk.
 
-    file ──some rows at a time──▶ a record per rating ──by person──▶ a file of records per shard ──sorted──▶ shard
+    file ──batches of rows──▶ a record per rating ──by person──▶ a file of records per shard ──sorted──▶ shard
 
-In memory are some rows, one shard, and the ids of all people and items. Records lie in a scratch folder beside the
-shards, private to the user and removed at the end; they take up to 64 bytes per rating.
+Memory holds a batch of rows, one shard, and the ids of all people and items. The records are stored in a scratch folder
+beside the shards, readable by the user only and removed at the end; they take up to 64 bytes per rating.
 """
 
 import tempfile
@@ -41,13 +41,13 @@ Records = np.ndarray[Any, Any]
 
 @dataclass
 class Ids:
-    """Ids, numbered as they first come, and how many rows have each."""
+    """Ids, numbered in the order of their first occurrence, and the number of rows of each."""
 
     numbers: dict[str, int] = field(default_factory=dict)
     counts: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def take(self, column: pl.Series) -> IntArray:
-        """Return the numbers of these ids; count them."""
+        """Return the numbers of these ids, and count their rows."""
         distinct, known = column.unique(), self.numbers
         own = np.array([known.setdefault(one, len(known)) for one in distinct.to_list()], dtype=np.int64)
         taken: IntArray = own[column.cast(pl.Enum(distinct)).to_physical().to_numpy()]
@@ -57,13 +57,13 @@ class Ids:
         return taken
 
     def ordered(self) -> tuple[list[str], IntArray]:
-        """Return all ids in order, and the place of each number among them."""
+        """Return all ids in sorted order, and the position of each number among them."""
         return index_ids(pl.Series(list(self.numbers), dtype=pl.String))
 
 
 @dataclass
 class Found:
-    """What is known of a file once all of it was read."""
+    """Facts about a file, collected while it is read."""
 
     users: Ids = field(default_factory=Ids)
     items: Ids = field(default_factory=Ids)
@@ -72,24 +72,24 @@ class Found:
     lowest: float = np.inf
     highest: float = -np.inf
     has_values: bool = False
-    unit: str = "line"  # in which messages count
+    unit: str = "line"  # the word for the place of a row in messages
 
 
 class Written(NamedTuple):
-    """Shards, and what people should know of how their file was read."""
+    """Shards, and notes for the user on how their file was read."""
 
     shards: Shards
     scale: Scale | None
-    guessed_from: tuple[float, float] | None  # the smallest and the largest rating, if they told the scale
+    guessed_from: tuple[float, float] | None  # the smallest and the largest rating, if the scale was guessed
     notices: tuple[str, ...]
 
 
 def shard_file(
     file: File, form: Form, folder: str | Path, ratings_per_shard: int, *, at_once: int = BYTES_AT_ONCE
 ) -> Written:
-    """Write a file of any size as shards of about so many ratings each; they hold what `load` would have read.
+    """Write a file of any size as shards of about `ratings_per_shard` ratings each, with the same ratings as `load`.
 
-    About `at_once` bytes of text, or as many rows of Parquet, are read at a time.
+    The file is read in batches of about `at_once` bytes of text, or a corresponding number of Parquet rows.
     """
     path = Path(folder).absolute()
     check_new(path)
@@ -98,11 +98,13 @@ def shard_file(
         with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as scratch:
             return _Sorting(file, form, Path(scratch), at_once).write(path, ratings_per_shard)
     except OSError as error:
-        raise DataError(f"{path} could not be written ({error.strerror or error}). Is its disk full?") from None
+        raise DataError(
+            f"{path} could not be written ({error.strerror or error}). Check the free space on its disk."
+        ) from None
 
 
 class _Sorting:
-    """One file on its way to shards."""
+    """The conversion of one file to shards."""
 
     def __init__(self, file: File, form: Form, scratch: Path, at_once: int) -> None:
         self.file, self.form, self.scratch = file, form, scratch
@@ -123,7 +125,7 @@ class _Sorting:
         return self.scratch / "ratings"
 
     def _read(self, at_once: int) -> Iterator[Records]:
-        """Yield records with the numbers of `Ids`, in the order of the file; refuse what `load` refuses of a row."""
+        """Yield records with the numbers of `Ids`, in the order of the file; raise on invalid rows as `load` does."""
         form, layout = self.form, None
         for batch in read_batches(self.file.path, encoding=form.encoding, skip_rows=form.skip_rows, at_once=at_once):
             table = batch
@@ -151,7 +153,7 @@ class _Sorting:
         return records
 
     def write(self, folder: Path, ratings_per_shard: int) -> Written:
-        """Sort and write."""
+        """Sort the records and write them as shards; return the shards."""
         found, form = self.found, self.form
         item_ids, item_places = found.items.ordered()
         user_ids, user_places = found.users.ordered()
@@ -172,7 +174,7 @@ class _Sorting:
         return Written(shards, self.scale, extremes, notices)
 
     def _about(self, item_ids: list[str]) -> Ratings:
-        """Return name, scale and catalogue as ratings of nobody."""
+        """Return the name, scale and catalogue, as `Ratings` without users and ratings."""
         items, nobody = self.file.items, np.empty(0, np.int64)
         known = (None, None, None) if items is None else read_items(items, item_ids, self.form.encoding)
         titles, attributes, catalogue = known
@@ -182,7 +184,7 @@ class _Sorting:
         )
 
     def _part(self, borders: list[int], user_places: IntArray, item_places: IntArray) -> None:
-        """Move every record to the file of its shard, with its person's and its item's place."""
+        """Move every record to the file of its shard, with the sorted positions of its person and item."""
         with self._unsorted.open("rb") as file:
             while len(records := np.fromfile(file, RECORD, RECORDS_AT_ONCE)):
                 records["user"] = user_places[records["user"]]
@@ -197,7 +199,7 @@ class _Sorting:
         self._unsorted.unlink()
 
     def _settle_duplicates(self, n_shards: int) -> IntArray:
-        """Refuse pairs that come twice, naming the earliest, or leave one of each; return the rows left out."""
+        """Keep one record of each repeated pair and return the rows left out; raise if repeated pairs are refused."""
         mode, dropped, repeats = self.form.duplicates, [np.empty(0, np.int64)], []
         for number in range(n_shards):
             records = self._shard(number)
@@ -224,7 +226,7 @@ class _Sorting:
         return np.fromfile(self.scratch / str(number), RECORD)
 
     def _profiles(self, number: int, first: int, stop: int, dropped: IntArray) -> Profiles:
-        """Return the people of one shard, with rows counted without those left out."""
+        """Return the ratings of one shard's people, with row numbers that do not count the rows left out."""
         records = self._shard(number)
         (self.scratch / str(number)).unlink()
         records = records[np.lexsort((records["item"], records["user"]))]

@@ -1,8 +1,7 @@
 """Readers of delimited text files and Parquet files, with precise error messages.
 
-The fast way (polars) only ever answers when the file is regular; when it is not, a slow second pass finds the
-line. Messages give the file, the line, the column and what was expected, and never what stands there: it may
-be somebody's rating. `read_table` reads a whole file; `read_batches` reads a file of any size, some rows at a time.
+A message names the file, the line, the column and what was expected, but never the content found there, which may be a
+person's rating. `read_table` reads a whole file; `read_batches` reads a file of any size in batches of rows.
 """
 
 import csv
@@ -27,7 +26,7 @@ PARQUET_MAGIC = b"PAR1"
 SEPARATORS = ("\t", "::", ",", ";", "|")
 QUOTED_SEPARATORS = ("\t", ",", ";")
 STAND_IN = "\x1f"
-BYTES_PER_ROW = 32  # about: makes a number of rows of a size of text
+BYTES_PER_ROW = 32  # an estimate, to convert a size of text to a number of rows
 DECODE_PARQUET = """
 import io, polars, sys
 rows = polars.scan_parquet(sys.argv[1], glob=False, hive_partitioning=False)
@@ -51,18 +50,18 @@ class Table:
     first_line: int = 1
 
     def place(self, row: int, column: str | None = None) -> str:
-        """`FILE, line N, column C` of a row (counted from 0), to open a message with."""
+        """Return the place of a row (counted from 0) for messages: `FILE, line N, column C`."""
         where = f"{self.path}, {self.unit} {self.all_lines[row]}"
         return f"{where}, column {column}" if column else where
 
     @property
     def unit(self) -> str:
-        """What the places of rows are called: text has lines."""
+        """The word for the place of a row in messages: "line" in text files, else "row"."""
         return "row" if self.names else "line"
 
     @property
     def all_lines(self) -> IntArray:
-        """The line of every row."""
+        """The line number of every row."""
         return np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
 
     def first_row(self) -> list[str]:
@@ -97,9 +96,9 @@ def read_batches(
     one_column: bool = False,
     at_once: int | None = None,
 ) -> Iterator[Table]:
-    """Yield the rows of a file in their order, about `at_once` bytes of text at a time; all in one table unless given.
+    """Yield the rows of a file in order, in tables of about `at_once` bytes of text; by default in one table.
 
-    Only the first table can begin with a header.
+    Only the first table can begin with a header. The other arguments are those of `read_table`.
     """
     if skip_rows < 0:
         raise DataError(f"skip_rows must be 0 or more, got {skip_rows}.")
@@ -108,7 +107,7 @@ def read_batches(
     raw = chain([first], raw) if first else raw
     if first.startswith(PARQUET_MAGIC):
         if skip_rows:
-            raise DataError(f"{path} is a Parquet file; skip_rows is for text. Leave it out.")
+            raise DataError(f"skip_rows must not be given for {path}, which is a Parquet file. Leave it out.")
         yield from _parquet_batches(path, raw, at_once)
         return
     blocks = skip_lines(path, text_blocks(path, raw, encoding, whole=at_once is None), skip_rows)
@@ -116,16 +115,16 @@ def read_batches(
 
 
 class Shape(NamedTuple):
-    """What the first row of a text file says of all rows."""
+    """The form of a text file, taken from its first row."""
 
     path: Path
     separator: str
-    width: int  # fields in a row
-    line: int  # of the first row
+    width: int  # number of fields per row
+    line: int  # line number of the first row
 
 
 def _tables(path: Path, blocks: Iterator[Block], at_once: int | None, *, one_column: bool) -> Iterator[Table]:
-    """Yield a table for each block; where quotes matter, from there on as Python's own reader finds records."""
+    """Yield a table for each block; from the first block with necessary quotes on, read the rest with `csv`."""
     shape: Shape | None = None
     for block in blocks:
         data, line = block
@@ -154,7 +153,7 @@ def _find_separator(path: Path, block: Block, *, one_column: bool) -> str:
 
 
 def _plain_table(shape: Shape, block: Block) -> Table:
-    """Text without quotes: a row is a line."""
+    """Return the table in a block without quotes, in which every line is a row."""
     data, separator = block.data, shape.separator
     if separator == "::":
         data, separator = _single_character_separator(shape.path, data)
@@ -163,15 +162,13 @@ def _plain_table(shape: Shape, block: Block) -> Table:
     try:
         frame = pl.read_csv(data, separator=separator, has_header=False, quote_char=None, schema=schema)
     except pl.exceptions.PolarsError:
-        raise DataError(
-            f"{shape.path} could not be split into {shape.width} fields per line; expected plain text."
-        ) from None
+        raise DataError(f"{shape.path} must have {shape.width} fields per line, but could not be split.") from None
     lines = None if block.first_line == shape.line else np.arange(len(frame)) + block.first_line
     return Table(shape.path, frame, None, lines, block.first_line)
 
 
 def _check_widths(shape: Shape, block: Block, separator: str) -> None:
-    """Refuse a line with another number of fields: polars fills up short lines and lets some long ones pass."""
+    """Raise if a line has another number of fields; polars would pad short lines and accept some long ones."""
     ends = np.append(_places(block.data, "\n"), len(block.data))
     before_end = np.searchsorted(_places(block.data, separator), ends)
     found = np.diff(before_end, prepend=0) + 1
@@ -191,7 +188,7 @@ def _places(data: bytes, character: str) -> IntArray:
 
 
 def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
-    """`::` replaced by one character that the text does not hold."""
+    """Return the text with `::` replaced by a single character that it does not contain, and that character."""
     for separator in ("\t", STAND_IN):
         if separator.encode() not in data:
             return data.replace(b"::", separator.encode()), separator
@@ -201,7 +198,7 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
 def _quoted_tables(
     path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, at_once: int | None
 ) -> Iterator[Table]:
-    """Text with quotes that matter: Python's own strict reader knows each record's line."""
+    """Yield the tables of text with necessary quotes, read with `csv`, which knows the line of each row."""
     first = next(blocks)
     next_line = first.first_line
     texts = (line for block in chain([first], blocks) for line in block.data.decode("utf-8").split("\n"))
@@ -242,7 +239,7 @@ def _quotes_are_needless(data: bytes, separator: str) -> bool:
 
 
 def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> Iterator[Table]:
-    """Decoded by a child process: on some damaged files polars does not raise but ends the process it runs in."""
+    """Yield tables from Parquet data, decoded by a child process, because polars aborts on some damaged files."""
     step, n_rows = 0 if at_once is None else max(1, at_once // BYTES_PER_ROW), 0
     with _plain_file(path, raw) as plain, _decoding(plain, step) as child:
         assert child.stdout is not None
@@ -252,7 +249,7 @@ def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> I
                 break
             frame = pl.read_ipc(batch)
             if frame.is_empty():
-                raise DataError(f"{path} is empty; expected one rating per row: user, item, rating.")
+                raise DataError(f"{path} must have one rating per row (user, item, rating), but is empty.")
             yield Table(path, frame, frame.columns, first_line=n_rows + 1)
             n_rows += len(frame)
         if child.wait() != 0:
@@ -261,7 +258,7 @@ def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> I
 
 @contextmanager
 def _plain_file(path: Path, raw: Iterator[bytes]) -> Iterator[Path]:
-    """The file, or a copy of it where it is compressed or a pipe."""
+    """Yield the path of the file or, if it is compressed or a pipe, of a temporary plain copy."""
     if path.is_file() and not _starts_with(path, GZIP_MAGIC):
         yield path.absolute()
         return
@@ -278,7 +275,7 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 
 @contextmanager
 def _decoding(plain: Path, step: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process that decodes so many rows at a time, or all; it ends with the block."""
+    """Start a process that decodes `step` rows at a time (0: all at once); kill it when the block ends."""
     command = [sys.executable, "-P", "-c", DECODE_PARQUET, str(plain), str(step)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:

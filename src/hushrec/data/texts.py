@@ -1,4 +1,4 @@
-"""Bytes of a file, decompressed, and its text as blocks of whole lines: all at once, or so many bytes at a time."""
+"""Readers of a file's bytes, decompressed, and of its text as blocks of whole lines, at once or in parts."""
 
 import codecs
 import gzip
@@ -15,37 +15,37 @@ GZIP_MAGIC = b"\x1f\x8b"
 
 
 class Block(NamedTuple):
-    """Some whole lines of UTF-8, ended by \\n but for the last."""
+    """Consecutive whole lines of UTF-8 text, separated by \\n."""
 
     data: bytes
     first_line: int
 
     @property
     def next_line(self) -> int:
-        """The number of the line after the last."""
+        """The number of the line after this block."""
         return self.first_line + self.data.count(b"\n") + 1
 
 
 def read_bytes(path: Path) -> bytes:
-    """Return the file's bytes, decompressed if it is gzipped."""
+    """Return the content of a file, decompressed if it is gzipped."""
     return b"".join(raw_blocks(path, None))
 
 
 def raw_blocks(path: Path, at_once: int | None) -> Iterator[bytes]:
-    """Yield the file's bytes, decompressed if it is gzipped; in one block unless `at_once` says how many at a time."""
+    """Yield the content of a file in blocks of `at_once` bytes, or in one block; decompress it if it is gzipped."""
     try:
         with path.open("rb") as file, _unzipped(file) as plain:
             while block := plain.read(-1 if at_once is None else at_once):
                 yield block
     except IsADirectoryError:
-        raise DataError(f"{path} is a directory; expected a file.") from None
+        raise DataError(f"{path} must be a file, but is a directory.") from None
     except EOFError:
-        raise DataError(f"{path} is cut short: its gzip data ends early. Copy or download it again.") from None
+        raise DataError(f"{path} is incomplete: its gzip data ends early. Copy or download it again.") from None
     except (gzip.BadGzipFile, zlib.error):
         raise DataError(f"{path} is damaged: its gzip data does not decompress. Copy or download it again.") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "not a valid file name"
-        raise DataError(f"{path} cannot be read: {reason}.") from None
+        raise DataError(f"{path} must be a readable file: {reason}.") from None
 
 
 def _unzipped(file: io.BufferedReader) -> gzip.GzipFile | io.BufferedReader:
@@ -53,7 +53,7 @@ def _unzipped(file: io.BufferedReader) -> gzip.GzipFile | io.BufferedReader:
 
 
 def text_blocks(path: Path, raw: Iterator[bytes], encoding: str | None, *, whole: bool) -> Iterator[Block]:
-    """Yield the file's text in UTF-8, lines ended by \\n, in one block if `whole`; refuse what is no text.
+    """Yield a file's text in UTF-8 with lines separated by \\n, in one block if `whole`; raise if it is not text.
 
     A byte order mark and empty lines at the end are left out.
     """
@@ -66,19 +66,19 @@ def text_blocks(path: Path, raw: Iterator[bytes], encoding: str | None, *, whole
         yield block
         line = block.next_line
     if line == 1:
-        raise DataError(f"{path} is empty; expected one rating per line: user, item, rating.")
+        raise DataError(f"{path} must have one rating per line (user, item, rating), but is empty.")
 
 
 def _lines(blocks: Iterator[bytes], *, whole: bool) -> Iterator[bytes]:
-    """Yield the same bytes in blocks of whole lines, without the end of the last."""
+    """Yield the same bytes in blocks of whole lines, without the last line end of each block."""
     held = b""
     for block in blocks:
         held += block
         if whole:
             continue
-        text, rest = (held[:-1], b"\r") if held.endswith(b"\r") else (held, b"")  # \n may come with the next block
+        text, rest = (held[:-1], b"\r") if held.endswith(b"\r") else (held, b"")  # \n may begin the next block
         text = _with_newlines(text)
-        end = text.rstrip(b"\n").rfind(b"\n")  # empty lines are held back: they may be the last
+        end = text.rstrip(b"\n").rfind(b"\n")  # empty lines are held back, because they may be at the end of the file
         if end >= 0:
             yield text[:end]
         held = text[end + 1 :] + rest
@@ -92,12 +92,12 @@ def _with_newlines(data: bytes) -> bytes:
 
 
 def _as_utf8(path: Path, blocks: Iterator[bytes], encoding: str | None) -> Iterator[bytes]:
-    """Yield the text in UTF-8, from the encoding given."""
+    """Yield text converted from `encoding` to UTF-8."""
     if encoding is None:
         yield from blocks
         return
     try:
-        b" ".decode(encoding, "ignore")  # refuses what is not an encoding of text
+        b" ".decode(encoding, "ignore")  # raises if it is not an encoding of text
         decoder = codecs.getincrementaldecoder(encoding)()
     except (LookupError, ValueError):
         raise DataError(
@@ -107,14 +107,14 @@ def _as_utf8(path: Path, blocks: Iterator[bytes], encoding: str | None) -> Itera
         for block in chain(blocks, [b""]):
             yield decoder.decode(block, final=not block).encode("utf-8")
     except ValueError:
-        raise DataError(f"{path} is not {encoding} text. Pass its own --encoding.") from None
+        raise DataError(f"{path} must be {encoding} text, but is not. Pass the right --encoding.") from None
 
 
 def _check_text(path: Path, data: bytes, first_line: int) -> None:
     if first_line == 1 and data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        raise DataError(f"{path} is UTF-16 text; expected UTF-8. Pass --encoding utf-16, or save it as UTF-8.")
+        raise DataError(f"{path} must be UTF-8 text, but is UTF-16. Pass --encoding utf-16, or save it as UTF-8.")
     if b"\x00" in data or (first_line == 1 and data.startswith(b"PK\x03\x04")):
-        raise DataError(f"{path} is a binary file; expected CSV, TSV, `::` separated text or Parquet.")
+        raise DataError(f"{path} must be CSV, TSV, `::` separated text or Parquet, but is another binary file.")
     if data.isascii():
         return
     try:
@@ -122,13 +122,13 @@ def _check_text(path: Path, data: bytes, first_line: int) -> None:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + first_line
         raise DataError(
-            f"{path}, line {line}: expected UTF-8 text, found other bytes. Pass --encoding with the file's own, as in"
+            f"{path}, line {line}: expected UTF-8 text, found other bytes. Pass the file's --encoding, for example"
             " latin-1."
         ) from None
 
 
 def skip_lines(path: Path, blocks: Iterator[Block], count: int) -> Iterator[Block]:
-    """Yield the text below the first `count` lines."""
+    """Yield the text without its first `count` lines; raise if there are no more lines."""
     for block in blocks:
         data, line = block
         while line <= count and b"\n" in data:
@@ -137,4 +137,4 @@ def skip_lines(path: Path, blocks: Iterator[Block], count: int) -> Iterator[Bloc
             yield Block(data, line)
             yield from blocks
             return
-    raise DataError(f"{path} has no line after the {count} to skip. Lower --skip-rows.")
+    raise DataError(f"skip_rows must be less than the number of lines of {path}, got {count}.")
