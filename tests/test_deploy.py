@@ -4,17 +4,22 @@ import json
 import os
 import re
 import shutil
+import signal
 import sqlite3
 import subprocess
 from contextlib import ExitStack
+from inspect import signature
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from postgresql_kit import running_cluster
-from proxy_kit import DEPLOY, NEEDS_NGINX, proxy
-from service_kit import OPEN_SOCKETS, live_server, new_device, small_settings
+from fault_kit import Zygote
+from proxy_kit import DEPLOY, NEEDS_NGINX, is_open, proxy
+from service_kit import OPEN_SOCKETS, get, held_port, live_server, new_device, small_settings, wait_for
+
+from hushrec.cli.serve import serve
 
 pytestmark = OPEN_SOCKETS
 
@@ -34,12 +39,11 @@ def test_devices_join_and_report_through_the_proxy(tmp_path: Path) -> None:
 
 
 @NEEDS_NGINX
-def test_a_proxy_spreads_devices_over_workers_and_does_without_one_that_ends(tmp_path: Path) -> None:
+def test_a_proxy_spreads_devices_over_workers_and_does_without_one_that_ends(tmp_path: Path, database: str) -> None:
     """Both workers take reports of the first rounds (a false alarm in 130,000); when one is gone, the other does."""
     settings = small_settings(terms={"rounds": 8}, rounds={"min_devices": 3})
     folder = tmp_path / "nginx"
-    with running_cluster() as cluster, ExitStack() as stack:
-        database = cluster.new_database()
+    with ExitStack() as stack:
         one = stack.enter_context(live_server(tmp_path, settings, database=database))
         devices = [stack.enter_context(new_device(tmp_path / f"device-{n}", seed=n)) for n in range(3)]
         with live_server(tmp_path, settings, database=database) as two:
@@ -100,6 +104,31 @@ def test_commands_are_ones_that_serve_understands() -> None:
         assert all(word in known for word in words if word.startswith("--")), name
         database = words[words.index("--database") + 1]
         assert database.startswith("sqlite" if name == "hushrec.service" else "postgresql"), name
+
+
+def test_the_commands_start_servers_that_are_ready(tmp_path: Path, database: str) -> None:
+    """Each as it is written, but for folders, hosts, ports and databases; those with PostgreSQL share one."""
+    for name in ("items.csv", "server.toml"):
+        (tmp_path / name).write_text("id,title\n1,Film\n" if name == "items.csv" else "[terms]\nexpected_devices = 3\n")
+    (container,) = manifest()[0]["spec"]["template"]["spec"]["containers"]
+    assert container["ports"] == [{"name": "http", "containerPort": signature(serve).parameters["port"].default}]
+    with ExitStack() as stack:
+        zygote = Zygote(tmp_path)
+        stack.callback(zygote.close)
+        for name, words in commands().items():
+            port = stack.enter_context(held_port())
+            kept = database if name != "hushrec.service" else f"sqlite:///{tmp_path}/server.sqlite"
+            changed = {"--host": "127.0.0.1", "--port": str(port), "--database": kept, "--workers": "1"}
+            changed["--state-dir"] = str(tmp_path / name)
+            given = [word.replace("/etc/hushrec", str(tmp_path)) for word in words if word != "serve"]
+            given = [changed.get(before, word) for before, word in pairwise(["", *given])]
+            given += [] if "--port" in given else ["--port", str(port)]
+            pid = zygote.ask(serve=given)["pid"]
+            stack.callback(lambda pid=pid: zygote.ask(reap=pid))  # type: ignore[misc]
+            stack.callback(os.kill, pid, signal.SIGKILL)
+            wait_for(lambda port=port: is_open(port))  # type: ignore[misc]
+            ready = container["readinessProbe"]["httpGet"]["path"]
+            assert get(f"http://127.0.0.1:{port}{ready}").status_code == 200, name
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
