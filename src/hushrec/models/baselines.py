@@ -52,7 +52,7 @@ def fit_biases(
     preconditioner = sparse.linalg.aslinearoperator(sparse.diags_array(inverse_diagonal))
     solution, not_converged = cg(sparse.linalg.aslinearoperator(system), right, rtol=1e-10, M=preconditioner)
     if not_converged:
-        raise ArithmeticError("conjugate gradients did not converge for the biases of users and items.")
+        raise ArithmeticError("conjugate gradients did not converge for the user and item biases. Raise penalty.")
     return solution[:n_users], solution[n_users:]
 
 

@@ -123,7 +123,7 @@ class FactorizationMachine(MatrixFactorization):
     # Predicting ------------------------------------------------------------------------------------------------
 
     def item_rows(self, table: FloatArray) -> FloatArray:
-        """Return (base_j, e_1(v²), e_2(v³)) of every item, `(n_items, item_width)`."""
+        """Return the rows (base_j, e_1(v²), e_2(v³)) that predictions use, one per item, `(n_items, item_width)`."""
         items, columns = self._split(table)
         rows = items.copy()
         rows[:, 0] += table[-1, 0]

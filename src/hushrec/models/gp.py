@@ -27,7 +27,10 @@ MOST_RATINGS = 600  # ratings of a person that a prediction uses at most; its co
 
 @njit(cache=True, nogil=True)
 def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def]
-    """Return the posterior mean `(L,)` and covariance `(L, L)` of a taste d from rows `(h, L)`, y `(h,)`, w `(h,)`."""
+    """Return the posterior mean `(L,)` and covariance `(L, L)` of the taste d of a person with h ratings.
+
+    `rows` are the item rows x, `(h, L)`, `residuals` the y and `precisions` the w of the ratings, `(h,)`.
+    """
     h, length = rows.shape
     scaled = np.empty((h, length))
     moment = np.zeros(length)
@@ -141,8 +144,8 @@ def add_titles(item, others, titles, words, out):  # type: ignore[no-untyped-def
 def fit_process(items, residuals, variances, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
     """Fit one person's process; return the Cholesky factor U and the weights α of the ratings.
 
-    K + diag(v) = UᵀU over the rated `items`, α = (K + diag v)⁻¹ y. `residuals` has one entry per rating; `variances`
-    and `rows` have one per item of the catalogue.
+    K is the kernel matrix of the rated `items`: K + diag(v) = UᵀU and α = (K + diag v)⁻¹ y. The `residuals` y have one
+    entry per rating; the `variances` v and the `rows` have one per item of the catalogue.
     """
     h = len(items)
     matrix = np.empty((h, h))

@@ -197,7 +197,7 @@ def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _log_mass(center, s):  # type: ignore[no-untyped-def]
-    """Return ln P(|center + Z| < s); for a narrow interval by the series of 2 s φ(c)."""
+    """Return ln P(|center + Z| < s) for standard normal Z; for a narrow interval by the series of 2 s φ(center)."""
     if s * max(center, 1.0) < 1e-4:
         return math.log(2.0 * s) - _LOG_SQRT_2PI - 0.5 * center**2 + math.log1p((center**2 - 1.0) * s**2 / 6.0)
     outside = ndtr(center - s) + ndtr(-s - center)

@@ -84,7 +84,10 @@ def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-unt
 
 @njit(cache=True, fastmath=REORDER)
 def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
-    """Fill `errors` with s = 1 / (1 + exp(x)) of every pair of the user, and `pull` with Σ s (v_j − v_j')."""
+    """Fill `errors` with s = 1 / (1 + exp(x)) of every pair of the user, and `pull` with Σ s (v_j − v_j').
+
+    x is the `pair_product` of rated item j and its partner j'.
+    """
     pull[:] = 0
     for place in range(len(rated)):
         error = 1 / (1 + math.exp(pair_product(rated[place], partners[place], user_vector, item_vectors)))

@@ -115,7 +115,7 @@ class GpuBatch:
         return rating_errors(tests, self.user_vectors, self.item_vectors)
 
     def held_out_ranks(self, tests: PlacedHeldOut) -> IntArray:
-        """Return how many unrated items rank above, tie with and follow each held-out item, `(n_runs, 3, n_tests)`."""
+        """Return the counts of `held_out.held_out_ranks` for every run, `(n_runs, 3, n_tests)`."""
         splits = tests.splits.tolist()
         return np.stack(
             [

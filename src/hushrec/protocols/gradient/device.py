@@ -65,8 +65,8 @@ class GradientDevice(DeviceSide):
             )
         if (model.name, model.n_factors, model.n_side_rows) != (terms.model, terms.n_factors, terms.n_side_rows):
             raise RemoteProtocolError(
-                f"terms must be for model {model.name} with {model.n_factors} factors, got model {terms.model} with"
-                f" {terms.n_factors}, or other attributes."
+                f"terms must be for model {model.name} with n_factors {model.n_factors} and n_side_rows"
+                f" {model.n_side_rows}, got {terms.model}, {terms.n_factors} and {terms.n_side_rows}."
             )
         if (len(terms.user_regularization), len(terms.item_regularization)) != (model.user_width, model.item_width):
             raise RemoteProtocolError(
@@ -161,15 +161,15 @@ class GradientDevice(DeviceSide):
         """Raise `RemoteProtocolError` for an announcement that breaks the accepted terms or shrinks the catalogue."""
         if not isinstance(announcement, ItemVectors) or announcement.round_number != address.round_number:
             raise RemoteProtocolError(
-                f"round {address.round_number} must open with the item vectors of that round. Do not answer it."
+                f"round {address.round_number} must open with the item vectors of that round. Do not report."
             )
         n_items = self.n_items(private.state)
         accepted = self._terms if n_items == self._terms.n_items else self._terms.with_items(n_items)
         if not announcement.terms.agrees_with(accepted):
-            raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not answer it.")
+            raise RemoteProtocolError("the announcement breaks the terms that this device accepted. Do not report.")
         if address.attempt != 1:
             raise RemoteProtocolError(
-                f"attempt must be 1 in protocol {self._protocol.name}, got {address.attempt}. Do not answer it."
+                f"attempt must be 1 in protocol {self._protocol.name}, got {address.attempt}. Do not report."
             )
         self._check_vectors(announcement.item_vectors, announcement.terms.n_items)
 
@@ -238,7 +238,7 @@ class _DeviceRound:
         sent_values = np.outer(errors, self._model.direction(self._user_vector))
         rho = gradient_rho(self._step_size * self._terms.data_weight * sent_values, self._step_size)
         if not rho < math.inf:
-            raise RemoteProtocolError("the announced step makes the gradients overflow. Do not answer it.")
+            raise RemoteProtocolError("the announced step makes the gradients overflow. Do not report.")
         return GradientsSent(len(errors), rho)
 
     def _permanent_choice(self) -> tuple[PermanentChoice | None, Sequence[Event]]:

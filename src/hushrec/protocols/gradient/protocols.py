@@ -345,7 +345,7 @@ class Sdcf(GradientProtocol):
         return self.epsilon_g
 
     def _guarantee(self, spending: Spending) -> dict[str, Any]:
-        """Return the guarantee for all devices: the largest ε of any, and all that is not covered for at least one."""
+        """Return the guarantee that holds for every device: the largest ε of all, and all that is not covered."""
         selections, terms = selections_of(spending.protocols), spending.terms
         spent = max(own.spent(terms, spending.rounds) for own in selections)
         caps = [own.profile_cap for own in selections]

@@ -91,7 +91,10 @@ def norm_of(vector):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def]
-    """Return the rows value_j · ω_j · q of the rated items as one array, `(h · K,)`."""
+    """Return the rows value_j · ω_j · q of the h rated items as one array, `(h · K,)`.
+
+    ω_j is the item's entry of `weights`, and q the vector `scores` of length K.
+    """
     width = len(scores)
     found = np.empty(len(items) * width)
     for i in range(len(items)):
@@ -103,7 +106,10 @@ def item_entries(items, values, weights, scores):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True)
 def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
-    """Return the rows ω_j · q_j of the rated items as one array, `(h · K,)`, where `rows` holds a q_j for each item."""
+    """Return the rows ω_j · q_j of the h rated items as one array, `(h · K,)`.
+
+    ω_j is the item's entry of `weights`, and q_j the row of `rows` for that rated item.
+    """
     width = rows.shape[1]
     found = np.empty(len(items) * width)
     for i in range(len(items)):

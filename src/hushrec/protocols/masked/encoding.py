@@ -1,15 +1,16 @@
-"""From a block of real numbers to integers modulo 2³² and back, after [Kairouz2021].
+"""The conversion of a block of real numbers to integers modulo 2³² and back, after [Kairouz2021].
 
 A device clips its block to norm C, divides by the grid γ = C/q, rounds stochastically, and adds its share of discrete
-Gaussian noise. Rounding lengthens a vector. With probability 1 − β its squared integer norm stays at most::
+Gaussian noise. Rounding increases the norm of a vector. With probability 1 − β the squared norm of the integers is at
+most::
 
     Δ² = ⌈q² + d/4 + √(2 ln 1/β) (q + √d/2)⌉,    β = 10⁻³
 
-and a device whose integers are longer truncates them toward zero, which no draw can lengthen. So Δ² holds *always*, and
-the budget is priced with it; everything before the last check of the integers may be wrong without cost in privacy.
+and a device whose integers are longer truncates them toward zero instead, which cannot exceed the clip. So Δ² *always*
+holds, and the budget is priced with it. An error before the final check of the integers cannot harm privacy.
 
-The grid is as fine as 2³² allows: n devices must sum up without a wrap, n Δ + 10 √(nV) < 2³¹. A wrap would cost
-accuracy, never privacy.
+The grid is as fine as arithmetic modulo 2³² allows: the sum over n devices must not overflow, n Δ + 10 √(nV) < 2³¹. An
+overflow would harm accuracy, never privacy.
 """
 
 import math
@@ -29,30 +30,33 @@ from hushrec.randomness import RandomStream
 
 Table = npt.NDArray[np.uint32]
 
-BETA = 1e-3  # how often an honest device truncates, at most
-FINEST_CLIP = 2**16  # grid units of the clip: finer grids gain nothing
-LARGEST_ROUNDING_COST = 1.25  # Δ/q: beyond, the grid is too coarse to be worth its budget
+BETA = 1e-3  # largest probability that an honest device truncates
+FINEST_CLIP = 2**16  # largest q, in grid units; finer grids gain nothing
+LARGEST_ROUNDING_COST = 1.25  # largest Δ/q; with a coarser grid rounding costs too much budget
 _HALF_RANGE = 2**31
 _DEVIATION = math.sqrt(2 * math.log(1 / BETA))
 
 
 @dataclass(frozen=True)
 class BlockCode:
-    """How one block is written in integers: public, the same for every device of a run."""
+    """The public parameters by which every device of a run converts one block to integers."""
 
-    size: int  # d, numbers in the block
+    size: int  # d, number of entries of the block
     clip: float  # C
     clip_units: int  # q = C/γ
     norm_squared: int  # Δ², in squared grid units
-    share_variance: int  # V, of one device's noise, in squared grid units; 0 without a budget
+    share_variance: int  # V, variance of one device's noise, in squared grid units; 0 without a budget
 
     @property
     def grid(self) -> float:
-        """γ = C/q."""
+        """The grid γ = C/q: the real value of one integer unit."""
         return self.clip / self.clip_units
 
     def event(self, cohort: Cohort, fraction: float = 1.0) -> BlockSent:
-        """Return what a device that uses `fraction` of the norm releases, in a sum of at least the smallest cohort."""
+        """Return the budget event of a device that sends this block using `fraction` of the norm bound.
+
+        The noise in the sum is counted for the honest devices of the smallest cohort.
+        """
         distance = 0.0
         if self.share_variance:
             per_number = cohort.honest * discrete_gaussian(self.share_variance).distance
@@ -61,10 +65,10 @@ class BlockCode:
 
 
 def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohort) -> BlockCode:
-    """Return the finest code, up to 2¹⁶ grid units, in which the whole cohort sums up without a wrap.
+    """Return the code with the finest grid for which the sum over the whole cohort cannot overflow.
 
-    `share` of μ² is what the block may cost. A block that is so large, or a cohort so large, that rounding would
-    lengthen its vector by more than a quarter is refused.
+    The clip has at most 2¹⁶ grid units. `share` is the block's share of μ². Raises `ParameterError` if the block or the
+    cohort is so large that rounding would increase the norm by more than a quarter.
     """
     coarse, fine = 0, FINEST_CLIP + 1  # `coarse` fits, `fine` does not
     while fine - coarse > 1:
@@ -73,14 +77,17 @@ def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohor
     limit = norm_bound(coarse, size) if coarse else 0
     if coarse == 0 or limit > (LARGEST_ROUNDING_COST * coarse) ** 2:
         raise ParameterError(
-            f"devices must be few enough for sums modulo 2^32 of blocks of {size} numbers, got {cohort.devices}. "
+            f"devices must be fewer for sums modulo 2^32 of blocks with {size} numbers, got {cohort.devices}. "
             "Split the cohort."
         )
     return BlockCode(size, float(clip), coarse, limit, share_variance(limit, mu, share, cohort))
 
 
 def norm_bound(clip_units: float, size: int) -> int:
-    """Return Δ² = ⌈q² + d/4 + √(2 ln 1/β)(q + √d/2)⌉."""
+    """Return the bound Δ² = ⌈q² + d/4 + √(2 ln 1/β)(q + √d/2)⌉ on the squared norm of a block's integers.
+
+    q is `clip_units`, and d is `size`.
+    """
     return math.ceil(clip_units**2 + size / 4 + _DEVIATION * (clip_units + math.sqrt(size) / 2))
 
 
@@ -91,10 +98,10 @@ def _fits(units: int, size: int, share: float, mu: float, cohort: Cohort) -> boo
 
 
 def clip_of_norm(code: BlockCode, norm_squared: int) -> float:
-    """Return the clip, in grid units, of a device whose integers may have squared norm `norm_squared`.
+    """Return the clip, in grid units, of a device whose integers may have a squared norm of at most `norm_squared`.
 
-    The largest x with x² + d/4 + √(2 ln 1/β)(x + √d/2) ≤ `norm_squared`, at most q; 0 where there is none. It keeps
-    truncation rare for a person with a budget of their own.
+    It is the largest x with x² + d/4 + √(2 ln 1/β)(x + √d/2) ≤ `norm_squared`, at most q, or 0 if there is none. With
+    this clip truncation stays rare for a person whose own budget is smaller than the run's.
     """
     constant = code.size / 4 + _DEVIATION * math.sqrt(code.size) / 2
     discriminant = _DEVIATION**2 / 4 + norm_squared - constant
@@ -109,18 +116,18 @@ def encode_block(
     norm_squared: int | None = None,
     rounding: RandomStream,
 ) -> IntArray:
-    """Return the integers of one block before noise, shape (size,). Private: only `add_share` may see them.
+    """Return the integers of one block before noise, `(size,)`. Private: pass them to `add_share` only.
 
-    `values` are the block's entries at `positions`, or all of it; entries elsewhere are exact zeros and stay zeros.
-    `norm_squared` is the person's own bound, at most that of the code. The integers are measured last, without
-    overflow, and are zeros if they are too long after all.
+    `values` are the block's entries at `positions`, or all entries; entries elsewhere are exact zeros and stay zeros.
+    `norm_squared` is the person's own bound, at most that of the code. Finally the squared norm of the integers is
+    computed without overflow; if it exceeds the bound, all integers are zero.
     """
     from hushrec.protocols.masked.rounding import round_block  # compiled: Numba is imported where it is used
 
     limit = code.norm_squared if norm_squared is None else min(norm_squared, code.norm_squared)
     entries = np.ascontiguousarray(values, dtype=np.float64).ravel()
     if positions is None and len(entries) != code.size:
-        raise ParameterError(f"values must be {code.size} numbers, got {len(entries)}.")
+        raise ParameterError(f"values must have {code.size} entries, got {len(entries)}.")
     rounded = np.empty(len(entries), dtype=np.int64)
     round_block(entries, rounding.random(len(entries)), 1 / code.grid, clip_of_norm(code, limit), limit, rounded)
     table = np.zeros(code.size, dtype=np.int64)
@@ -129,7 +136,7 @@ def encode_block(
 
 
 def exact_norm_squared(integers: IntArray) -> int:
-    """Return Σ z² without overflow, for any 64-bit integers."""
+    """Return the sum of squares of any 64-bit integers, without overflow."""
     largest = max(int(integers.max(initial=0)), -int(integers.min(initial=0)))
     if largest**2 * max(len(integers), 1) < 2**63:
         return int(np.dot(integers, integers))
@@ -137,48 +144,49 @@ def exact_norm_squared(integers: IntArray) -> int:
 
 
 def add_share(code: BlockCode, integers: IntArray, *, noise: RandomStream) -> Table:
-    """Return the integers with this device's share of the noise, modulo 2³²: what may be masked and sent."""
+    """Return the integers plus this device's share of the noise, modulo 2³², ready to be masked and sent."""
     shares = discrete_gaussian(code.share_variance).draw(code.size, rng=noise)
     return (integers + shares).astype(np.uint32)
 
 
 class DecodedSum(NamedTuple):
-    """One block's noisy sum over the survivors, as real numbers, and the variance that is known of it."""
+    """The noisy sum of one block over the survivors, as real numbers, and the variances of its noise and rounding."""
 
     values: FloatArray  # (size,)
     noise_variance: float  # survivors · V γ²
-    rounding_variance: float  # survivors · γ²/4, at most
+    rounding_variance: float  # at most survivors · γ²/4
 
 
 def decode_sum(code: BlockCode, total: Table, survivors: int) -> DecodedSum:
-    """Return the real numbers that a sum modulo 2³² of the tables of `survivors` devices stands for.
+    """Return the real numbers for the sum modulo 2³² of one block over `survivors` devices.
 
-    Centred to −2³¹ … 2³¹ − 1 and multiplied by γ.
+    The integers are interpreted as signed, −2³¹ … 2³¹ − 1, and multiplied by γ.
     """
     if total.shape != (code.size,):
-        raise ParameterError(f"total must be {code.size} integers, got shape {total.shape}.")
+        raise ParameterError(f"total must have shape ({code.size},), got {total.shape}.")
     values = np.asarray(total, dtype=np.uint32).view(np.int32).astype(np.float64) * code.grid
     return DecodedSum(values, survivors * code.share_variance * code.grid**2, survivors * code.grid**2 / 4)
 
 
 def add_decoded(parts: Sequence[DecodedSum]) -> DecodedSum:
-    """Return the sum over several cohorts of one block: numbers and variances add up."""
+    """Return the sum of one block over several cohorts; the variances add up as well."""
     columns = zip(*parts, strict=True)
     return DecodedSum(*(sum(column[1:], start=column[0]) for column in columns))
 
 
 def split_table(codes: Sequence[BlockCode], table: Table) -> list[Table]:
-    """Return the blocks of a round's table, one after the other."""
-    if table.shape != (sum(code.size for code in codes),):
-        raise ParameterError(f"table must be {sum(code.size for code in codes)} integers, got shape {table.shape}.")
-    return np.split(table, np.cumsum([code.size for code in codes])[:-1])
+    """Split the table of a round into its blocks, in order."""
+    ends = np.cumsum([code.size for code in codes])
+    if table.shape != (ends[-1],):
+        raise ParameterError(f"table must have shape ({ends[-1]},), got {table.shape}.")
+    return np.split(table, ends[:-1])
 
 
 def is_plausible(code: BlockCode, total: Table, survivors: int) -> bool:
-    """Tell whether tables of honest devices can have this sum: ‖sum‖ ≤ n Δ + √(nV) (√d + 8).
+    """Return whether the tables of n honest devices can have this sum: ‖sum‖ ≤ n Δ + √(nV) (√d + 8).
 
-    Honest noise is longer than its last part with probability below exp(−32). A hostile table of arbitrary integers is
-    not: it is far longer. The decision is made on the noisy sum and costs no privacy.
+    The noise of honest devices exceeds the last term with probability below exp(−32). A hostile table of arbitrary
+    integers makes the sum far longer. The decision uses only the noisy sum, so it costs no budget.
     """
     length = float(np.linalg.norm(np.asarray(total, dtype=np.uint32).view(np.int32).astype(np.float64)))
     noise = math.sqrt(survivors * code.share_variance) * (math.sqrt(code.size) + 8)

@@ -160,8 +160,8 @@ class RowNoise(NamedTuple):
 def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray) -> FloatArray:
     """Return the posterior means of rows θ_j ~ N(F_j A, T) from y_j = θ_j + N(0, Σ_j), `(n_items, K)`.
 
-    A comes from `regress`, the full K × K matrix T from expectation maximization. There a row weighs as much as its
-    estimate is known: a catalogue may have many items that nobody rated, and their equal weight would dominate T.
+    A comes from `regress`, the full K × K matrix T from expectation maximization. There rows are weighted by how much
+    is known about them: a catalogue may have many items that nobody rated, which would otherwise keep T from changing.
     """
     weights = 1 / np.maximum(noise.private + noise.sampling, np.finfo(np.float64).tiny)
     spread = np.diag(np.maximum(0.1 * np.average(estimates**2, axis=0, weights=weights), 1e-3))

@@ -57,7 +57,7 @@ class PricedPlan:
 
     @property
     def mu_squared(self) -> float:
-        """The whole budget of a device, in μ²."""
+        """The total budget μ² of a device in the run."""
         return run_mu(self.epsilon, self.delta) ** 2
 
     def table_sent(self, round_index: int, fraction: float = 1.0) -> TableSent:
@@ -113,7 +113,10 @@ def price_plan(plan: Plan, *, epsilon: float, delta: float, cohort: Cohort, rese
     codes = tuple(tuple(_codes(one.blocks, mu, cohort)) for one in plan.rounds)
     priced = PricedPlan(plan, codes, float(epsilon), delta, cohort, reserve)
     if priced.accountant().epsilon(delta) > epsilon * (1 + 1e-9):
-        raise ParameterError(f"epsilon {epsilon} cannot be kept at delta {delta}. Raise delta or lower epsilon.")
+        raise ParameterError(
+            f"the plan must cost at most epsilon = {epsilon} at delta = {delta}; it costs more."
+            " Raise delta or lower epsilon."
+        )
     return priced
 
 

@@ -1,13 +1,14 @@
-"""The server's side of one attempt of a masked round as a state machine. No I/O, no clock: `close` is the deadline.
+"""The server side of one attempt of a masked round as a state machine without I/O or clock; `close` is the deadline.
 
-    KEYS     PublicKeys of members     → roster        at least n_min
-    SHARES   SealedShares              → partners      at least n_min
-    TABLE    MaskedTable               → survivors     at least n_min; tables are added as they come
-    CONSENT  Consent                   → quorum        more than (roster + c_max)/2
+    phase    report of a device        → result        needed to go on
+    KEYS     PublicKeys                → roster        at least n_min devices
+    SHARES   SealedShares              → partners      at least n_min devices
+    TABLE    MaskedTable               → survivors     at least n_min devices; tables are added as they arrive
+    CONSENT  Consent                   → quorum        more than (roster + c_max)/2 devices
     UNMASK   Unmasking                 → the sum       t shares of every secret
-    SUMMED, or FAILED: nothing is revealed, and the next attempt starts anew
 
-`question` is what a device is sent in the current phase. Everything that arrives is checked, and counts once.
+The attempt ends as SUMMED, or as FAILED: then nothing is revealed, and the next attempt starts from the beginning.
+`question` returns the message for a device in the current phase. Every report is checked, and counted once.
 """
 
 import enum
@@ -42,7 +43,7 @@ from hushrec.protocols.masked.terms import MaskedTerms
 
 
 class Phase(enum.Enum):
-    """Where an attempt stands; the values are the phases of envelopes."""
+    """The phase of an attempt; the values are the names of phases in envelopes."""
 
     KEYS = "keys"
     SHARES = "shares"
@@ -53,7 +54,7 @@ class Phase(enum.Enum):
     FAILED = "failed"
 
 
-# What is received in which phase, and the phase after its deadline.
+# The message that devices send in each phase, and the phase that follows it.
 EXPECTED: dict[Phase, tuple[type, Phase]] = {
     Phase.KEYS: (PublicKeys, Phase.SHARES),
     Phase.SHARES: (SealedShares, Phase.TABLE),
@@ -64,16 +65,16 @@ EXPECTED: dict[Phase, tuple[type, Phase]] = {
 
 
 class ServerRound:
-    """One attempt. `members` are the names of the devices that are asked.
+    """One attempt of a round in one cohort; `members` are the names of the devices that are asked for keys.
 
-    Whoever gives it a message has made sure that it is the named device's: the service checks who signed a request.
+    The caller must have verified the sender of each message; the service checks the signature of each request.
     """
 
     def __init__(self, terms: MaskedTerms, announcement: Announcement, members: Collection[bytes]) -> None:
         self.terms, self.announcement = terms, announcement
         self.phase = Phase.KEYS
-        self.sum: Table | None = None  # of the survivors' uploads, once SUMMED
-        self.culprits: frozenset[bytes] = frozenset()  # names of those who made it fail, once FAILED
+        self.sum: Table | None = None  # sum of the survivors' tables, once SUMMED
+        self.culprits: frozenset[bytes] = frozenset()  # names of the devices that made it fail, once FAILED
         self._members = frozenset(members)
         self._roster = Roster(announcement.digest, ())
         self._positions: dict[bytes, int] = {}  # in the roster, by name
@@ -82,35 +83,35 @@ class ServerRound:
         self._inbox: dict[int, dict[int, bytes]] = {}  # recipient → sender → sealed
         self._total = np.zeros(terms.table_size(announcement.round_number), dtype=np.uint32)
         self._arrived: dict[int, bool] = {}
-        self._signed_text = b""  # what survivors consent to
+        self._signed_text = b""  # the bytes that survivors sign to consent
         self._consents: dict[int, bytes] = {}
         self._unmasked: dict[int, dict[int, bytes]] = {}
 
     def part(self, members: Collection[bytes]) -> "ServerRound":
-        """Return the attempt of these members alone, with the keys that they have sent, before its first deadline."""
+        """Return an attempt with these members only, still in phase KEYS, with the keys that they have sent."""
         found = ServerRound(self.terms, self.announcement, members)
         found._keys = {name: self._keys[name] for name in members}
         return found
 
     @property
     def reported(self) -> frozenset[bytes]:
-        """Names of those who have reported in the current phase."""
+        """Names of the devices that have reported in the current phase."""
         return frozenset(self._keys) if self.phase is Phase.KEYS else self._names(self._received())
 
     @property
     def asked(self) -> frozenset[bytes]:
-        """Names of those who are asked in the current phase: members, roster, partners, survivors, who consented."""
+        """Names of the devices that the current phase asks: members, roster, partners, survivors or signers."""
         return self._members if self.phase is Phase.KEYS else self._names(self._audience())
 
     @property
     def survivors(self) -> frozenset[bytes]:
-        """Names of those whose tables have arrived, and are in the sum."""
+        """Names of the devices whose tables have arrived and are in the sum."""
         return self._names(self._arrived)
 
     def question(self, device: bytes) -> Any:
-        """Return what this device is sent in the current phase."""
+        """Return the message for this device in the current phase."""
         if not self.is_asked(device):
-            raise LocalProtocolError(f"this device is not asked in phase {self.phase.value}.")
+            raise LocalProtocolError(f"device must be one that phase {self.phase.value} asks; this one is not asked.")
         if self.phase is Phase.KEYS:
             return self.announcement
         if self.phase is Phase.SHARES:
@@ -128,13 +129,15 @@ class ServerRound:
         return Quorum(_positions(signed), tuple(signed.values()))
 
     def check(self, device: bytes, message: Any) -> None:
-        """Refuse a report that `receive` would refuse; change nothing."""
+        """Raise `RemoteProtocolError` for a report that `receive` would refuse; change nothing."""
         if not self._expects(message):
             raise RemoteProtocolError(
-                f"{type(message).__name__} must not come in phase {self.phase.value}.", status_hint=409
+                f"message must fit phase {self.phase.value}, got {type(message).__name__}.", status_hint=409
             )
         if not self.is_asked(device) or self._has_answered(device):
-            raise RemoteProtocolError("a device must be asked, and reports once in each phase.", status_hint=409)
+            raise RemoteProtocolError(
+                "a device must report only once in a phase, and only if it is asked.", status_hint=409
+            )
         if self.phase is Phase.KEYS:
             self._check_keys(device, message)
         elif self.phase is Phase.SHARES:
@@ -147,7 +150,7 @@ class ServerRound:
             self._check_unmasking(self._positions[device], message)
 
     def receive(self, device: bytes, message: Any) -> None:
-        """Take a device's report, or refuse it and change nothing."""
+        """Store a device's report; a refused report changes nothing."""
         self.check(device, message)
         if self.phase is Phase.KEYS:
             self._keys[device] = message
@@ -166,19 +169,19 @@ class ServerRound:
             self._unmasked[sender] = dict(zip(map(int, message.owners), message.shares, strict=True))
 
     def receive_sum(self, devices: Collection[bytes], total: Table) -> None:
-        """Take the sum, modulo 2³², of the tables of these devices, each of which was checked when it came."""
+        """Add the sum, modulo 2³², of these devices' tables, each of which the caller has checked with `check`."""
         if self.phase is not Phase.TABLE or not all(map(self.is_asked, devices)) or total.shape != self._total.shape:
-            raise LocalProtocolError("a sum must be of tables of devices that are asked for them.")
+            raise LocalProtocolError("total must be the sum of tables of devices that the phase asks for them.")
         senders = {self._positions[device] for device in devices}
         if len(senders) < len(devices) or senders & self._arrived.keys():
-            raise LocalProtocolError("a table must be in one sum.")
+            raise LocalProtocolError("devices must be distinct, and no table may be in more than one sum.")
         self._total += total
         self._arrived |= dict.fromkeys(senders, True)
 
     def close(self) -> None:
-        """End the current phase with those who reported; too few of them end the attempt with `AttemptFailed`."""
+        """Close the current phase with the devices that reported; raise `AttemptFailed` if they are too few."""
         if self.phase not in EXPECTED:
-            raise LocalProtocolError(f"an attempt that is {self.phase.value} has no phase to close.")
+            raise LocalProtocolError(f"close must not be called for an attempt that is {self.phase.value}.")
         try:
             self._close()
         except AttemptFailed as failure:
@@ -189,8 +192,9 @@ class ServerRound:
     def _close(self) -> None:
         rules, reports = self.terms.rules, len(self.reported)
         needed = {Phase.CONSENT: rules.quorum(len(self._roster)), Phase.UNMASK: rules.threshold}
-        if reports < needed.get(self.phase, rules.smallest):
-            raise AttemptFailed(f"too few devices reported in phase {self.phase.value}: {reports}.")
+        least = needed.get(self.phase, rules.smallest)
+        if reports < least:
+            raise AttemptFailed(f"at least {least} devices must report in phase {self.phase.value}, got {reports}.")
         if self.phase is Phase.KEYS:
             self._roster = make_roster(self.announcement.digest, list(self._keys.values()))
             self._positions = {entry.device: position for position, entry in enumerate(self._roster.entries)}
@@ -202,32 +206,34 @@ class ServerRound:
 
     def _check_keys(self, device: bytes, keys: PublicKeys) -> None:
         if keys.device != device:
-            raise RemoteProtocolError("keys must be of the device that sends them.", status_hint=401)
+            raise RemoteProtocolError("keys must belong to the device that sends them.", status_hint=401)
         if not keys.is_genuine(self.announcement.digest):
-            raise RemoteProtocolError("keys must be signed for this announcement.", status_hint=401)
+            raise RemoteProtocolError("keys must be signed by the device for this announcement.", status_hint=401)
 
     def _check_shares(self, sender: int, shares: SealedShares) -> None:
         others = len(self._roster) - 1
         recipients = tuple(map(int, shares.recipients))
         if sender in recipients or len(recipients) != min(self.terms.rules.neighbours, others):
-            raise RemoteProtocolError(f"shares must be for {self.terms.rules.neighbours} other devices, or for all.")
+            raise RemoteProtocolError(
+                f"recipients of shares must be {min(self.terms.rules.neighbours, others)} other devices."
+            )
         if recipients[-1] > others:
             raise RemoteProtocolError(f"recipients must be positions from 0 to {others}.")
 
     def _check_table(self, table: MaskedTable) -> None:
         if table.numbers.shape != self._total.shape:
-            raise RemoteProtocolError(f"a table must have {len(self._total)} integers, got {len(table.numbers)}.")
+            raise RemoteProtocolError(f"table must have {len(self._total)} integers, got {len(table.numbers)}.")
 
     def _check_consent(self, sender: int, consent: Consent) -> None:
         if not is_signed(self._roster.entries[sender].identity, consent.signature, self._signed_text):
-            raise RemoteProtocolError("consent must be a signature of the survivors.", status_hint=401)
+            raise RemoteProtocolError("signature must be the device's signature of the survivors.", status_hint=401)
 
     def _check_unmasking(self, helper: int, unmasking: Unmasking) -> None:
         if not self._inbox.get(helper, {}).keys() >= set(map(int, unmasking.owners)):
-            raise RemoteProtocolError("owners must be devices that sealed shares for this one.")
+            raise RemoteProtocolError("owners must be devices that sent shares for this device.")
 
     def _audience(self) -> Collection[int]:
-        """Return the positions of those who are asked, from the second phase on."""
+        """Return the positions of the devices that the current phase asks, from the second phase on."""
         return {
             Phase.SHARES: range(len(self._roster)),
             Phase.TABLE: self._drawn.keys(),
@@ -236,7 +242,7 @@ class ServerRound:
         }.get(self.phase, ())
 
     def _received(self) -> Collection[int]:
-        """Return the positions of those who have reported, from the second phase on."""
+        """Return the positions of the devices that have reported in the current phase, from the second phase on."""
         return {
             Phase.SHARES: self._drawn.keys(),
             Phase.TABLE: self._arrived.keys(),
@@ -248,7 +254,7 @@ class ServerRound:
         return self.phase in EXPECTED and type(message) is EXPECTED[self.phase][0]
 
     def is_asked(self, device: bytes) -> bool:
-        """Tell whether the current phase asks this device."""
+        """Return whether the current phase asks this device."""
         if self.phase is Phase.KEYS:
             return device in self._members
         return device in self._positions and self._positions[device] in self._audience()

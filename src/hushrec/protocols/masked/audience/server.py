@@ -142,8 +142,9 @@ class AudienceLearner(Learner[Learned]):
     def _audience_sum(self, learned: Learned, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
         """Return the sum of an audience block, with its mean weight clipped to a plausible range.
 
-        After clipping, a device with h items weighs each by C₁/√h in the counts and by about C₂/√(hK) here. So the
-        weights of the two sums have about the ratio C₂/(C₁√K) for any profiles; noise may change the estimate of it.
+        With the clips C₁ of the counts and C₂ of the audience block, a device with h items weighs each by C₁/√h in the
+        counts and by about C₂/√(hK) here. The ratio of the two mean weights is therefore about C₂/(C₁√K) for any
+        profiles; an estimate far from it is due to noise.
         """
         curvature = sums[curvature_of(AUDIENCE)]
         found = item_sum(self.block(AUDIENCE), sums[AUDIENCE], curvature, self.table().weights, learned.counts, share)

@@ -74,7 +74,7 @@ def _rebuild_all(
     culprits = frozenset(found.keys() - secrets.keys())
     if culprits:
         raise AttemptFailed(
-            "shares must rebuild the secret whose public half their owner published; some do not.",
+            "shares of a secret must rebuild what its owner published a hash or public key of; some do not.",
             culprits if 2 * len(culprits) < len(drawn) else frozenset(),
         )
     return secrets
