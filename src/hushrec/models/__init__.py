@@ -51,7 +51,7 @@ class ModelDeclaration:
 
 def _vector_options(factors: int, step: float, described: str | None = None) -> tuple[Option, Option]:
     return (
-        Option("factors", int, "Numbers in each vector.", factors),
+        Option("factors", int, "Length of user and item vectors.", factors),
         Option("step", float, "First step size times the number of ratings.", step, described),
     )
 
@@ -90,8 +90,8 @@ _OWN = (
         "rating",
         (
             *_vector_options(50, 0.2),
-            Option("order", int, "How many columns interact at once, 2 or 3.", 2),
-            Option("attributes", str, "Names of item attributes to learn from, or none.", default_text="all"),
+            Option("order", int, "Largest number of columns that interact, 2 or 3.", 2),
+            Option("attributes", str, "Names of the item attributes to learn from, or none.", default_text="all"),
         ),
         "hushrec.models.fm:FactorizationMachine",
         item_facts="hushrec.data.side:machine_columns",

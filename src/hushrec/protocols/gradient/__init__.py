@@ -28,12 +28,12 @@ PLAIN = Protocol(
 
 ISGLD = Protocol(
     name="isgld",
-    summary="the same, of ratings with Laplace noise",
+    summary="gradients of the rated items, with Laplace noise on ratings",
     row_label="isgld",
     is_private=True,
     options=(
-        Option("epsilon", float, "Budget of one rating's value.", 4.0, personal=True),
-        Option("clamp", bool, "Bring noisy ratings back to the scale.", False, personal=True),
+        Option("epsilon", float, "Budget for the value of one rating.", 4.0, personal=True),
+        Option("clamp", bool, "Clip noisy ratings to the scale.", False, personal=True),
         ROUNDS,
     ),
     models=("mf", "fm"),
@@ -46,28 +46,34 @@ ISGLD = Protocol(
 
 SDCF = Protocol(
     name="sdcf",
-    summary="noisy gradients of items that randomized response chooses",
+    summary="noisy gradients of items selected by randomized response",
     row_label="sdcf",
     is_private=True,
     options=(
-        Option("epsilon_i", float, "Budget of one round's selection.", 4.0, personal=True),
-        Option("epsilon_p", float, "Budget of all rounds' selections.", default_text="2 × epsilon-i", personal=True),
+        Option("epsilon_i", float, "Budget for the selection of items in one round.", 4.0, personal=True),
+        Option(
+            "epsilon_p",
+            float,
+            "Budget for the selections of all rounds.",
+            default_text="2 × epsilon-i",
+            personal=True,
+        ),
         Option(
             "epsilon_g",
             float,
-            "Range of the fake errors; 0 is α = ∞. No guarantee.",
+            "Parameter of the range of fake errors; 0 means no limit. Not a guarantee.",
             4.0,
             models=("mf", "fm"),
             personal=True,
         ),
-        Option("profile_cap", int, "Calibrate from this public number of ratings, hiding how many there are."),
+        Option("profile_cap", int, "Calibrate from this public number of ratings, which hides each person's own."),
         Option(
             "reports_per_client",
             float,
-            "Items a device reports per round, on average.",
+            "Mean number of items that a device reports per round.",
             default_text="ratings / users",
         ),
-        Option("epoch_rounds", int, "Draw the permanent bits anew every so many rounds, paying epsilon-p again."),
+        Option("epoch_rounds", int, "Draw new permanent bits after this many rounds, which costs epsilon-p again."),
         ROUNDS,
     ),
     models=("mf", "bpr", "fm"),
