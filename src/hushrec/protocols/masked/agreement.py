@@ -1,23 +1,26 @@
-"""How far the sum of one cohort is from those of the others: what a hostile table has to hide in, whatever the model.
+"""A plausibility test that compares the sum of one cohort with the sums of the others, against hostile tables.
 
-Cohorts are drawn by chance, so that their sums differ by chance alone. Let y be the sum of a block over n devices, y′
-that of the other cohorts, over n′ devices, and r = n/n′. If everybody is honest, y − r y′ has mean 0, noise of a known
-variance v in each number, and people who add at most n (1 + r) E‖x‖² to its squared length, x being the part of one
-person's table. A squared length of expectation T that is spread over at least k directions exceeds
+Cohorts are drawn at random, so that the sums of honest cohorts differ by chance alone. Let y be the sum of a block over
+n devices, y′ that of the other cohorts, over n′ devices, and r = n/n′. If all devices are honest, y − r y′ has mean 0,
+noise of a known variance v in each number, and a contribution of at most n (1 + r) E‖x‖² to its squared norm from the
+differences between people, where x is the block of one person's table. A squared norm with expectation T that is spread
+over at least k directions exceeds
 
     T (1 + z √(2/k) + z²/k)
 
-with a probability of about exp(−z²/2) at most. So d numbers of the block are held to that bound with T = v d and k = d
-for the noise, plus that with T = n (1 + r) E‖x‖² and the directions in which people differ. Parts that are held to it:
+with probability of at most about exp(−z²/2). So d numbers of a block must not exceed the sum of two such bounds: one
+for the noise, with T = v d and k = d, and one for people, with T = n (1 + r) E‖x‖² and the directions in which they
+differ. The test is applied to:
 
-- The whole block, with E‖x‖² ≤ C², the clip. People may all differ in one direction.
-- Each row of an item block. A count is from 0 to ω_j, so that its mean square is at most ω_j times its mean, which the
-  others' sum tells. In other blocks the C² that clipping leaves are spread over items as ratings are, in proportion to
-  n_j ω_j², up to `SLACK`. `RARE` people more than were counted may rate an item.
-- The 2, 4, 8, … most popular items together, for a lie on many items. Whole profiles differ in `DIRECTIONS` at least.
-  In a round of counts, items are in the order of y + y′, whose noise is independent of that of y − r y′.
+- The whole block, with E‖x‖² ≤ C², the clip. All people may differ in the same direction.
+- Each row of an item block. A count is from 0 to ω_j, so that its mean square is at most ω_j times its mean, which is
+  estimated from the other cohorts. In other blocks the squared norm C² that clipping leaves is spread over items in
+  proportion to n_j ω_j², up to the factor `SLACK`. `RARE` more people than were counted may have rated an item.
+- The 2, 4, 8, … most popular items together, to detect a table that is false for many items. Whole profiles differ in
+  at least `DIRECTIONS` directions. In a round of counts the items are sorted by y + y′, whose noise is independent of
+  that of y − r y′.
 
-A decision on noisy sums costs no budget.
+The decision uses noisy sums only, so it costs no budget.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,18 +33,18 @@ from hushrec.protocols.masked.encoding import DecodedSum, add_decoded
 from hushrec.protocols.masked.learner import Learner
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS
 
-FEWEST_COHORTS = 3  # of two that differ nobody can tell which is right
+FEWEST_COHORTS = 3  # if only two cohorts differ, it is unknown which of them is false
 DEVIATIONS = 5.0  # z
-DIRECTIONS = 5
-SLACK = 4.0
-RARE = 9.0
+DIRECTIONS = 5  # smallest number of directions in which whole profiles differ
+SLACK = 4.0  # allowed factor above the expected mean square of a row
+RARE = 9.0  # people who may have rated an item in addition to those counted
 ITEM_BLOCKS = (COUNTS, AUDIENCE, BIAS, FACTORS)
 
 
 def disagreements(
     learner: Learner[Any], sums: Sequence[Mapping[str, DecodedSum]], survivors: Sequence[int]
 ) -> list[float]:
-    """Return how far the sums of each cohort are from those of the others: at most 1 for honest devices."""
+    """Return for each cohort how implausible its sums are beside those of the others: at most 1 if all are honest."""
     found = []
     for cohort, devices in zip(sums, survivors, strict=True):
         rest = [other for other in sums if other is not cohort]

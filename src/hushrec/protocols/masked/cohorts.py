@@ -1,10 +1,10 @@
-"""One attempt of a masked round: one cohort, or several that go through its phases side by side.
+"""One attempt of a masked round, with one cohort or with several that go through its phases in parallel.
 
-Everybody is asked for keys at once. If more answer than one sum can hold, they are split into cohorts by chance, each
-with a roster, masks, noise and a sum of its own; a device is in one of them. A cohort in which too few stay is given
-up, and the others go on: the noise is sized for one cohort alone, so that a sum keeps its promise whatever becomes of
-the others. The split hangs on the server's secret, on the announcement and on whom the server suspects: no device can
-aim at a cohort, and a server that restarts makes the same one.
+All devices are asked for keys at once. If more devices answer than one sum can hold, they are split into cohorts at
+random; each cohort has its own roster, masks, noise and sum, and each device is in one cohort. A cohort with too few
+devices is given up, and the others continue: the noise is sized for a single cohort, so that the guarantee of a sum
+does not depend on other cohorts. The split depends on the server's secret, the announcement and the suspects: no device
+can choose its cohort, and a restarted server draws the same cohorts.
 """
 
 import hmac
@@ -23,9 +23,9 @@ from hushrec.protocols.masked.terms import MaskedTerms
 
 
 def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
-    """Return the size of each cohort: at most `largest`, and on average at least halfway between `smallest` and that.
+    """Return the size of each cohort: at most `largest`, on average at least midway between `smallest` and `largest`.
 
-    Devices that are too many for one cohort and too few for two are left out.
+    If there are too many devices for one cohort but too few for two, some are left out.
     """
     count = max(devices // largest, math.floor(devices / ((smallest + largest) / 2)), 1)
     used = min(devices, count * largest)
@@ -35,10 +35,10 @@ def cohort_sizes(devices: int, smallest: int, largest: int) -> list[int]:
 def draw_cohorts(
     names: Collection[bytes], sizes: Sequence[int], secret: bytes, context: bytes, suspects: Collection[bytes] = ()
 ) -> list[list[bytes]]:
-    """Return who is in which cohort: names in the order of HMAC-SHA256(secret, label ‖ a ‖ name), cut by size.
+    """Return the members of each cohort: names in the order of HMAC-SHA256(secret, label ‖ a ‖ name), cut by size.
 
-    Suspects are spread evenly over the cohorts, so that a spoiled one clears as many of them as it can; where not
-    everybody has a place, they are left out first.
+    Suspects are spread evenly over the cohorts, so that the good sums clear as many of them as possible. If some
+    devices must be left out, suspects are left out first.
     """
     key = COHORTS_LABEL + context
     order = sorted(names, key=lambda name: hmac.digest(secret, key + name, "sha256"))
@@ -50,7 +50,7 @@ def draw_cohorts(
 
 
 class Attempt:
-    """One attempt. `cohorts` are those that go on, `given_up` those in which too few stayed."""
+    """One attempt of a round; `cohorts` are those that continue, `given_up` those with too few devices."""
 
     def __init__(
         self,
@@ -66,22 +66,22 @@ class Attempt:
 
     @property
     def phase(self) -> Phase:
-        """The phase that all cohorts are in."""
+        """The current phase, which is the same for all cohorts."""
         return self.cohorts[0].phase
 
     @property
     def is_single(self) -> bool:
-        """Whether all devices are, or were, in one cohort."""
+        """Whether the attempt has had only one cohort."""
         return len(self.cohorts) + len(self.given_up) == 1
 
     @property
     def asked(self) -> frozenset[bytes]:
-        """Names of those who are asked in the current phase."""
+        """Names of the devices that the current phase asks."""
         return frozenset().union(*(cohort.asked for cohort in self.cohorts))
 
     @property
     def survivors(self) -> frozenset[bytes]:
-        """Names of those whose tables are in the sums."""
+        """Names of the devices whose tables are in the sums."""
         return frozenset().union(*(cohort.survivors for cohort in self.cohorts))
 
     @property
@@ -93,23 +93,23 @@ class Attempt:
         return found
 
     def questions(self) -> Iterator[tuple[bytes, Any]]:
-        """Return what each device that is asked is sent in the current phase."""
+        """Return (name, message) for each device that the current phase asks."""
         return ((name, cohort.question(name)) for cohort in self.cohorts for name in cohort.asked)
 
     def check(self, device: bytes, message: Any) -> None:
-        """Refuse a report that its cohort would refuse; change nothing."""
+        """Raise `RemoteProtocolError` for a report that the device's cohort would refuse; change nothing."""
         self._cohort_of(device).check(device, message)
 
     def number_of(self, device: bytes) -> int:
-        """Return the place of this device's cohort among those that go on."""
+        """Return the index of this device's cohort in `cohorts`."""
         return self.cohorts.index(self._cohort_of(device))
 
     def receive_sum(self, devices: Sequence[bytes], total: Table) -> None:
-        """Take the sum of the tables of these devices, which are of one cohort."""
+        """Add the sum of the tables of these devices, which must be in the same cohort."""
         self._cohort_of(devices[0]).receive_sum(devices, total)
 
     def close(self, reports: Iterable[tuple[bytes, Any]]) -> None:
-        """End the current phase with these reports; `AttemptFailed` if too few of every cohort have reported."""
+        """Close the current phase with these reports; raise `AttemptFailed` if every cohort has too few."""
         for device, message in reports:
             self._cohort_of(device).receive(device, message)
         if self.phase is Phase.KEYS:
@@ -138,4 +138,4 @@ class Attempt:
         for cohort in self.cohorts:
             if cohort.is_asked(device):
                 return cohort
-        raise RemoteProtocolError("a device must be asked, and reports once in each phase.", status_hint=409)
+        raise RemoteProtocolError("a device must report only if the phase asks it.", status_hint=409)

@@ -1,14 +1,15 @@
-"""How far a sum is from what model `gp` can expect of honest devices: what a hostile table has to hide in.
+"""A plausibility test for the sums of model `gp`, against hostile tables: is a sum longer than honest devices make it?
 
-The norm of a sum is at most n Δ, and a hostile table of that length hides in it (`encoding.is_plausible`). Counts and
-what earlier rounds learned tell more. With n_j ratings of item j, weight ω_j, and M the mean of c qqᵀ over ratings that
-the curvature block of the same round has, an item block's row is
+`encoding.is_plausible` only bounds the norm of a sum by n Δ, so that a hostile table of that length passes. Counts and
+the results of earlier rounds give a tighter bound. Item j has n_j ratings and weight ω_j; M and M₂ are the means of
+c qqᵀ and c² qqᵀ over ratings, from the curvature block of the same round. Row j of an item block is then
 
-    y_j = n_j ω_j M θ_j + sampling + noise,     E‖y‖² = Σ_j (n_j ω_j)² ‖M‖² τ_j² + Σ_j n_j ω_j² v tr(M₂) + d s²,
+    y_j = n_j ω_j M θ_j + sampling + noise,     E‖y‖² = Σ_j (n_j ω_j)² ‖M‖² τ_j² + Σ_j n_j ω_j² v tr(M₂) + d s².
 
-θ_j what is left of the item, of variance τ_j²: a public guess in the first round that measures it, later the posterior
-variance. Noise has its known energy up to a few deviations; the rest may be `SLACK` times as large as expected. A
-decision on a noisy sum and public numbers costs no budget.
+θ_j is the part of the item that is not yet explained, with variance τ_j²: a public guess in the first round that
+measures it, later the posterior variance. v is the variance of one rating's value, d the size of the block and s the
+deviation of the noise. The noise may exceed its expected squared norm by a few deviations, and the other terms theirs
+by the factor `SLACK`. The decision uses a noisy sum and public numbers only, so it costs no budget.
 """
 
 import math
@@ -25,15 +26,15 @@ from hushrec.protocols.masked.sums import TINY, ItemSum, deviation_of
 if TYPE_CHECKING:
     from hushrec.protocols.masked.server import GpLearner
 
-SLACK = 4.0  # of the part of the energy that is not noise
-DEVIATIONS = 6.0  # of the noise
-EFFECT_VARIANCE = 0.36  # of what is left of an item before anything is known of it, in squared rating points
-LOADING_VARIANCE = 0.1  # of how it depends on a taste
-AUDIENCE_VARIANCE = 1.0  # of the mean description of its people
+SLACK = 4.0  # allowed factor above the expected squared norm, except for noise
+DEVIATIONS = 6.0  # allowed standard deviations of the noise
+EFFECT_VARIANCE = 0.36  # variance of an item's effect before the first estimate, in squared rating points
+LOADING_VARIANCE = 0.1  # variance of an item's coefficient for a direction of taste
+AUDIENCE_VARIANCE = 1.0  # variance of the mean description of an item's people
 
 
 def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: int) -> float:
-    """Return how far the sums of the next round are from what honest devices make: at most 1 for those."""
+    """Return how implausible the sums of the next round are: at most 1 for sums that honest devices can produce."""
     found = [counts_surprise(sums[COUNTS], survivors)] if COUNTS in sums else []
     share = survivors / learner.devices
     for name in (AUDIENCE, BIAS, FACTORS):
@@ -45,7 +46,7 @@ def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: in
 
 
 def _left(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
-    """Return the variances τ_j² of what an item block measures, and v of one rating's value."""
+    """Return the variances τ_j² of what the item block `name` measures, and the variance v of one rating's value."""
     learned, ones = learner.learned, np.ones(learner.item_columns.n_items)
     if name == AUDIENCE:
         return AUDIENCE_VARIANCE * ones, AUDIENCE_VARIANCE
@@ -56,9 +57,9 @@ def _left(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
 
 
 def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
-    """Return how far counts lie outside 0 … n: one by one, and by the energy of those below 0.
+    """Return how far counts lie outside 0 … n, relative to their noise: singly, and by the sum of squares below 0.
 
-    Noise alone, on items that nobody rated, has the energy d s²/2 below 0, with the variance 5 d s⁴/4.
+    For items that nobody rated, noise alone gives the sum of squares below 0 the mean d s²/2 and the variance 5 d s⁴/4.
     """
     outside = float(np.maximum(noisy.values - survivors, -noisy.values).max())
     below = float(np.sum(np.minimum(noisy.values, 0) ** 2))
@@ -70,7 +71,7 @@ def counts_surprise(noisy: DecodedSum, survivors: int) -> float:
 def block_surprise(
     noisy: DecodedSum, rows: ItemSum, counts: FloatArray, weights: FloatArray, variances: FloatArray, own: float
 ) -> float:
-    """Return ‖y‖² of an item block as a part of what it may be."""
+    """Return ‖y‖² of an item block divided by the largest plausible value (see the module's docstring)."""
     size, columns = noisy.values.size, noisy.values.size // len(counts)
     width = columns / len(rows.mean_weight)  # an audience block has one weight for all its columns, or one each
     signal = width * float(np.sum((counts * weights) ** 2 * variances)) * float(np.sum(rows.mean_weight**2))

@@ -1,11 +1,12 @@
-"""The server of a masked run: cohorts of an attempt, what it learns from their sums, and whom it suspects.
+"""The server side of a masked run: attempts and their cohorts, learning from their sums, and suspected devices.
 
-A sum that honest tables cannot make is discarded, and its members are suspected: whoever was in every discarded sum,
-and was not cleared by a good one. Where there are several cohorts the round ends with the good sums, at no cost. The
-next one spreads the suspects over its cohorts, which divides their number by that of the cohorts if the hostile device
-lies again; suspects who would not fill a cohort are left out. Where there is one cohort, the next attempt leaves out up
-to half of the suspects, by chance, as long as enough devices are left for the noise: attempt by attempt the hostile
-device becomes the only suspect. A device whose sealed shares nobody could use is known at once, and suspected alone.
+A sum that honest tables cannot have is discarded, and its members become suspects: the devices that were in every
+discarded sum and that no good sum has cleared. With several cohorts the round ends with the good sums, at no cost. The
+next round spreads the suspects over its cohorts; if the hostile device sends such a table again, the number of suspects
+is divided by the number of cohorts. Suspects too few to fill a cohort are left out. With one cohort, the next attempt
+leaves out up to half of the suspects, at random, as long as enough devices are left for the noise; attempt by attempt
+the hostile device becomes the only suspect. A device whose shares cannot be used is identified at once, and becomes a
+suspect alone.
 """
 
 import math
@@ -40,12 +41,12 @@ from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.protocols.parties import Inbox, Name, NextAttempt, RoundOver, ServerSide, State
 from hushrec.randomness import Purpose, Randomness
 
-MANY_ATTEMPTS = 4  # of one round: an operator should look
+MANY_ATTEMPTS = 4  # attempts of one round from which the operator is warned
 PHASES = tuple(phase.value for phase in EXPECTED)
 
 
 class MaskedServer(ServerSide):
-    """Adds up tables that it cannot read, and learns from the sums."""
+    """The server side of the masked protocol: adds up masked tables, removes the masks, and learns from the sums."""
 
     phases = PHASES
 
@@ -54,8 +55,8 @@ class MaskedServer(ServerSide):
         self._learning = learning_of(model)
         self.learner = self._learning.make_learner(terms.priced.plan, terms.priced.cohort.devices)
         self.attempt: Attempt | None = None  # the open one, or the last
-        self._names: dict[bytes, Name] = {}  # of those whom it asks
-        self._pool: list[Name] = []  # whom the attempts of the open round may ask
+        self._names: dict[bytes, Name] = {}  # names of the devices that the attempt asks, by their 16 bytes
+        self._pool: list[Name] = []  # the devices that attempts of the open round may ask
         self._suspects: frozenset[str] = frozenset()
 
     @property
@@ -64,7 +65,7 @@ class MaskedServer(ServerSide):
 
     @property
     def public(self) -> Arrays:
-        """The public table, and how many rounds it was learned from."""
+        """The public table, and the number of rounds that it was learned from."""
         return {**vars(self.learner.table()), "round_number": np.array(float(self.learner.round_number))}
 
     @property
@@ -105,7 +106,7 @@ class MaskedServer(ServerSide):
 
     @property
     def progress(self) -> str | None:
-        """How many cohorts the attempt has, from the second phase on."""
+        """One sentence about the cohorts of the open attempt; None if there is only one, or before they are drawn."""
         if self.attempt is None or self.attempt.phase is Phase.KEYS or self.attempt.is_single:
             return None
         sizes, lost = [len(cohort.asked) for cohort in self.attempt.cohorts], len(self.attempt.given_up)
@@ -113,18 +114,18 @@ class MaskedServer(ServerSide):
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
-        """Root mean squared errors after each round, of the model and of the bias model, with their standard errors."""
+        """The measured RMSE after each round, of the model and of the bias model, with their standard errors."""
         return [row._asdict() for row in self.learner.measured if not math.isnan(row.rmse)]
 
     @property
     def suspects(self) -> frozenset[str]:
-        """Names of the devices of which at least one has probably sent a table that no honest device sends."""
+        """Names of the suspects: at least one has probably sent a table that no honest device sends."""
         return self._suspects
 
     # Cohorts ---------------------------------------------------------------------------------------------------
 
     def choose_members(self, members: Collection[Name]) -> Collection[Name]:
-        """Return the members of the next round: all but suspects who are few, or a random part of the suspects."""
+        """Return the members of the next round: all but some or all of the suspects (see the module's docstring)."""
         self._pool = sorted(members, key=str)
         return self._without_suspects()
 
@@ -167,7 +168,7 @@ class MaskedServer(ServerSide):
         self._open_attempt.check(device_name(sender), message)
 
     def addend(self, address: Address, sender: Name, message: Any) -> tuple[int, WordArray] | None:
-        """A masked table is as random as noise, and counts only in the sum of its cohort."""
+        """Return the cohort's number and the integers of a masked table, which is only needed for its cohort's sum."""
         if not isinstance(message, MaskedTable):
             return None
         return self._open_attempt.number_of(device_name(sender)), message.numbers
@@ -187,7 +188,7 @@ class MaskedServer(ServerSide):
         return list(self._names.values())
 
     def _blame(self, attempt: Attempt) -> bool:
-        """Suspect whose own shares made a cohort fail; tell whether there is anybody."""
+        """Add the devices whose shares made a cohort fail to the suspects; return whether there are any."""
         culprits = {str(self._names[name]) for cohort in attempt.given_up for name in cohort.culprits}
         self._suspects |= culprits
         return bool(culprits)
@@ -202,12 +203,12 @@ class MaskedServer(ServerSide):
         return self.attempt
 
     def _end_round(self, attempt: Attempt) -> RoundOver | NextAttempt:
-        """Learn from the sums, without those of cohorts that somebody must have spoiled."""
+        """Learn from the plausible sums and end the round; if there are none, start another attempt."""
         good = self.believed(attempt.cohorts)
         self._suspect([cohort for cohort in attempt.cohorts if cohort not in good], good)
         self._blame(attempt)
         if not good:
-            reason = "a sum was one that honest tables do not make, and was discarded."
+            reason = "the sum was discarded, because honest tables cannot have it."
             return NextAttempt(reason, self._without_suspects())
         survivors = sum(len(cohort.survivors) for cohort in good)
         self.learner.learn(self._added_up(good), survivors)
@@ -215,9 +216,10 @@ class MaskedServer(ServerSide):
         return RoundOver()
 
     def _suspect(self, spoiled: Sequence[ServerRound], good: Sequence[ServerRound]) -> None:
-        """Suspect the members of every spoiled sum so far, or else of the last one; clear those of a good sum.
+        """Update the suspects: devices in all spoiled sums so far, or else in the last ones, minus those in good sums.
 
-        A good sum clears nobody if it would clear everybody: a hostile device may send an honest table in between.
+        A good sum clears nobody if it would clear every suspect, because a hostile device may sometimes send an honest
+        table.
         """
         members = self._members(spoiled)
         if members:
@@ -228,14 +230,14 @@ class MaskedServer(ServerSide):
         return frozenset(str(self._names[name]) for cohort in cohorts for name in cohort.survivors)
 
     def _is_plausible(self, cohort: ServerRound) -> bool:
-        """Tell whether honest tables can have the sum, by their norms and by what is known of the items."""
+        """Return whether honest tables can have the cohort's sum, judged by norms and by what was learned of items."""
         codes, totals, survivors = self._codes, self._totals(cohort), len(cohort.survivors)
         if not all(is_plausible(*own, survivors) for own in zip(codes, totals, strict=True)):
             return False
         return self.learner.surprise(self._added_up([cohort]), survivors) <= 1
 
     def believed(self, cohorts: Sequence[ServerRound]) -> list[ServerRound]:
-        """Return the cohorts whose sums honest tables can have, each by itself and beside the others."""
+        """Return the cohorts whose sums honest tables can have, judged singly and compared with the other cohorts."""
         kept = [cohort for cohort in cohorts if self._is_plausible(cohort)]
         while len(kept) >= FEWEST_COHORTS:
             survivors = [len(cohort.survivors) for cohort in kept]
@@ -246,7 +248,7 @@ class MaskedServer(ServerSide):
         return kept
 
     def _added_up(self, cohorts: Sequence[ServerRound]) -> dict[str, DecodedSum]:
-        """Return the sums of all cohorts by the names of their blocks. Each is decoded by itself: no sum wraps."""
+        """Return the sum over these cohorts by block name; cohorts are decoded separately, so that none overflows."""
         blocks = self._terms.priced.plan.rounds[self._open_attempt.announcement.round_number - 1].blocks
         decoded = [
             [decode_sum(*own, len(cohort.survivors)) for own in zip(self._codes, self._totals(cohort), strict=True)]
