@@ -222,7 +222,7 @@ def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  
 
 @njit(cache=True, fastmath=REORDER)
 def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
-    """Add e u to the sum of each selected item; return Σ e² and the largest |e|."""
+    """Add the error e times `user_vector` to the sum of each selected item; return Σ e² and the largest |e|."""
     squares, largest = 0.0, 0.0
     for place in range(len(selected)):
         error = user_vector.dtype.type(errors[place])

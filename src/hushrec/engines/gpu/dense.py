@@ -71,7 +71,7 @@ def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: to
 
 
 def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """Return ln(Φ(s − c) − Φ(−s − c)); for a narrow interval by the series 2 s φ(c) (1 + (c² − 1) s²/6)."""
+    """Return ln(Φ(s − c) − Φ(−s − c)), c = `center`; for a narrow interval by 2 s φ(c) (1 + (c² − 1) s²/6)."""
     narrow = torch.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + torch.log1p((center**2 - 1) * s**2 / 6)
     upper = torch.special.log_ndtr(s - center)
     wide = upper + torch.log(-torch.expm1(torch.special.log_ndtr(-s - center) - upper))

@@ -123,7 +123,7 @@ def row_entries(items, weights, rows):  # type: ignore[no-untyped-def]
 def curvature_entries(norm, clip, n_rated, scores):  # type: ignore[no-untyped-def]
     """Return the curvature of an item block of this norm: the upper triangles of c h qqᵀ and (10/C) c² h qqᵀ.
 
-    c = min(1, C/norm) is the factor by which clipping to C scaled the item block down.
+    h is `n_rated`, q `scores` and C `clip`; c = min(1, C/norm) is the factor by which clipping scales the block down.
     """
     kept = 1.0 if norm <= clip else clip / norm
     size = len(scores) * (len(scores) + 1) // 2

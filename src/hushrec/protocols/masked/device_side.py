@@ -78,10 +78,11 @@ class MaskedDevice(DeviceSide):
         return {"table": spent_in(state).charged()}
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
-        """Return the state, and charge the rest of the run's budget if another copy of the store has reported later.
+        """Return the state without secrets, and an event that charges the rest of the run's budget if it may be spent.
 
-        That copy may have spent the rest. This device then sends zeros with noise in the remaining rounds, which nobody
-        can distinguish from other tables.
+        That is the case if the old key last reported, in round `reported`, after this store did: another copy of the
+        store may have spent the rest. This device then sends zeros with noise in the remaining rounds, which nobody can
+        distinguish from other tables.
         """
         spent, priced = spent_in(private.state), self._terms.priced
         if reported <= int(private.state["place"][0]) or priced.is_exact:

@@ -41,10 +41,11 @@ class Effects(NamedTuple):
 
 
 def count_posterior(sums: FloatArray, deviations: FloatArray, columns: FloatArray) -> Counts:
-    """Return E n_j and E log n_j from noisy counts s_j = n_j + N(0, σ_j²), where log n_j ~ N(F_j a, τ²).
+    """Return the posterior means of the numbers n_j of raters and of log n_j, from noisy counts.
 
-    Expectation maximization on a grid of log n: the E-step computes the posterior weights of the grid points, the
-    M-step a by ridge regression and τ² from the posterior moments.
+    The model is s_j = n_j + N(0, σ_j²) for `sums` s and `deviations` σ, with the prior log n_j ~ N(F_j a, τ²) for
+    `columns` F. Expectation maximization on a grid of log n: the E-step computes the posterior weights of the grid
+    points, the M-step a by ridge regression and τ² from the posterior moments.
     """
     grid = np.linspace(np.log(SMALLEST_COUNT), np.log(1.3 * max(sums.max(), 10.0)), GRID_POINTS)
     design = np.concatenate([np.ones((len(sums), 1)), columns], axis=1)
@@ -99,9 +100,9 @@ def regress(estimates: FloatArray, precisions: FloatArray, columns: FloatArray) 
 
 @njit(cache=True)
 def _ridge_coefficients(gram, moments, ridges, intercept_ridge):  # type: ignore[no-untyped-def]
-    """Return a = (A + ρI)⁻¹q for each column q of `moments`, with the ρ of largest evidence for each column.
+    """Return the ridge coefficients a = (A + ρI)⁻¹q, where A is `gram` and q a column of `moments`, `(width, K)`.
 
-    The first diagonal entry, of the intercept, has its own ridge.
+    Each column gets the ρ among `ridges` with the largest evidence; the intercept, first, has `intercept_ridge`.
     """
     width, n_estimates = moments.shape
     found, best = np.zeros((width, n_estimates)), np.full(n_estimates, -np.inf)
@@ -158,10 +159,12 @@ class RowNoise(NamedTuple):
 
 
 def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray) -> FloatArray:
-    """Return the posterior means of rows θ_j ~ N(F_j A, T) from y_j = θ_j + N(0, Σ_j), `(n_items, K)`.
+    """Return the posterior mean of a row of K numbers per item, `(n_items, K)`, from noisy `estimates` of the rows.
 
-    A comes from `regress`, the full K × K matrix T from expectation maximization. There rows are weighted by how much
-    is known about them: a catalogue may have many items that nobody rated, which would otherwise keep T from changing.
+    The model is y_j = θ_j + N(0, Σ_j) for the estimate y_j of row θ_j, with Σ_j in `noise`, and the prior
+    θ_j ~ N(F_j A, T) with F_j in `columns`. A comes from `regress`, the full K × K matrix T from expectation
+    maximization. There rows are weighted by how much is known about them: a catalogue may have many items that nobody
+    rated, which would otherwise keep T from changing.
     """
     weights = 1 / np.maximum(noise.private + noise.sampling, np.finfo(np.float64).tiny)
     spread = np.diag(np.maximum(0.1 * np.average(estimates**2, axis=0, weights=weights), 1e-3))
@@ -176,9 +179,11 @@ def column_posterior(estimates: FloatArray, noise: RowNoise, columns: FloatArray
 
 @njit(cache=True)
 def _spread_rows(rows, private, private_shape, sampling, sampling_shape, spread, rounds, posterior):  # type: ignore[no-untyped-def]
-    """Return T after `rounds` steps T ← average of E_j E_jᵀ + T − T A_j⁻¹T, A_j = T + Σ_j, E_j = T A_j⁻¹r_j.
+    """Return the prior covariance T of `column_posterior` after `rounds` steps of expectation maximization.
 
-    The weight of row j in the average is tr(T A_j⁻¹T) / tr T, from 0 (nothing known about the row) to 1.
+    A step replaces T, first `spread`, by the weighted average over rows of E_j E_jᵀ + T − T A_j⁻¹T, where
+    A_j = T + Σ_j, E_j = T A_j⁻¹r_j, and r_j is row j of `rows`. The weight of row j is tr(T A_j⁻¹T) / tr T, from 0
+    (nothing known about the row) to 1.
 
     `posterior` is filled with the E_j under the last T. With A = UᵀU, X = U⁻ᵀT and z = U⁻ᵀr, E_j = Xᵀz and
     T A_j⁻¹T = XᵀX.
@@ -230,7 +235,7 @@ class PriorStep(NamedTuple):
 
 
 def prior_step(means: FloatArray, moments: FloatArray, deviation: float, over_relaxation: float) -> PriorStep:
-    """Return one over-relaxed step of expectation maximization for d ~ N(0, I).
+    """Return the change of the prior of tastes, d ~ N(0, I) so far, by one over-relaxed step of EM.
 
     `means` is the average of d over people and `moments` that of V + ddᵀ − I, with noise: of standard deviation
     `deviation` on the diagonal of `moments`, `deviation`/√2 off it, and `deviation`/2 on `means`. The mean moves to
