@@ -61,7 +61,7 @@ class MaskedRun(ABC):
         return {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
 
     def predictor(self) -> Predictor:
-        """Return the predictor after the last round, cached because it caches what it has fitted."""
+        """Return the predictor after the last round, always the same object, since it caches what it has computed."""
         if self._latest is None or self._latest[0] != self.round_number:
             self._latest = self.round_number, self._protocol.make_predictor(self.problem, self.public(), {})
         return self._latest[1]

@@ -1,17 +1,15 @@
 """Model `audience`: its class for the registry, and its predictor, which scores items from implicit feedback."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, NamedTuple
 
-import numba
 import numpy as np
 from numba import njit
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.models.audience import Description, Ranking, feature_variances, fill_kernel, score_items
-from hushrec.models.gaussian_process import Ratings
+from hushrec.models.gaussian_process import Ratings, in_threads
 from hushrec.models.item_columns import ModelOfColumns
 from hushrec.models.predictor import Arrays, ProfilePredictions
 
@@ -60,13 +58,11 @@ class AudiencePredictor:
         """Return the score of every item for each user; a user without items gets the items by popularity."""
         people = np.ascontiguousarray(users, dtype=np.int64)
         found = np.empty((len(people), len(self.table.log_counts)))
-        parts = [(first, min(first + PEOPLE_PER_TASK, len(people))) for first in range(0, len(people), PEOPLE_PER_TASK)]
 
-        def score(part: tuple[int, int]) -> None:
-            _score_people(people, *part, self._description, self._ranking, self._kernel, self.ratings, found)
+        def score(first: int, stop: int) -> None:
+            _score_people(people, first, stop, self._description, self._ranking, self._kernel, self.ratings, found)
 
-        with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-            list(threads.map(score, parts))
+        in_threads(score, len(people), PEOPLE_PER_TASK)
         return found
 
     def likeness(self, item: int) -> FloatArray:

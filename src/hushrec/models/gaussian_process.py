@@ -1,9 +1,10 @@
 """Model `gp`: its class for the registry, and its predictor, a Gaussian process over the items for each person."""
 
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numba
 import numpy as np
@@ -75,7 +76,7 @@ class GaussianProcessPredictor:
         def predict(first: int, stop: int) -> None:
             _predict_people(people, starts, wanted, first, stop, self.table, self.ratings, self._alphas, found)
 
-        _in_threads(predict, len(people))
+        in_threads(predict, len(people))
         unsorted[order] = found
         return unsorted
 
@@ -92,7 +93,7 @@ class GaussianProcessPredictor:
             for place in range(first, stop):
                 found[place] = self._predict_all(int(users[place]))
 
-        _in_threads(predict, len(users))
+        in_threads(predict, len(users))
         return found
 
     def likeness(self, item: int) -> FloatArray:
@@ -162,7 +163,7 @@ class GaussianProcessPredictor:
         def fit(first: int, stop: int) -> None:
             _fit_people(missing, first, stop, self.table, self.ratings, n_words, self._alphas)
 
-        _in_threads(fit, len(missing))
+        in_threads(fit, len(missing))
         self._fitted[missing] = True
 
     def _predict_all(self, user: int) -> FloatArray:
@@ -195,11 +196,10 @@ def list_scores(predicted: FloatArray, log_counts: FloatArray, offsets: FloatArr
     return np.asarray(log_counts + LIST_QUALITY * offsets + LIST_TASTE * (predicted - offsets))
 
 
-def _in_threads(work: Any, count: int) -> None:
-    """Call work(first, stop) in a thread pool, for consecutive ranges that cover 0 … count − 1."""
+def in_threads(work: Callable[[int, int], None], count: int, per_task: int = PEOPLE_PER_TASK) -> None:
+    """Call work(first, stop) in a thread pool, for consecutive ranges of `per_task` that cover 0 … count − 1."""
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
-        parts = [(first, min(first + PEOPLE_PER_TASK, count)) for first in range(0, count, PEOPLE_PER_TASK)]
-        list(threads.map(lambda part: work(*part), parts))
+        list(threads.map(lambda first: work(first, min(first + per_task, count)), range(0, count, per_task)))
 
 
 @njit(cache=True, nogil=True)

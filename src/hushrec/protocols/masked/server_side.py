@@ -110,7 +110,7 @@ class MaskedServer(ServerSide):
         if self.attempt is None or self.attempt.phase is Phase.KEYS or self.attempt.is_single:
             return None
         sizes, lost = [len(cohort.asked) for cohort in self.attempt.cohorts], len(self.attempt.given_up)
-        return f"{len(sizes)} cohorts go on, of {min(sizes):,} to {max(sizes):,} devices; {lost} were given up."
+        return f"{len(sizes)} cohorts of {min(sizes):,} to {max(sizes):,} devices continue; {lost} had too few devices."
 
     @property
     def accuracy(self) -> list[dict[str, float]]:
@@ -159,7 +159,7 @@ class MaskedServer(ServerSide):
         digests = self._terms.digest, published_digest(self.public)
         announcement = announce(key, self.run_id, round_number, attempt, *digests)
         self._names = {device_name(name): name for name in members}
-        self._pool = self._pool or list(members)  # after a restart it is those who are asked
+        self._pool = self._pool or list(members)  # after a restart, the members that are asked
         suspects = frozenset(name for name, own in self._names.items() if str(own) in self._suspects)
         self.attempt = Attempt(self._terms, announcement, self._names, self.secret, suspects)
         return self._inbox()
