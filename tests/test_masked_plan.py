@@ -72,7 +72,7 @@ def test_few_devices_learn_no_columns_even_without_noise() -> None:
 
 
 def test_counts_get_more_of_the_budget_where_noise_would_hide_them() -> None:
-    """29 % of it while devices · μ is below 400, 19 % from there on; the other blocks keep their proportions."""
+    """29 % of it with fewer than 300 devices while devices · μ is below 400, else 19 %; the others in proportion."""
     mu = 2.0
     faint, loud = (choose_plan(devices, 1_682, 20, mu) for devices in (199, 200))
     assert {block.name for block in faint.blocks} == {block.name for block in loud.blocks}
@@ -81,6 +81,7 @@ def test_counts_get_more_of_the_budget_where_noise_would_hide_them() -> None:
     assert [block.share / (1 - few.share) for block in others] == pytest.approx(
         [block.share / (1 - many.share) for block in rest]
     )
+    assert [next(choose_plan(devices, 9, 2, 0.2).blocks).share > 0.25 for devices in (299, 300)] == [True, False]
 
 
 @pytest.mark.parametrize(("devices", "mu", "reserve"), [(100, 1.5, 0.25), (943, 1.5, 0.25), (6_040, 1.5, 0.2)])

@@ -12,12 +12,12 @@ WITHOUT_ATTRIBUTES = "MovieLens 100K without attributes"
 
 MEASURED: dict[float, tuple[FleetSize, ...]] = {  # by ε
     8.0: (
-        FleetSize(25, 1.015, 1.0508, 1.025),
-        FleetSize(50, 0.9978, 1.0409, 0.9919),
-        FleetSize(100, 0.9894, 1.0541, 0.9871),
-        FleetSize(200, 0.939, 1.0296, 0.9426),
-        FleetSize(400, 0.9559, 1.0626, 0.9689),
-        FleetSize(943, 0.9116, 1.0466, 0.9419),
+        FleetSize(25, 1.0155, 1.0508, 1.025),
+        FleetSize(50, 0.999, 1.0409, 0.9919),
+        FleetSize(100, 0.9876, 1.0541, 0.9871),
+        FleetSize(200, 0.9386, 1.0296, 0.9426),
+        FleetSize(400, 0.9394, 1.0451, 0.9519),
+        FleetSize(943, 0.9131, 1.0451, 0.941),
         FleetSize(1000, 0.8873, 1.0227, 0.9086, ONE_MILLION),
         FleetSize(2000, 0.8782, 1.0292, 0.9063, ONE_MILLION),
         FleetSize(4000, 0.8605, 1.038, 0.9094, ONE_MILLION),
@@ -25,11 +25,11 @@ MEASURED: dict[float, tuple[FleetSize, ...]] = {  # by ε
     ),
     1.0: (
         FleetSize(25, 1.0205, 1.0508, 1.025),
-        FleetSize(50, 1.0049, 1.0409, 0.9919),
-        FleetSize(100, 1.0024, 1.0541, 0.9871),
-        FleetSize(200, 0.9785, 1.0296, 0.9426),
-        FleetSize(400, 1.008, 1.0626, 0.9689),
-        FleetSize(943, 0.9654, 1.0466, 0.9419),
+        FleetSize(50, 1.0051, 1.0409, 0.9919),
+        FleetSize(100, 1.0026, 1.0541, 0.9871),
+        FleetSize(200, 0.9779, 1.0296, 0.9426),
+        FleetSize(400, 0.9908, 1.0451, 0.9519),
+        FleetSize(943, 0.9659, 1.0451, 0.941),
         FleetSize(1000, 0.9474, 1.0227, 0.9086, ONE_MILLION),
         FleetSize(2000, 0.9237, 1.0292, 0.9063, ONE_MILLION),
         FleetSize(4000, 0.906, 1.038, 0.9094, ONE_MILLION),
@@ -39,20 +39,20 @@ MEASURED: dict[float, tuple[FleetSize, ...]] = {  # by ε
 
 BARE: dict[float, tuple[FleetSize, ...]] = {  # by ε, for a catalogue of ids and titles
     8.0: (
-        FleetSize(25, 1.0536, 1.0508, 1.025, WITHOUT_ATTRIBUTES),
+        FleetSize(25, 1.053, 1.0508, 1.025, WITHOUT_ATTRIBUTES),
         FleetSize(50, 1.0405, 1.0409, 0.9919, WITHOUT_ATTRIBUTES),
-        FleetSize(100, 1.0429, 1.0541, 0.9871, WITHOUT_ATTRIBUTES),
-        FleetSize(200, 0.9794, 1.0296, 0.9426, WITHOUT_ATTRIBUTES),
-        FleetSize(400, 0.9893, 1.0626, 0.9689, WITHOUT_ATTRIBUTES),
-        FleetSize(943, 0.9349, 1.0466, 0.9419, WITHOUT_ATTRIBUTES),
+        FleetSize(100, 1.0415, 1.0541, 0.9871, WITHOUT_ATTRIBUTES),
+        FleetSize(200, 0.9789, 1.0296, 0.9426, WITHOUT_ATTRIBUTES),
+        FleetSize(400, 0.9725, 1.0451, 0.9519, WITHOUT_ATTRIBUTES),
+        FleetSize(943, 0.936, 1.0451, 0.941, WITHOUT_ATTRIBUTES),
     ),
     1.0: (
-        FleetSize(25, 1.0587, 1.0508, 1.025, WITHOUT_ATTRIBUTES),
-        FleetSize(50, 1.0548, 1.0409, 0.9919, WITHOUT_ATTRIBUTES),
-        FleetSize(100, 1.0594, 1.0541, 0.9871, WITHOUT_ATTRIBUTES),
-        FleetSize(200, 1.0375, 1.0296, 0.9426, WITHOUT_ATTRIBUTES),
-        FleetSize(400, 1.0575, 1.0626, 0.9689, WITHOUT_ATTRIBUTES),
-        FleetSize(943, 1.0108, 1.0466, 0.9419, WITHOUT_ATTRIBUTES),
+        FleetSize(25, 1.0569, 1.0508, 1.025, WITHOUT_ATTRIBUTES),
+        FleetSize(50, 1.0566, 1.0409, 0.9919, WITHOUT_ATTRIBUTES),
+        FleetSize(100, 1.06, 1.0541, 0.9871, WITHOUT_ATTRIBUTES),
+        FleetSize(200, 1.0368, 1.0296, 0.9426, WITHOUT_ATTRIBUTES),
+        FleetSize(400, 1.041, 1.0451, 0.9519, WITHOUT_ATTRIBUTES),
+        FleetSize(943, 1.0096, 1.0451, 0.941, WITHOUT_ATTRIBUTES),
     ),
 }
 

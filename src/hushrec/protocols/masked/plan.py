@@ -103,7 +103,7 @@ EVALUATION = "evaluation"  # squared errors on held-out ratings, and their numbe
 CURVATURE_CLIP = 20.0  # times the clip C of its item block and √K: a person with h ratings adds about C √(hK)
 LARGE_FLEET = 3_000.0  # devices · μ² from which audience and factor columns gain more than they cost
 VAST_FLEET = 60_000.0  # devices · μ² from which more factors do
-FAINT_COUNTS = 400.0  # devices · μ below which noise hides what is popular, so that counts get more of the budget
+FAINT_COUNTS = 400.0  # devices · μ below which noise hides what is popular from few devices unless counts get more
 COUNTS_SHARE, FAINT_COUNTS_SHARE = 0.08, 0.14  # of small plans, before scaling: 19 % of the budget, and 29 %
 FEWEST_FOR_COLUMNS = 300  # devices; with fewer, learned columns overfit the few ratings even without noise
 AUDIENCE_COLUMNS = 7
@@ -138,15 +138,17 @@ def knows_attributes(plan: Plan) -> bool:
 def choose_plan(devices: int, n_items: int, n_taste: int, mu: float) -> Plan:
     """Return the plan for this number of devices, items and taste columns at the budget μ; all arguments are public.
 
-    A small fleet learns counts, biases and the prior of tastes. It spends more of the budget on counts if devices · μ,
-    which the signal of a count in its noise grows with, is below `FAINT_COUNTS`. A fleet with devices · μ² of at least
-    `LARGE_FLEET` and at least `FEWEST_FOR_COLUMNS` devices also learns audience columns in one round and factor columns
-    in two.
+    A small fleet learns counts, biases and the prior of tastes. With fewer than `FEWEST_FOR_COLUMNS` devices it spends
+    more of the budget on counts if devices · μ, which the signal of a count in its noise grows with, is below
+    `FAINT_COUNTS`. A fleet with devices · μ² of at least `LARGE_FLEET` and at least `FEWEST_FOR_COLUMNS` devices also
+    learns audience columns in one round and factor columns in two.
     """
     strength = fleet_strength(devices, mu)
     length = n_taste + 3  # quality, attributes, popularity, level
-    if strength < LARGE_FLEET or devices < FEWEST_FOR_COLUMNS:
-        return _small_plan(n_items, length, FAINT_COUNTS_SHARE if devices * mu < FAINT_COUNTS else COUNTS_SHARE)
+    has_few = devices < FEWEST_FOR_COLUMNS
+    if strength < LARGE_FLEET or has_few:
+        is_faint = has_few and devices * mu < FAINT_COUNTS
+        return _small_plan(n_items, length, FAINT_COUNTS_SHARE if is_faint else COUNTS_SHARE)
     factors = VAST_FACTOR_COLUMNS if strength >= VAST_FLEET else FACTOR_COLUMNS
     return _large_plan(n_items, n_taste, length, factors)
 
