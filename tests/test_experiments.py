@@ -86,7 +86,7 @@ def test_lists_are_multiplied_out(tmp_path):
             (BUDGETS, "groups = [{share = 1.0, epsilon_i = 1.0}]"),
             r"curves\[2\]\.groups: .*epsilon_g",
         ),
-        (("epsilon_g = 1.0", "groups = [{share = 1.0}]"), r"curves\[2\]\.groups needs a protocol"),
+        (("epsilon_g = 1.0", "groups = [{share = 1.0}]"), r"curves\[2\]\.groups must"),
         ((BUDGETS, "groups = 3"), r"curves\[2\]\.groups must be a list of tables"),
         (("rounds = 3", 'rounds = "three"'), r"run\.rounds must be a whole number, got 'three'"),
         (("rounds = 3", "rounds = 3.0"), r"run\.rounds must be a whole number, got 3\.0"),
@@ -237,7 +237,7 @@ def test_the_command_runs_an_experiment(tmp_path):
     assert pl.read_parquet(f"{found['records']}/runs.parquet").height == 7
     wrong = run("experiment", str(write(tmp_path, FILE.replace("factors", "factor"))))
     assert wrong.code == 1
-    assert wrong.err.strip().endswith("unknown key run.factor.")
+    assert "run.factor" in wrong.err
 
 
 def test_a_grid_file_is_written_for_another_machine(tmp_path):
@@ -246,7 +246,7 @@ def test_a_grid_file_is_written_for_another_machine(tmp_path):
 
     path = write(tmp_path, FILE)
     refused = run("experiment", str(path), "--export", str(tmp_path / "grid.npz"))
-    assert "no_fallback = true" in refused.err
+    assert "no_fallback must be true" in refused.err
     path = write(tmp_path, FOR_A_GRID)
     exported = run("experiment", str(path), "--export", str(tmp_path / "grid.npz"))
     assert exported.code == 0, exported.err

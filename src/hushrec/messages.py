@@ -251,7 +251,7 @@ class Envelope:
         for name in ("round_number", "attempt"):
             check_whole(self, name)
             if not 1 <= getattr(self, name) <= 10**9:
-                raise RemoteProtocolError(f"{name} must be in 1 to {10**9}, got {getattr(self, name)}.")
+                raise RemoteProtocolError(f"{name} must be from 1 to {10**9}, got {getattr(self, name)}.")
 
 
 @crosses("receipt", largest=1_000)

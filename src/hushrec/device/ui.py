@@ -109,14 +109,14 @@ class Page:
             "form": device.budgets.form_values().tolist(),
             "ledger": statement,
             "epsilon_p": device.budgets.epsilon_p,
-            "level": device.budgets.epsilon if self._is_masked else device.budgets.epsilon_i,
+            "level": device.budgets.epsilon if self._has_own_epsilon else device.budgets.epsilon_i,
             "can_change_level": statement.get("permanent_draws", 0) == 0,
             "can_recommend": status.can_recommend,
             "has_learned": device.has_learned,
         }
 
     @property
-    def _is_masked(self) -> bool:
+    def _has_own_epsilon(self) -> bool:
         """Whether the joined run lets each person choose and change their own ε."""
         return self.device.offer is not None and _takes_own_budget(self.device.offer)
 
@@ -156,7 +156,7 @@ class Page:
 
     def set_level(self, level: float) -> None:
         """Set the privacy level: ε of a masked run, else the public level with this `epsilon_i`."""
-        if self._is_masked:
+        if self._has_own_epsilon:
             self.device.choose_epsilon(level)
         else:
             self.device.choose_budget(level_of(level).epsilon_i)

@@ -134,7 +134,7 @@ def _kinds() -> dict[str, type]:
 
 
 def _check_value(file: str, place: str, key: str, value: Any) -> None:
-    """Raise unless a value, or every entry of a list, has its key's type; `_groups` checks the content of groups."""
+    """Check that a value, or every entry of a list, has the type of its key; `_groups` checks the entries of groups."""
     kinds = _kinds()
     if key == "groups":
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value) or not value:

@@ -102,7 +102,7 @@ def _run_rounds(
 
 
 def without_result(sentence: str) -> Record:
-    """Return the entries of a diverged run's record, in place of its metrics."""
+    """Return the entries of the record of a diverged run: no metrics, and the error message as `diverged`."""
     return {"metrics": {}, "value_rho": {"median": None, "max": None}, "diverged": sentence}
 
 

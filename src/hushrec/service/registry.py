@@ -51,7 +51,7 @@ class Device:
 
 
 class Registry:
-    """The table of devices, in memory and in the database."""
+    """The devices of a run, in memory and in the database: who may report, authentication, joining and leaving."""
 
     def __init__(
         self,

@@ -180,7 +180,8 @@ class Rounds(Standing):
         if run_id != self.offer.run_id:
             raise Refusal("wrong-run", "the report must name this server's run, but names another.")
         if self._is_closing:
-            raise Refusal("phase-closed", f"the phase ({address}) is closing.", last_round=device.last_round)
+            sentence = f"the phase is closing and takes no more reports ({address}). Fetch the inbox again."
+            raise Refusal("phase-closed", sentence, last_round=device.last_round)
         try:
             self.server.check_place(device.id, address)
         except RemoteProtocolError as error:

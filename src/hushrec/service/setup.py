@@ -1,4 +1,4 @@
-"""Set-up of a run: make it in the database on the first start; check the settings against it on later starts."""
+"""Set-up of a run: create the run on the first start; check the settings against the stored run on later starts."""
 
 import secrets
 from collections.abc import Mapping

@@ -102,7 +102,7 @@ class Seen(NamedTuple):
 
 
 def see(part: ShardPart, n_items: int) -> Seen:
-    """Return the counts and sums of a part."""
+    """Read a part, and return how many ratings its people and items have, and the sums of values by item."""
     users, items, values, held = part.read()
     n_people = part.stop - part.first
     counts = np.bincount(users[~held], minlength=n_people)
