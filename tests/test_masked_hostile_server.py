@@ -154,12 +154,12 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
         "keys", "finite", lambda h: with_table(h, mark_offset, np.float32(np.inf).tobytes()),
     ),
     "a table that is too short": ("keys", "offsets|rows|row", lambda h: with_table(h, cut_offsets)),
-    "a replayed attempt": ("shares", "rise", lambda h: Told(h.announce())),
+    "a replayed attempt": ("shares", "in order", lambda h: Told(h.announce())),
     "a replayed attempt in a new envelope": (
         "shares", "later|envelope", lambda h: Told(h.announce(), Address(1, 2, "keys")),
     ),
-    "a replayed round": ("after", "rise", lambda h: Told(h.announce())),
-    "a new attempt in an old envelope": ("shares", "rise|later", lambda h: Told(h.announce(1, 2))),
+    "a replayed round": ("after", "in order", lambda h: Told(h.announce())),
+    "a new attempt in an old envelope": ("shares", "in order|later", lambda h: Told(h.announce(1, 2))),
     # A roster.
     "a roster of another announcement": (
         "shares", "announcement",
@@ -223,7 +223,7 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
         lambda h: Told(dataclasses.replace(h.messages["table"], partners=b"\xff")),
     ),
     "survivors before any table": (
-        "table", "rise", lambda h: Told(Survivors(bitmap(everybody(), DEVICES))),
+        "table", "in order", lambda h: Told(Survivors(bitmap(everybody(), DEVICES))),
     ),
     "survivors in the envelope of tables": (
         "table", "message must be", lambda h: Told(Survivors(bitmap(everybody(), DEVICES)), Address(1, 1, "table")),
@@ -240,7 +240,7 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
         "consent", "bitmap", lambda h: Told(Survivors(b"\xf8\x00")),
     ),
     "a second list of survivors": (
-        "unmask", "rise",
+        "unmask", "in order",
         lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES))),
     ),
     "a second list in the envelope of a quorum": (
@@ -270,10 +270,10 @@ LIES: dict[str, tuple[str, str, Lie]] = {  # what it is → store before this ph
             quorum({at + DEVICES: signed for at, signed in h.consents(everybody()).items()})),
     ),
     "asking for the other shares as well": (
-        "after", "rise", lambda h: Told(quorum(h.consents(everybody()))),
+        "after", "in order", lambda h: Told(quorum(h.consents(everybody()))),
     ),
     "asking for the other shares with another list": (
-        "after", "rise",
+        "after", "in order",
         lambda h: Told(Survivors(bitmap([h.own, *h.others[:-1]], DEVICES))),
     ),
 }  # fmt: skip
@@ -360,7 +360,7 @@ def test_a_helper_reveals_one_share_of_each_device_whatever_it_is_told(honest: H
         told.message = quorum(honest.consents(survivors))
         assert device.step() == "reported"
         told.message = Survivors(bitmap(everybody(), DEVICES))
-        with pytest.raises(RemoteProtocolError, match="rise"):
+        with pytest.raises(RemoteProtocolError, match="in order"):
             device.step()
         _, unmasking = told.left
     revealed = dict(zip(map(int, unmasking.owners), unmasking.shares, strict=True))

@@ -174,8 +174,8 @@ def test_pandas_goes_in_and_comes_out(frame: pl.DataFrame, ratings: Ratings) -> 
     ("data", "message"),
     [
         (np.zeros((3, 4)), "array"),
-        ([], "rows"),
-        ([(1, 2, 3), (1, 2)], "rows"),
+        ([], "row"),
+        ([(1, 2, 3), (1, 2)], "row"),
         (7, "int"),
         (pl.DataFrame({"user": [], "item": [], "rating": []}), "ratings"),
         (pl.DataFrame({"who": ["a"], "what": ["b"], "how": [3]}), "user"),

@@ -413,7 +413,7 @@ def test_a_device_refuses_a_server_that_breaks_what_was_accepted(tmp_path: Path)
         assert session.offer is not None
         broken = {
             "run that this device joined": announcement(session, run_id="0" * 32),
-            "rounds must increase": announcement(session, phase="keys"),
+            "must come in order": announcement(session, phase="keys"),
             "of that round": announcement(session, round_number=2),
             "terms must be": announcement(session, terms=replace(session.offer.terms, step=0.8)),
         }

@@ -333,7 +333,7 @@ def test_its_devices_are_held_to_phases_and_budget():
             server.close_phase()
     assert clients["anna"].statement() == {"spent": 6.0}
     hello, tell = (Address(3, 1, phase) for phase in ToyServer.phases)
-    with pytest.raises(RemoteProtocolError, match="rounds must increase"):
+    with pytest.raises(RemoteProtocolError, match="must come in order"):
         clients["anna"].report(tell, Question("tell me"))
     clients["anna"].report(hello, Question("who is there?"))
     with pytest.raises(BudgetExceeded, match="max_loudness_epsilon"):

@@ -163,7 +163,9 @@ class Client:
         asked, place = _asked(address, self._last), self._phases.index(self._last.phase) + 1
         next_phase = self._phases[place] if asked is Ask.NEXT_PHASE and place < len(self._phases) else self._phases[0]
         if asked not in ALLOWED[self.stage] or address.phase != next_phase:
-            raise RemoteProtocolError(f"rounds must increase, but {address} was announced after {self._last}.")
+            raise RemoteProtocolError(
+                f"the server's messages must come in order, but {address} was announced after {self._last}."
+            )
 
     def begin_again(self, reported: int) -> None:
         """Continue with a new key after the old one last reported in round `reported`; discard the permanent bits.
