@@ -150,12 +150,12 @@ def check_lists(result: Result, met: set[int]) -> None:
 @pytest.mark.parametrize(
     ("text", "place", "word"),
     [
-        ("item,rating\ni1,5\nnowhere,4\n", ", line 3", "not among the 12"),
+        ("item,rating\ni1,5\nnowhere,4\n", ", line 3", "one of the 12 items"),
         ("i1;5\n\ni2;x\n", ", line 3", "an item and its rating"),
-        ("item\ni1\ni1\n", ", line 3", "named before"),
+        ("item\ni1\ni1\n", ", line 3", "each item once"),
         ("i1\t5\ni2\t99\n", ", line 2", "scale of the run"),
-        ("item,rating\n", "", "no ratings"),
-        ("", "", "no ratings"),
+        ("item,rating\n", "", "at least one rating"),
+        ("", "", "at least one rating"),
     ],
 )
 def test_a_wrong_profile_is_named_by_file_and_line(tmp_path: Path, text: str, place: str, word: str) -> None:
@@ -182,5 +182,5 @@ def test_reasons_are_what_the_model_takes_as_met(tmp_path: Path) -> None:
     assert named == {None: {2.0, 5.0}, 4.0: {5.0}}
     with pytest.raises(ParameterError, match="at_least = 4"):
         fitted.recommend_for(["i1"])
-    with pytest.raises(ParameterError, match="one text"):
+    with pytest.raises(ParameterError, match="profile"):
         Recommender(model="audience").fit(path).recommend_for("i1")

@@ -134,7 +134,7 @@ def test_a_commit_whose_answer_was_lost_is_recognized(tmp_path: Path, database: 
     report = NewReport(Address(1, 1, "report"), "device", 1, b"bytes", sha256(b"bytes").digest())
     assert storage.at_once(lambda connection: store_reports(connection, [report])) == ([None], [report])
     asyncio.run(store(report))
-    with pytest.raises(Refusal, match="with other bytes"):
+    with pytest.raises(Refusal, match="different report"):
         asyncio.run(store(NewReport(Address(1, 1, "report"), "device", 2, b"others", sha256(b"others").digest())))
     storage.close()
 
