@@ -312,7 +312,7 @@ def test_a_page_without_the_token_shows_nothing(browser: Any, tmp_path: Path) ->
     """Opened without what the command printed, the page says what to do, and no rating is in it."""
     with new_device(tmp_path / "mine") as device, shown(device) as address:
         page = open_page(browser, address.partition("#")[0])
-        page.wait_for_selector("#lost:has-text('open the address that')")
+        page.wait_for_selector("#lost:has-text('Open the address that')")
         assert not page.is_visible("#joined")
 
 

@@ -272,7 +272,7 @@ def test_a_grid_file_is_written_for_another_machine(tmp_path):
     result.about["run_settings"] = grid.runs[1:]
     result.save(tmp_path / "result.npz")
     wrong = run("experiment", str(path), "--collect", str(tmp_path / "result.npz"), "--out", str(tmp_path))
-    assert "the result lacks run 1 of 14" in wrong.err
+    assert "lacks run 1" in wrong.err
 
 
 RANKING = """

@@ -122,7 +122,7 @@ def test_the_missing_squares_of_a_checkerboard_are_found(protocol):
         ({"rounds": 0}, "rounds must be at least 1, got 0"),
         ({"step": 0.0}, "step must be positive and finite"),
         ({"reports_per_client": 20.0}, "reports_per_client must be above 0 and below the number of items, 20, got 20"),
-        ({"protocols": [SDCF, SDCF]}, "one for all or one for each of the 30 users"),
+        ({"protocols": [SDCF, SDCF]}, "protocols must hold one entry"),
     ],
 )
 def test_impossible_problems_are_refused(changes, sentence):
