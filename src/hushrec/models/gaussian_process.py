@@ -85,7 +85,7 @@ class GaussianProcessPredictor:
         return list_scores(self.predict_items(users), self.table.log_counts, self.table.offsets)
 
     def predict_items(self, users: IntArray) -> FloatArray:
-        """Return the predicted ratings of every item, `(len(users), n_items)`, in single precision."""
+        """Return the predicted ratings of every item, `(len(users), n_items)`, partly computed in single precision."""
         self._fit(np.unique(users))
         found = np.empty((len(users), len(self.table.offsets)))
 

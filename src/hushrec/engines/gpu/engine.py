@@ -207,7 +207,7 @@ class GpuBatch:
         return self.user_vectors[run], self.item_vectors[run]
 
     def _noises(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the Langevin noise of the user steps, of variance η/h, and of the item means, of variance η/c."""
+        """Return the noise of user steps, variance η/h for h ratings, and of item means, variance η/c for c reports."""
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
         items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()

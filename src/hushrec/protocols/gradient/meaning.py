@@ -55,7 +55,7 @@ class SelectionBudget:
         )
 
     def smallest_epsilon_p(self) -> float:
-        """Return the smallest epsilon_p for which p and q exist."""
+        """Return the smallest epsilon_p for which selection probabilities p and q exist."""
         return smallest_epsilon_p(self.n_protected, self.n_items, self.reports_per_client, self.epsilon_i)
 
 

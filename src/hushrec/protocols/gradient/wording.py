@@ -30,7 +30,10 @@ MALICIOUS_SERVER = "a malicious server"
 
 
 def selection_unit(profile_cap: int | None, rounds: str = ", over all rounds") -> str:
-    """Return the unit of the selections' budget: which pairs of profiles it protects from being told apart."""
+    """Return the unit of the selections' budget: which pairs of profiles it makes indistinguishable.
+
+    `rounds` is the phrase that says for which rounds the budget holds.
+    """
     cap = None if profile_cap is None else f"{profile_cap} ratings"
     return f"profile-level: which items are reported{rounds}, for {_profiles(cap)}"
 

@@ -149,7 +149,7 @@ class GpLearner(Learner[Learned]):
     # Counts and descriptions -----------------------------------------------------------------------------------
 
     def _learn_counts(self, learned: Learned, noisy: DecodedSum, share: float) -> Learned:
-        """Return the state with the popularity of the items, as a column of taste and as columns of item priors."""
+        """Return the state with the popularity of the items, which becomes a column of items and of item priors."""
         everywhere = np.ones(self.item_columns.n_items)
         found = popularity_of(count_sum(noisy, share, everywhere), self.item_columns)
         columns = learned.columns.copy()
