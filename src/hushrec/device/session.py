@@ -271,8 +271,8 @@ class Session:
         if reply.last_round is not None and reply.last_round > self.last_round:
             if reply.last_round > self.offer.terms.max_rounds:
                 raise RemoteProtocolError(
-                    f"the server's last round must be at most {self.offer.terms.max_rounds}, the last of this run, got"
-                    f" {reply.last_round}."
+                    f"Hushrec-Last-Round must be at most {self.offer.terms.max_rounds}, the number of rounds of this"
+                    f" run, got {reply.last_round}."
                 )
             self._found_copy(reply.last_round)
 

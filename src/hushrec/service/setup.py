@@ -121,8 +121,8 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
 def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) -> FloatArray:
     """Return the attributes of a longer catalogue on the scale of the stored catalogue's columns.
 
-    Columns are standardized over all items, so that more items shift and scale every column. A least-squares fit over
-    the items of both catalogues inverts this.
+    Columns are centred, and numbers scaled, over all items, so that more items shift and scale the columns. A
+    least-squares fit over the items of both catalogues inverts this.
     """
     if stored is None or items.attributes is None:
         raise ParameterError("items must have no attributes, because the run was made without. Begin a next run.")

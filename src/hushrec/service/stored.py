@@ -195,7 +195,7 @@ def _between_rounds(offer: Offer, state: State) -> dict[str, bytes]:
 
 
 def _opened(offer: Offer, server: Server) -> dict[str, bytes]:
-    """Return the columns from which an attempt begins; they do not depend on its reports."""
+    """Return the values of the run's row at the beginning of an attempt; they do not depend on its reports."""
     return {
         **_between_rounds(offer, server.state_before()),
         "members": msgspec.msgpack.encode(sorted(map(str, server.asked))),
