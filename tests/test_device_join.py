@@ -150,7 +150,7 @@ def test_an_id_that_the_catalogue_does_not_have_is_refused_and_found_by_title(tm
     """`rate Item-7 5` took the title for an id; `search` tells the id. Nothing echoes what was rated."""
     store = ("--store", tmp_path / "device")
     Device.create(tmp_path / "device").close()
-    assert "before the device has joined" in run("device", "search", "x", *store).err
+    assert "Join a server first" in run("device", "search", "x", *store).err
     with live_server(tmp_path) as live, Device(tmp_path / "device") as device:
         device.join(live.url)
         with pytest.raises(ParameterError, match="1 of 2 is not"):
@@ -165,7 +165,7 @@ def test_an_id_that_the_catalogue_does_not_have_is_refused_and_found_by_title(tm
     assert "Item-7" in run("device", "search", "item-7", *store).out
     (tmp_path / "own.csv").write_text("item,rating\nitem-4,2\nelsewhere,5\n")
     imported = run("device", "import", tmp_path / "own.csv", *store).err
-    assert "2 ratings are stored\n1 of them count only when" in imported
+    assert "2 ratings are stored\n1 of them are not used" in imported
 
 
 def test_join_says_what_it_waits_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,7 +262,7 @@ def test_the_command_counts_the_runs_that_diverged_and_reports_show_them(tmp_pat
     found = run("experiment", path, "--out", tmp_path / "records")
     assert found.code == 0
     assert "4 runs kept in " in found.err + found.out
-    assert ", 2 diverged. Look at them with: " in " ".join((found.err + found.out).split())
+    assert ", 2 diverged." in " ".join((found.err + found.out).split())
     path.write_text(FILE.replace("step = 0.1", "step = 1e300").replace('"astray"', '"lost"'))
     found = run("experiment", path, "--out", tmp_path / "records", "--json")
     assert json.loads(found.out)["diverged"] == 4
@@ -295,9 +295,8 @@ def test_a_number_of_threads_that_is_none_is_one_sentence(monkeypatch, given):
     monkeypatch.setenv("NUMBA_NUM_THREADS", given)
     found = run("train", DATA, "--rounds", 1)
     assert found.code == 1
-    assert found.err == (
-        f"hushrec: NUMBA_NUM_THREADS must be a whole number from 1 up, got {given!r}. Set it so, or unset it.\n"
-    )
+    assert found.err.startswith("hushrec: NUMBA_NUM_THREADS must be")
+    assert f"got {given!r}" in found.err
 
 
 def test_a_number_of_threads_is_no_matter(monkeypatch):

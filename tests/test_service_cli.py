@@ -49,7 +49,7 @@ def test_a_person_takes_part_from_the_shell(tmp_path: Path) -> None:
         assert "Item-" in run("device", "recommend", "-n", "1", *store).out
         assert "spent epsilon 8 of 8, 3 rounds" in run("device", "budget", *store).out
         assert json.loads(run("device", "budget", "--raise-to", "16", "--json", *store).out)["limit"] == 16
-        assert "what was sent stays sent" in run("device", "leave", *store).err
+        assert "has left the run" in run("device", "leave", *store).err
     assert run("device", "forget", "--yes", *store).code == 0
     assert not (tmp_path / "ann").exists()
 
@@ -75,7 +75,7 @@ def test_one_of_a_kind_is_not_called_many(number: int, words: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["rate", "x"], "needs a rating, or --remove"),
+        (["rate", "x"], "either a rating or --remove"),
         (["rate", "x", "9"], "from 1 to 5"),
         (["join"], "server must be given"),
         (["recommend"], "has not joined a server"),
@@ -97,8 +97,8 @@ def test_what_cannot_be_done_is_one_sentence(tmp_path: Path, arguments: list[str
 def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tmp_path: Path) -> None:
     """Before anything is made."""
     assert "there is no store in" in run("device", "budget", "--store", tmp_path / "none").err
-    assert "--scale must be written" in run("device", "init", "--scale", "5", "--store", tmp_path / "s").err
-    assert "--rate must be written" in run("device", "init", "--rate", "5", "--store", tmp_path / "s").err
+    assert "--scale must be" in run("device", "init", "--scale", "5", "--store", tmp_path / "s").err
+    assert "--rate must be" in run("device", "init", "--rate", "5", "--store", tmp_path / "s").err
     assert "epsilon_i must be positive" in run("device", "init", "--epsilon-i", "0", "--store", tmp_path / "s").err
     (tmp_path / "three.csv").write_text("a,1,2\n")
     assert "three.csv, line 1" in run("device", "import", tmp_path / "three.csv", "--store", tmp_path / "s").err
@@ -109,7 +109,7 @@ def test_a_store_that_is_not_there_or_options_that_are_wrong_are_one_sentence(tm
     ("options", "sentence"),
     [
         (["--host", "0.0.0.0"], "plain HTTP must bind to a loopback address"),
-        (["--tls-cert", "x.pem"], "TLS needs --tls-cert with --tls-key"),
+        (["--tls-cert", "x.pem"], "both --tls-cert and --tls-key"),
         (["--tls-cert", "x.pem", "--tls-key", "y.pem"], "must be readable PEM files that belong together"),
         (["--tls-cert", "items.csv", "--tls-key", "items.csv"], "must be readable PEM files that belong together"),
         (["--host", "nowhere.invalid", "--insecure"], "must be a free address of this machine"),
@@ -175,7 +175,7 @@ def test_serve_says_how_many_devices_a_round_waits_for_and_what_sets_it(tmp_path
     bare = Settings.model_validate({"terms": {"expected_devices": 40}})
     with live_server(tmp_path, bare) as live:
         waits, expects = _notices(live.rounds, 2)
-        assert waits.startswith("a round opens when 32 devices are there of the 40 that this run expects; --devices")
+        assert waits.startswith("a round opens when 32 devices are online of the 40 ")
         assert "40 devices are too few" in expects
         assert "without attributes" in expects
     (tmp_path / "other").mkdir()
@@ -264,7 +264,7 @@ def test_a_fleet_of_pairs_is_refused(tmp_path: Path) -> None:
     (tmp_path / "pairs.csv").write_text("user,item\n" + "\n".join(f"{user},item-{user % 3}" for user in range(9)))
     outcome = run("fleet", tmp_path / "pairs.csv", "--server", "http://127.0.0.1:9", "--stores", tmp_path / "stores")
     assert outcome.code != 0
-    assert "a fleet needs ratings" in outcome.err
+    assert "a fleet needs rating values" in outcome.err
     assert not (tmp_path / "stores").exists()
 
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. One module per command; each is a thin layer on the Python API."""
+"""The command line: one module per command, which parses the options, calls the Python API and prints the result."""
 
 from hushrec.cli import audit, budget, capacity, data, demo, device, experiment, fleet, recommend, report, serve, train
 from hushrec.cli.app import app, main

@@ -1,4 +1,4 @@
-"""The command line's root: the app that commands join, and what happens to errors."""
+"""The root of the command line: the Typer app, error handling, and helpers that print."""
 
 import json
 import os
@@ -6,22 +6,26 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from hushrec.errors import HushrecError, ParameterError
 from hushrec.extras import extra_of
 
-ORDER = ("demo", "train", "recommend", "report", "budget", "data")  # as a newcomer meets them; others follow
+if TYPE_CHECKING:
+    from rich.progress import Progress, ProgressColumn
+
+FIRST_COMMANDS = ("demo", "train", "recommend", "report", "budget", "data")  # listed before the others
 
 
 class Commands(typer.core.TyperGroup):
-    """Lists commands in the order of a first hour."""
+    """A command group whose help lists the commands in the order in which a newcomer needs them."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         names = super().list_commands(ctx)
-        return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
+        first = {name: place for place, name in enumerate(FIRST_COMMANDS)}
+        return sorted(names, key=lambda name: (first.get(name, len(first)), name))
 
 
 app = typer.Typer(
@@ -34,9 +38,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON object, alone on stdout.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print the result to stdout as one JSON object.")]
 DataDir = Annotated[
-    Path | None, typer.Option(help="Where the named data sets lie (else $HUSHREC_DATA, then the cache).")
+    Path | None,
+    typer.Option(help="Folder with the named data sets, searched before $HUSHREC_DATA and the user's cache."),
 ]
 
 
@@ -58,7 +63,11 @@ def every_command(
 
 
 def main() -> None:
-    """Run a command; our own errors become one sentence and exit code 1. (Ctrl-C is typer's: exit code 130.)"""
+    """Run the command that the user typed.
+
+    An error of this package, or a missing optional package, becomes one sentence on stderr and exit code 1. Typer
+    handles Ctrl-C (exit code 130).
+    """
     try:
         _check_threads(os.environ.get("NUMBA_NUM_THREADS"))
         app(standalone_mode=True)
@@ -69,53 +78,69 @@ def main() -> None:
         extra = extra_of(error.name)
         if extra is None:
             raise
-        print(f"hushrec: this needs {error.name}: pip install 'hushrec[{extra}]'.", file=sys.stderr)
+        print(f"hushrec: this needs the package {error.name}: pip install 'hushrec[{extra}]'.", file=sys.stderr)
         sys.exit(1)
 
 
 def _check_threads(given: str | None) -> None:
-    """Check NUMBA_NUM_THREADS, which decides whether engine `cpu` can start."""
+    """Refuse a value of NUMBA_NUM_THREADS with which engine `cpu` cannot start."""
     if given is not None and not (given.strip().isdecimal() and int(given) > 0):
         raise ParameterError(
-            f"NUMBA_NUM_THREADS must be a whole number from 1 up, got {given!r}. Set it so, or unset it."
+            f"NUMBA_NUM_THREADS must be a whole number from 1 up, got {given!r}. Correct the variable or unset it."
         )
 
 
 def print_json(value: Any) -> None:
-    """Print the value as JSON, alone on stdout; infinity is the string "inf"."""
+    """Print the value to stdout as JSON, with infinity as the string "inf"."""
     from hushrec.simulation.results import to_json
 
     print(json.dumps(to_json(value), indent=1))
 
 
 def say(text: str) -> None:
-    """Print a remark for people to stderr, so that stdout holds results alone."""
+    """Print a remark to stderr, so that stdout holds nothing but results."""
     print(text, file=sys.stderr)
 
 
 @contextmanager
-def saying_what_was_kept(in_words: Callable[[], str]) -> Iterator[None]:
-    """Say after Ctrl-C what is left of the work, and how to go on."""
+def say_on_interrupt(message: Callable[[], str]) -> Iterator[None]:
+    """On Ctrl-C, print the message (what was saved, and how to continue) and re-raise the interrupt."""
     try:
         yield
     except KeyboardInterrupt:
-        say(f"\ninterrupted. {in_words()}")
+        say(f"\ninterrupted. {message()}")
         raise
 
 
+@contextmanager
+def progress_bar(*columns: "ProgressColumn") -> "Iterator[Progress]":
+    """Show a progress bar on stderr, with these columns after the bar; show nothing if stderr is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    console, first = Console(stderr=True), (TextColumn("{task.description}"), BarColumn())
+    with Progress(*first, *columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar
+
+
 def counted(number: int, one: str, many: str | None = None) -> str:
-    """Return the number with its noun: 1 round, 2 rounds."""
+    """Return the number with its noun in the singular or plural: 1 round, 2 rounds."""
     return f"{number} {one if number == 1 else many or f'{one}s'}"
 
 
 def as_percentage(share: float) -> str:
-    """Return a share in per cent: two decimals, and two digits of what is smaller than those show."""
+    """Return a share as a percentage with two decimals; below 0.1 %, with two significant digits."""
     percent = 100 * share
     return f"{percent:.2f} %" if percent >= 0.1 or percent == 0 else f"{percent:.2g} %"
 
 
 def harmless(text: str) -> str:
-    """Text of somebody else's (a title, a file name) made harmless for a terminal: no markup, no control characters."""
+    """Return untrusted text (a title, a file name) for Rich to print: markup escaped, control characters replaced."""
     from rich.markup import escape
 
-    return escape("".join(letter if letter.isprintable() else "�" for letter in text))
+    return escape(printable(text))
+
+
+def printable(text: str) -> str:
+    """Return the text with every control character replaced by �."""
+    return "".join(letter if letter.isprintable() else "�" for letter in text)

@@ -1,4 +1,4 @@
-"""`hushrec audit`."""
+"""The command `hushrec audit`."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -9,10 +9,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import MofNCompleteColumn
 from rich.table import Column, Table
 
-from hushrec.cli.app import JsonFlag, app, print_json, say, saying_what_was_kept
+from hushrec.cli.app import JsonFlag, app, print_json, progress_bar, say, say_on_interrupt
 from hushrec.cli.reading import Data, Reading, reads_ratings
 from hushrec.errors import ParameterError
 
@@ -23,42 +23,66 @@ def audit(
     data: Data,
     reading: Reading,
     model: Annotated[
-        str | None, typer.Option(help="What is learned: mf, bpr or fm; gp or audience with masked.  [default: mf; gp]")
+        str | None,
+        typer.Option(
+            help="Model to audit: mf, bpr or fm; with protocol masked, gp or audience.  [default: mf; masked: gp]"
+        ),
     ] = None,
     protocol: Annotated[
         list[str] | None,
-        typer.Option(help="What devices send; may repeat, but for masked.  [default: all of the model]"),
+        typer.Option(
+            help="Protocol to attack; may be repeated, but masked is audited alone.  [default: all protocols of the"
+            " model]"
+        ),
     ] = None,
     users: Annotated[
-        int | None, typer.Option(help="How many people to attack.  [default: 100, or half of those who take part]")
+        int | None,
+        typer.Option(help="Number of people to attack.  [default: 100, or half of all people if that is fewer]"),
     ] = None,
     epsilon_i: Annotated[
-        float | None, typer.Option(help="sdcf: budget of one round's selection.  [default: 4]")
+        float | None, typer.Option(help="sdcf: privacy budget of one round's item selection.  [default: 4]")
     ] = None,
     epsilon_p: Annotated[
-        float | None, typer.Option(help="sdcf: budget of all rounds' selections.  [default: 2 × epsilon-i]")
+        float | None,
+        typer.Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
     ] = None,
-    epsilon_g: Annotated[float | None, typer.Option(help="sdcf: range of the fake errors.  [default: 4]")] = None,
+    epsilon_g: Annotated[
+        float | None,
+        typer.Option(help="sdcf: sets the range of the fake errors; 0 is an unlimited range.  [default: 4]"),
+    ] = None,
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="isgld: budget of one rating's value.  [default: 4]  masked: of a profile.  [default: 8, 1 and inf]"
+            help="isgld: privacy budget of one rating's value.  [default: 4]  masked: privacy budget of a person's"
+            " whole profile.  [default: 8, 1 and inf, one column each]"
         ),
     ] = None,
-    profile_cap: Annotated[int | None, typer.Option(help="sdcf: calibrate from this public number of ratings.")] = None,
-    factors: Annotated[int | None, typer.Option(help="Numbers in each vector.  [default: 50; bpr: 10]")] = None,
-    rounds: Annotated[
-        int | None, typer.Option(help="Rounds to train and to watch.  [default: 100; masked: those of its plan]")
+    profile_cap: Annotated[
+        int | None,
+        typer.Option(help="sdcf: calibrate the selection from this public number of ratings, not from a person's own."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Seed of the run, of who is attacked, and of the attacks.")] = 0,
+    factors: Annotated[
+        int | None, typer.Option(help="Length of each user and item vector.  [default: 50; bpr: 10]")
+    ] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Rounds to train and to observe; not for masked.  [default: 100]")
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(help="Seed of the training, of the choice of people to attack, and of the attacks.")
+    ] = 0,
     sweep: Annotated[
         list[str] | None,
-        typer.Option(help="Also train anew along a range: noise (of Langevin), budget (epsilon-g); may repeat."),
+        typer.Option(
+            help="Model mf: also train once for each of several strengths of the Langevin noise (noise) or values of"
+            " epsilon-g (budget); may be repeated."
+        ),
     ] = None,
-    plots: Annotated[Path | None, typer.Option(help="Write plots and a page of the audit into this folder.")] = None,
+    plots: Annotated[
+        Path | None, typer.Option(help="Write the record, its plots and an HTML page into this folder.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Attack the protocols as a server could, and print what succeeds beside what is claimed."""
+    """Attack the protocols as a server could; print the success of each attack and the claim that it tests."""
     import time
 
     from hushrec.audit.sweeps import check_sweeps
@@ -77,7 +101,7 @@ def audit(
     masked = is_masked(model, protocol or [])
     settings = choose_settings(model, protocol, options, seed, masked=masked)
     if masked and sweep:
-        raise ParameterError("sweep is for model mf. Leave it out.")
+        raise ParameterError("sweep needs model mf, which protocol masked does not have. Leave it out.")
     check_sweeps(settings, sweep or [])
     if plots is not None:
         check_writable(plots)
@@ -88,7 +112,7 @@ def audit(
 def _attack(
     data: str, reading: Reading, settings: list[Any], users: int | None, sweep: list[str], *, masked: bool
 ) -> Any:
-    """Read the ratings, and run the audit that fits protocol and model."""
+    """Load the ratings, run the audit of the chosen protocols and model, and return the `Audit`."""
     from hushrec.audit.machines import audit_machines
     from hushrec.audit.run import AUDITED
     from hushrec.audit.sweeps import swept
@@ -96,7 +120,7 @@ def _attack(
 
     ratings = reading.load(data)
     people = load_people(data, ratings.user_ids, reading.data_dir)
-    with saying_what_was_kept(lambda: "Nothing was kept: an audit is whole or nothing."), _audit_bar() as progress:
+    with say_on_interrupt(lambda: "Nothing was saved: an audit cannot be resumed."), _audit_bar() as progress:
         if masked:
             found = _run_masked(ratings, settings, users, people, progress)
         elif settings[0].model not in AUDITED:
@@ -107,7 +131,7 @@ def _attack(
 
 
 def _spent(started: float) -> dict[str, float]:
-    """Return the seconds since `started`, and those of processors: of this process, and of those that it waited for."""
+    """Return the seconds since `started`, and the processor time of this process and of its finished children."""
     import time
 
     times = os.times()
@@ -116,7 +140,7 @@ def _spent(started: float) -> dict[str, float]:
 
 
 def _deliver(record: dict[str, Any], plots: Path | None, *, as_json: bool) -> None:
-    """Write the page and its plots where they are asked for, and print the record."""
+    """Write the page to the folder `plots`, if given, and print the record as JSON or as tables."""
     from hushrec.report.audits import write_audit
     from hushrec.simulation.results import to_json
 
@@ -129,20 +153,26 @@ def _deliver(record: dict[str, Any], plots: Path | None, *, as_json: bool) -> No
 
 
 def is_masked(model: str | None, protocols: list[str]) -> bool:
-    """Return whether masked is audited; refused beside others, whose models it does not speak."""
+    """Return whether to audit protocol `masked`, by its name or by one of its models.
+
+    Raises `ParameterError` if another protocol is named as well: `masked` shares no model with the others.
+    """
     from hushrec.protocols.masked import MASKED
 
     if MASKED.name in protocols and len(set(protocols)) > 1:
-        raise ParameterError("protocol masked must be audited by itself: the others speak other models.")
+        raise ParameterError(f"protocol masked must be audited alone, got {', '.join(protocols)}. Run two audits.")
     if model in MASKED.models and protocols and MASKED.name not in protocols:
-        raise ParameterError(f"protocol of model {model} must be masked, got {', '.join(protocols)}.")
+        raise ParameterError(f"protocol must be masked for model {model}, got {', '.join(protocols)}.")
     return MASKED.name in protocols or model in MASKED.models
 
 
 def choose_settings(
     model: str | None, protocol: list[str] | None, options: dict[str, Any], seed: int, *, masked: bool
 ) -> list[Any]:
-    """Return one entry per column of the audit; an option that its protocol does not use is refused."""
+    """Return the settings of each column of the audit.
+
+    Raises `ParameterError` for an option that none of the protocols uses.
+    """
     from hushrec.audit.masked.bench import masked_settings
     from hushrec.audit.run import settings_for
 
@@ -150,7 +180,7 @@ def choose_settings(
         return settings_for(protocol, model=model or "mf", seed=seed, **{**options, "rounds": options["rounds"] or 100})
     for name, value in options.items():
         if value is not None and name != "epsilon":
-            raise ParameterError(f"protocol masked does not use {name} in an audit. Leave it out.")
+            raise ParameterError(f"an audit of protocol masked does not use {name}. Leave it out.")
     return masked_settings(model, options["epsilon"], seed)
 
 
@@ -199,9 +229,10 @@ def side_by_side(
     steps: int,
     progress: Callable[[str, str, int, int], None],
 ) -> list[Any]:
-    """Run every column in its own process, as many at a time as there are cores, the slowest first.
+    """Return the result of `work` for each task, with one process per task and one running process per core.
 
-    `progress` hears of whole columns alone.
+    The last tasks start first, because they take longest. `progress` is called when a task is submitted and when it
+    is done, and not in between.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -218,10 +249,8 @@ def side_by_side(
 
 @contextmanager
 def _audit_bar() -> Iterator[Any]:
-    """A progress bar on stderr; silent where that is no terminal."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    """Yield a function that shows the progress of each protocol's audit on stderr."""
+    with progress_bar(MofNCompleteColumn()) as bar:
         tasks: dict[str, Any] = {}
 
         def advance(protocol: str, what: str, step: int, steps: int) -> None:
@@ -233,7 +262,7 @@ def _audit_bar() -> Iterator[Any]:
 
 
 def print_audit(record: dict[str, Any]) -> None:
-    """Protocol by target with the worst attack, then every attack, then the claims they test."""
+    """Print the most successful attack on each target, then every attack, then the claim that each attack tests."""
     from hushrec.report.audits import TARGETS, attack_rows, audit_words, worst_cell
 
     console = Console(width=None if Console().is_terminal else 160)

@@ -1,4 +1,4 @@
-"""`hushrec budget`."""
+"""The command `hushrec budget`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,29 +13,37 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec budget --rated 20 --items 3706 --epsilon-i 1 --profile-cap 600 --plot budget.svg")
 def budget(
-    rated: Annotated[int, typer.Option(help="How many items the person rated.")] = 85,
-    items: Annotated[int, typer.Option(help="How many items there are.")] = 1682,
+    rated: Annotated[int, typer.Option(help="Number of items that the person has rated.")] = 85,
+    items: Annotated[int, typer.Option(help="Number of items in the catalogue.")] = 1682,
     reports_per_client: Annotated[
-        float | None, typer.Option(help="Items a device reports per round, on average.  [default: as many as rated]")
+        float | None,
+        typer.Option(help="Average number of items that a device reports per round.  [default: the value of --rated]"),
     ] = None,
-    epsilon_i: Annotated[float, typer.Option(help="Budget of one round's selection.")] = 4.0,
+    epsilon_i: Annotated[float, typer.Option(help="Privacy budget of one round's item selection.")] = 4.0,
     epsilon_p: Annotated[
-        float | None, typer.Option(help="Budget of all rounds' selections.  [default: 2 × epsilon-i]")
+        float | None,
+        typer.Option(help="Privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
     ] = None,
     epsilon_g: Annotated[
         float | None,
-        typer.Option(help="mf, fm: range of the fake errors; 0 is α = ∞. No guarantee.  [default: 4]"),
+        typer.Option(
+            help="mf, fm: sets the range of the fake errors; 0 is an unlimited range. A parameter, not a privacy"
+            " guarantee.  [default: 4]"
+        ),
     ] = None,
-    model: Annotated[str, typer.Option(help="What is learned: mf, fm or bpr.")] = "mf",
-    rounds: Annotated[int, typer.Option(help="Rounds to take part in.")] = 100,
-    profile_cap: Annotated[int | None, typer.Option(help="Calibrate from this public number of ratings.")] = None,
+    model: Annotated[str, typer.Option(help="Model to train: mf, fm or bpr.")] = "mf",
+    rounds: Annotated[int, typer.Option(help="Number of rounds in which the device takes part.")] = 100,
+    profile_cap: Annotated[
+        int | None,
+        typer.Option(help="Calibrate the selection from this public number of ratings, not from --rated."),
+    ] = None,
     prior: Annotated[
-        float, typer.Option(help="What the server believed before: the chance that one item is rated.")
+        float, typer.Option(help="The server's prior probability that the person has rated a given item.")
     ] = 0.05,
-    plot: Annotated[Path | None, typer.Option(help="Draw it, too: an SVG file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also plot what the budget means, into this SVG file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Say what an sdcf budget means for one person, in plain words; nothing is trained."""
+    """Explain what a privacy budget of protocol sdcf means for one person; nothing is trained."""
     from hushrec.protocols.gradient import SDCF
     from hushrec.protocols.gradient.meaning import SelectionBudget, explain_budget
     from hushrec.simulation.settings import Settings
@@ -69,12 +77,14 @@ def _draw(chosen: "SelectionBudget", plot: Path) -> None:
     try:
         plot.write_text(budget_plot(chosen), "utf-8")
     except OSError as error:
-        raise RunError(f"the plot could not be written to {plot} ({error.strerror or error}).") from None
+        raise RunError(
+            f"plot could not be written to {plot} ({error.strerror or error}). Give --plot another path."
+        ) from None
     say(f"plot: {plot}")
 
 
 def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """Return the lines to print, none wider than 80."""
+    """Return the explanation as lines of at most 80 characters."""
     found = meaning.probabilities
     cap = "" if chosen.profile_cap is None else f", calibrated from a public cap of {chosen.profile_cap}"
     rounds = "one round" if chosen.rounds == 1 else f"{chosen.rounds:,} rounds"
@@ -83,7 +93,7 @@ def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
         "",
         "What the device sends",
         f"  each round, on average, {meaning.items_sent:.1f} items; {meaning.real_among_them:.1f} are really rated",
-        f"  (drawn blindly, {meaning.real_by_chance:.1f} would be)",
+        f"  (of items drawn at random, {meaning.real_by_chance:.1f} would be)",
         f"  a permanent bit is still true with probability {meaning.bit_survives:.2f}",
         "",
         "What the server can believe about one item, from which items are sent",
@@ -113,7 +123,7 @@ def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
 
 
 def _fakes_in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """Return lines about what fake errors do not hide; none for a model without them."""
+    """Return lines that say how many real errors the fake errors do not hide; none for a model without fake errors."""
     if chosen.epsilon_g is None:
         return []
     return _wrapped(

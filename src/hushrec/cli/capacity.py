@@ -1,37 +1,44 @@
-"""`hushrec capacity`."""
+"""The command `hushrec capacity`."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from hushrec.cli.app import JsonFlag, app, print_json
 
 ROWS = {
-    "device_mb_up": ("a device sends", "MB"),
-    "device_mb_down": ("a device fetches", "MB"),
-    "device_seconds": ("a device computes", "s"),
-    "server_cores": ("the server computes, all the time", "cores"),
-    "server_gbit_up": ("the server receives", "Gbit/s"),
-    "server_gb_sums": ("the server holds, of sums", "GB"),
-    "server_core_hours": ("the server computes", "core-hours"),
-}
+    "device_mb_up": ("upload of a device", "MB"),
+    "device_mb_down": ("download of a device", "MB"),
+    "device_seconds": ("processor time of a device", "s"),
+    "server_cores": ("processors of the server", "cores"),
+    "server_gbit_up": ("traffic into the server", "Gbit/s"),
+    "server_gb_sums": ("memory of the server for sums", "GB"),
+    "server_core_hours": ("processor time of the server", "core-hours"),
+}  # quantities of `hushrec.capacity`: the words to print, and the unit
 
 
 @app.command(epilog="Example: hushrec capacity --people 1e8 --items 1e6")
 def capacity(
-    people: Annotated[float, typer.Option(help="Devices that take part.")],
-    items: Annotated[float, typer.Option(help="Items of the catalogue.")],
-    protocol: Annotated[Literal["masked", "sdcf"], typer.Option(help="What devices send.")] = "masked",
-    epsilon: Annotated[float, typer.Option(help="masked: budget of a profile; decides how much is learned.")] = 8.0,
-    hours: Annotated[float, typer.Option(help="How long a round is open.")] = 24.0,
+    people: Annotated[float, typer.Option(help="Number of devices that take part, one per person.")],
+    items: Annotated[float, typer.Option(help="Number of items in the catalogue.")],
+    protocol: Annotated[str, typer.Option(help="Protocol of the run: masked or sdcf.")] = "masked",
+    epsilon: Annotated[
+        float, typer.Option(help="masked: privacy budget of a person's whole profile; decides how much is learned.")
+    ] = 8.0,
+    hours: Annotated[float, typer.Option(help="Hours for which a round is open.")] = 24.0,
     item_blocks: Annotated[
-        int | None, typer.Option(min=1, help="masked: parts of the catalogue, one for each device.  [default: enough]")
+        int | None,
+        typer.Option(
+            min=1,
+            help="masked: number of parts of the catalogue; a device reports on one part.  [default: as few as keep a"
+            " device's upload below the limit]",
+        ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print what so many people and items cost per round and per training, and what would be too much.
+    """Estimate the traffic, processor time and memory of a training, and warn of costs above the recommended limits.
 
-    From constants that were measured on two cores: docs/scale.md says how well they predict.
+    The estimate uses constants that were measured on two cores; docs/scale.md says how well they predict.
     """
     from hushrec.capacity import capacity as predict
 
@@ -43,7 +50,7 @@ def capacity(
 
 
 def _print(found: dict[str, Any]) -> None:
-    """One table, and what is too much."""
+    """Print the costs as a table, then each cost above its limit with advice."""
     from rich.console import Console
     from rich.table import Table
 
@@ -66,7 +73,8 @@ def _print(found: dict[str, Any]) -> None:
     for one in found["too_much"]:
         words, unit = ROWS[one["what"]]
         console.print(
-            f"too much: {words} {in_digits(one['found'])} {unit}, of at most {one['most']:g}. {one['advice']}."
+            f"above the limit: {words}, {in_digits(one['found'])} of at most {one['most']:g} {unit}. Advice:"
+            f" {one['advice']}."
         )
     if not found["too_much"]:
-        console.print("nothing is too much")
+        console.print("no cost is above its limit")

@@ -1,4 +1,4 @@
-"""The options of engine `ray`: which cluster a command runs on."""
+"""The options of engine `ray`, which choose the cluster that a command runs on."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,20 +9,27 @@ import typer
 from hushrec.errors import ParameterError
 
 Address = Annotated[
-    str | None, typer.Option(help="With --engine ray: the cluster to run on.  [default: one on this machine alone]")
+    str | None,
+    typer.Option(help="With --engine ray: address of the cluster.  [default: start one on this machine]"),
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="With --engine ray: workers on this machine.  [default: its cores]")
+    int | None,
+    typer.Option(min=1, help="With --engine ray: number of workers on this machine.  [default: one per core]"),
 ]
-Dashboard = Annotated[bool, typer.Option("--dashboard", help="With --engine ray: start Ray's dashboard, on loopback.")]
+Dashboard = Annotated[
+    bool, typer.Option("--dashboard", help="With --engine ray: start Ray's dashboard on a loopback address.")
+]
 
 
 @contextmanager
 def on_cluster(engine: str | None, address: str | None, workers: int | None, dashboard: bool) -> Iterator[None]:
-    """Connect to a cluster, or start one, where the engine is `ray`; refuse its options elsewhere."""
+    """Connect to a Ray cluster, or start one, if the engine is `ray`; refuse these options for other engines."""
     if engine != "ray":
         if address is not None or workers is not None or dashboard:
-            raise ParameterError("address, workers and dashboard are for engine ray. Add --engine ray.")
+            raise ParameterError(
+                f"address, workers and dashboard need engine ray, got {engine or 'no engine'}. Add --engine ray, or"
+                " leave them out."
+            )
         yield
         return
     from hushrec.engines.ray.cluster import cluster

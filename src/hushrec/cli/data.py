@@ -1,35 +1,31 @@
-"""`hushrec data list | get | describe | shard`."""
+"""The commands `hushrec data list`, `get`, `describe` and `shard`."""
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from hushrec.cli.app import DataDir, JsonFlag, app, as_percentage, counted, harmless, print_json, say
+from hushrec.cli.app import DataDir, JsonFlag, app, as_percentage, counted, harmless, print_json, progress_bar, say
 from hushrec.cli.reading import Data, Reading, reads_ratings
-
-if TYPE_CHECKING:
-    from hushrec.data.named import Progress
 
 data_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 app.add_typer(
     data_app,
     name="data",
-    help="Rating data: what is known by name, where to get it, what a file holds.",
+    help="List, download, describe and convert rating data.",
     epilog="Example: hushrec data describe ratings.csv",
 )
 
 
 @data_app.command(name="list", epilog="Example: hushrec data list --data-dir ~/ratings")
 def list_sets(data_dir: DataDir = None, as_json: JsonFlag = False) -> None:
-    """List the data sets that hushrec knows by name, and which of them are here."""
+    """List the data sets that hushrec knows by name, and where each one is found on this machine."""
     from rich.console import Console
     from rich.table import Table
 
-    rows = [{"name": "synthetic", "summary": "generated here, known truth; synthetic:users=N,…", "found": "built in"}]
+    summary = "generated, with known true ratings; options as in synthetic:users=100,items=50"
+    rows = [{"name": "synthetic", "summary": summary, "found": "built in"}]
     rows += _named_sets(data_dir)
     if as_json:
         print_json({"sets": rows})
@@ -64,55 +60,49 @@ def _named_sets(data_dir: Path | None) -> list[dict[str, Any]]:
 
 
 def _how_to_get(row: dict[str, Any]) -> str:
-    return f"hushrec data get {row['name']}" if row["address"] else "not here; no publisher any more"
+    return f"hushrec data get {row['name']}" if row["address"] else "not found; no longer published"
 
 
 @data_app.command(epilog="Example: hushrec data get ml-100k --yes")
 def get(
-    name: Annotated[str, typer.Argument(help="A named data set; `hushrec data list` shows them.")],
-    to: Annotated[Path | None, typer.Option(help="The folder to put it in.  [default: the user's cache]")] = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the licence without being asked.")] = False,
+    name: Annotated[str, typer.Argument(help="Name of the data set, from `hushrec data list`.")],
+    to: Annotated[Path | None, typer.Option(help="Folder to download into.  [default: the user's cache]")] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Accept the licence without a question.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Download a named data set from its publisher, after showing its licence."""
+    from rich.progress import DownloadColumn, TransferSpeedColumn
+
     from hushrec.data.named import get as download
     from hushrec.data.named import lookup
 
     entry = lookup(name)
     say(f"licence: {entry.licence}\ncite: {entry.citation}")
     if entry.address is not None and not yes:
-        _ask(entry.address)
-    with _download_bar(name) as progress:
-        folder = download(name, to, progress=progress)
+        _confirm_licence(entry.address)
+    with progress_bar(DownloadColumn(), TransferSpeedColumn()) as bar:
+        task = bar.add_task(name, total=None)
+        folder = download(name, to, progress=lambda done, total: bar.update(task, completed=done, total=total))
     if as_json:
         print_json({"name": name, "folder": str(folder), "licence": entry.licence, "citation": entry.citation})
     else:
         print(f"{name} is in {folder}")
 
 
-def _ask(address: str) -> None:
-    """Go on only with a yes; without a terminal nobody can give one."""
+def _confirm_licence(address: str) -> None:
+    """Ask the user to accept the licence, and abort on a no; without a terminal, require --yes."""
     if not sys.stdin.isatty():
-        raise typer.BadParameter("nobody is here to accept the licence. Read it, then pass --yes.", param_hint="--yes")
+        raise typer.BadParameter(
+            "the licence must be accepted, and there is no terminal to ask on. Read the licence, then pass --yes.",
+            param_hint="--yes",
+        )
     typer.confirm(f"download {address} on these terms?", abort=True, err=True)
-
-
-@contextmanager
-def _download_bar(name: str) -> "Iterator[Progress]":
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(name, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @data_app.command(epilog="Example: hushrec data describe my.csv --columns reader,book,stars --items books.csv")
 @reads_ratings
 def describe(data: Data, reading: Reading, as_json: JsonFlag = False) -> None:
-    """Read rating data and say what it holds: counts, scale, density, how ratings spread; nobody's own."""
+    """Print statistics of rating data: counts, scale, density, distribution. No single person's ratings are shown."""
     from hushrec.data import describe as summarize
 
     summary = summarize(reading.load(data))
@@ -126,12 +116,14 @@ def describe(data: Data, reading: Reading, as_json: JsonFlag = False) -> None:
 @reads_ratings
 def shard(
     data: Data,
-    out: Annotated[Path, typer.Argument(help="A new folder. It is private: it holds every rating.")],
+    out: Annotated[Path, typer.Argument(help="New folder for the shards. Keep it private: it holds every rating.")],
     reading: Reading,
-    ratings_per_shard: Annotated[int, typer.Option(min=1, help="Ratings in one file, about.")] = 2_000_000,
+    ratings_per_shard: Annotated[
+        int, typer.Option(min=1, help="Approximate number of ratings in one file.")
+    ] = 2_000_000,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write rating data as Parquet shards by person, which `train` reads part by part, here or on a cluster.
+    """Write rating data as Parquet shards, split by person, which `train` reads part by part, also on a cluster.
 
     A file is read some rows at a time, and may be larger than memory.
     """
@@ -140,7 +132,7 @@ def shard(
         print_json(manifest)
     else:
         files = counted(len(manifest["shards"]), "shard")
-        say(f"{files} in {out} (private to you: they hold every rating). Train on them: hushrec train {out}")
+        say(f"wrote {files} to {out} (private to you: every rating is in them). To train: hushrec train {out}")
 
 
 def _print_summary(summary: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""`hushrec demo`."""
+"""The command `hushrec demo`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hushrec.cli.app import JsonFlag, app, print_json
+from hushrec.cli.app import JsonFlag, app, print_json, printable, progress_bar
 from hushrec.cli.report import print_study, study_summary
 
 if TYPE_CHECKING:
@@ -17,12 +17,15 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec demo --out /tmp/hushrec-demo")
 def demo(
-    out: Annotated[Path, typer.Option(help="The folder to write; an earlier demo's is replaced.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the results; those of an earlier demo are replaced.")] = Path(
         "hushrec-demo"
     ),
     as_json: JsonFlag = False,
 ) -> None:
-    """Train all protocols on made-up ratings, attack them, recommend to one person; no network, within a minute."""
+    """Train all protocols on synthetic ratings, attack them, and recommend items to one person.
+
+    Takes about a minute and needs no network.
+    """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
 
@@ -53,15 +56,12 @@ def demo(
 
 @contextmanager
 def _bar() -> Iterator[Any]:
-    """One bar for all settings, on stderr; silent where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    """Yield a function that shows the progress through all settings of the demo on stderr."""
+    from rich.progress import TimeRemainingColumn
 
     from hushrec.demo import SETTINGS
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar(TimeRemainingColumn()) as bar:
         task = bar.add_task("demo")
 
         def advance(name: str, round_number: int, rounds: int, error: float) -> None:
@@ -72,7 +72,7 @@ def _bar() -> Iterator[Any]:
 
 
 def print_demo(done: "Demo") -> None:
-    """The table, one person's recommendations with their reasons, what is not covered, and what to do next."""
+    """Print the accuracy table, the attacks, one person's recommendations, what is not covered, and what to do next."""
     from hushrec.demo import in_words
 
     print_study(done.study)
@@ -80,28 +80,28 @@ def print_demo(done: "Demo") -> None:
     advice = done.advice
     mean = sum(entry.truth for entry in advice.suggestions) / len(advice.suggestions)
     _say(
-        f"For person {advice.person}, computed on their own device. In truth they would give these {mean:.1f} on"
-        f" average, and {advice.truth_elsewhere:.1f} to all films that they have not rated:",
+        f"Recommendations for person {advice.person}, computed on their own device. The person's true mean rating of"
+        f" these films is {mean:.1f}, and of all films that they have not rated {advice.truth_elsewhere:.1f}:",
         first=True,
     )
     for entry in advice.suggestions:
         _say(
-            f"  {entry.item.predicted:.1f}  {entry.item.title} (in truth {entry.truth:.1f}), {in_words(entry.reasons)}",
+            f"  {entry.item.predicted:.1f}  {entry.item.title} (true: {entry.truth:.1f}), {in_words(entry.reasons)}",
             indent=7,
         )
     for number, (protocol, what) in enumerate(_not_covered(done.study).items()):
         _say(f"Not covered by {protocol}: {'; '.join(what)}.", indent=2, first=number == 0)
     page = "needs matplotlib: pip install 'hushrec[report]'" if done.page is None else str(done.page)
     _say(f"{done.seconds:.0f} s. The report with plots: {page}", first=True)
-    _say("Next, ratings of your own: hushrec train my.csv")
-    _say(f"A file to imitate: {done.folder / 'ratings.csv'}")
+    _say("Next, train on ratings of your own: hushrec train my.csv")
+    _say(f"An example of such a file: {done.folder / 'ratings.csv'}")
 
 
 def _print_leaks(done: "Demo") -> None:
-    """What attacks on these runs recover, one line each."""
+    """Print one line per run with what the attacks on the run recover."""
     _say(
-        "What a server recovers of 20 people: rated items at 1 % false alarms, exact ratings, cosine with their taste;"
-        " in brackets what is known without any message:",
+        "What a server recovers about 20 people: the share of rated items at 1 % false alarms, the share of exact"
+        " ratings, the cosine with their taste vectors; in brackets what is known without any message:",
         first=True,
     )
     for point in done.points:
@@ -110,7 +110,7 @@ def _print_leaks(done: "Demo") -> None:
 
 
 def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
-    """Return what each private protocol leaves open, in one list for all its settings."""
+    """Return what each private protocol does not cover, merged over the settings of the protocol."""
     found: dict[str, dict[str, None]] = {}
     for setting in study.settings:
         if setting.private:
@@ -119,8 +119,7 @@ def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
 
 
 def _say(text: str, *, indent: int = 0, first: bool = False) -> None:
-    """A paragraph in eighty columns; an empty line before it if it is the first of its kind."""
+    """Print a paragraph wrapped to 79 columns, after an empty line if `first`."""
     import textwrap
 
-    safe = "".join(letter if letter.isprintable() else "�" for letter in text)
-    print("\n" * first + textwrap.fill(safe, 79, subsequent_indent=" " * indent, break_long_words=False))
+    print("\n" * first + textwrap.fill(printable(text), 79, subsequent_indent=" " * indent, break_long_words=False))

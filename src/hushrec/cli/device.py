@@ -1,4 +1,4 @@
-"""`hushrec device`: a person's side."""
+"""The commands `hushrec device …`, for one person's device."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,38 +13,52 @@ if TYPE_CHECKING:
     from hushrec import Device
 
 device_app = typer.Typer(
-    help="A person's side: ratings stay here, recommendations are computed here.",
+    help="Keep one person's ratings on this machine, take part in training, and compute recommendations here.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 app.add_typer(device_app, name="device", epilog="Example: hushrec device recommend --count 10")
 
-Folder = Annotated[Path | None, typer.Option("--store", help="The store's folder.  [default: $XDG_DATA_HOME/hushrec]")]
-WAIT_SECONDS = 30.0
-SPEAK_SECONDS = 10.0  # from one line about rounds to the next
+Folder = Annotated[Path | None, typer.Option("--store", help="Folder of the store.  [default: $XDG_DATA_HOME/hushrec]")]
+WAIT_SECONDS = 30.0  # for which one step waits for a round to open
+SPEAK_SECONDS = 10.0  # at least, between two progress lines
 
 
 @device_app.command(epilog="Example: hushrec device init --epsilon 4 --rate 50=5 --rate 7=2")
 def init(
     store: Folder = None,
     epsilon: Annotated[
-        float, typer.Option(help="masked: what one run may cost this person's whole profile, at most.")
+        float,
+        typer.Option(help="masked: largest privacy budget that one run may spend of this person's whole profile."),
     ] = 8.0,
-    least_cohort: Annotated[int, typer.Option(help="masked: how many devices a sum must have, at least.")] = 3,
-    epsilon_i: Annotated[float, typer.Option(help="sdcf: budget of one round's selection.")] = 4.0,
+    least_cohort: Annotated[
+        int, typer.Option(help="masked: smallest number of devices in a sum to which this device contributes.")
+    ] = 3,
+    epsilon_i: Annotated[float, typer.Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
     epsilon_p: Annotated[
-        float | None, typer.Option(help="sdcf: budget of all rounds' selections.  [default: 2 × epsilon-i]")
+        float | None,
+        typer.Option(help="sdcf: privacy budget of the item selections of all rounds.  [default: 2 × epsilon-i]"),
     ] = None,
-    epsilon_g: Annotated[float, typer.Option(help="sdcf: range of the fake errors; 0 is α = ∞. No guarantee.")] = 4.0,
+    epsilon_g: Annotated[
+        float,
+        typer.Option(
+            help="sdcf: sets the range of the fake errors; 0 is an unlimited range. A parameter, not a privacy"
+            " guarantee."
+        ),
+    ] = 4.0,
     max_value_rho: Annotated[
-        float | None, typer.Option(help="sdcf: stop when the gradient values cost more than this.  [default: no limit]")
+        float | None,
+        typer.Option(
+            help="sdcf: largest privacy cost of the gradient values (rho of zero-concentrated differential privacy);"
+            " the device stops reporting before it spends more.  [default: no limit]"
+        ),
     ] = None,
-    scale: Annotated[str, typer.Option(help="Smallest and largest rating.")] = "1,5",
+    scale: Annotated[str, typer.Option(help="Smallest and largest rating, separated by a comma.")] = "1,5",
     ratings: Annotated[
-        list[str] | None, typer.Option("--rate", help="A first rating, ITEM=VALUE; may be given again.")
+        list[str] | None, typer.Option("--rate", help="Rating to store at once, as ITEM=VALUE; may be repeated.")
     ] = None,
 ) -> None:
-    """Make a store for ratings, with the budgets that this person allows."""
+    """Create a store for this person's ratings, with the privacy budgets that the person allows."""
     from hushrec import Device
 
     values = _first_ratings(ratings or [])
@@ -59,7 +73,7 @@ def init(
         scale=_scale(scale),
     ) as device:
         device.add_ratings(values)
-    say("the store is made; only you can read it")
+    say("the store was created; only you can read it")
 
 
 def _first_ratings(texts: list[str]) -> dict[str, float]:
@@ -68,7 +82,7 @@ def _first_ratings(texts: list[str]) -> dict[str, float]:
 
     pairs = [text.rpartition("=") for text in texts]
     if not all(item and is_number(value) for item, _, value in pairs):
-        raise ParameterError("--rate must be written ITEM=VALUE, as in 50=5.")
+        raise ParameterError("--rate must be given as ITEM=VALUE with a number, as in 50=5.")
     return {item: float(value) for item, _, value in pairs}
 
 
@@ -78,23 +92,23 @@ def _scale(text: str) -> tuple[float, float]:
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
-        raise ParameterError("--scale must be written MIN,MAX, as in 1,5.") from None
+        raise ParameterError(f"--scale must be given as MIN,MAX, as in 1,5, got {text}.") from None
     return low, high
 
 
 @device_app.command(epilog="Example: hushrec device rate 50 5")
 def rate(
-    item: Annotated[str, typer.Argument(help="The item's id.")],
+    item: Annotated[str, typer.Argument(help="Id of the item.")],
     value: Annotated[float | None, typer.Argument(help="The rating; leave it out with --remove.")] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Forget this item's rating.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the rating of this item.")] = False,
     store: Folder = None,
 ) -> None:
-    """Store one rating, or forget it."""
+    """Store or remove one rating."""
     from hushrec import Device
     from hushrec.errors import ParameterError
 
     if (value is None) != remove:
-        raise ParameterError("rate needs a rating, or --remove without one.")
+        raise ParameterError("rate needs either a rating or --remove: give exactly one of them.")
     with Device(store) as device:
         if value is None:
             device.remove_rating(item)
@@ -104,11 +118,16 @@ def rate(
 
 @device_app.command("import", epilog="Example: hushrec device import my-ratings.csv")
 def import_ratings(
-    path: Annotated[Path, typer.Argument(help="A table of item and rating, or of user, item and rating.")],
-    user: Annotated[str | None, typer.Option(help="Take this user's rows of a table with users.")] = None,
+    path: Annotated[
+        Path,
+        typer.Argument(help="Table with the columns item and rating; with --user, any rating file that `train` reads."),
+    ],
+    user: Annotated[
+        str | None, typer.Option(help="Import only the ratings of the user with this id, from a file of many users.")
+    ] = None,
     store: Folder = None,
 ) -> None:
-    """Store many ratings from a file."""
+    """Import ratings from a file into the store."""
     from hushrec import Device
     from hushrec.data.own import read_own_ratings
 
@@ -118,12 +137,12 @@ def import_ratings(
         unknown = sum(item not in device.catalogue for item in ratings) if device.has_joined else 0
     say(f"{counted(len(ratings), 'rating is', 'ratings are')} stored")
     if unknown:
-        say(f"{unknown} of them count only when the server has their items")
+        say(f"{unknown} of them are not used until the server's catalogue has their items")
 
 
 @device_app.command(epilog="Example: hushrec device export > my-ratings.csv")
 def export(store: Folder = None) -> None:
-    """Print all ratings as a table of item and rating, which `hushrec device import` reads."""
+    """Print all ratings as CSV with the columns item and rating, which `hushrec device import` reads."""
     import csv
     import sys
 
@@ -142,7 +161,7 @@ def _ratings_of(path: Path, user: str) -> dict[str, float]:
 
     ratings = load(path)
     if user not in ratings.user_ids or ratings.values is None:
-        raise DataError(f"{path} holds no ratings of that user.")
+        raise DataError(f"{path} must hold ratings of the user given by --user, and holds none. Check the id.")
     rows = ratings.users == ratings.user_ids.index(user)
     return {
         ratings.item_ids[item]: float(value)
@@ -153,32 +172,40 @@ def _ratings_of(path: Path, user: str) -> dict[str, float]:
 @device_app.command(epilog="Example: hushrec device join https://127.0.0.1:8470 --ca certificate.pem")
 def join(
     server: Annotated[
-        str | None, typer.Argument(help="The server's address; needed the first time, and when it moved.")
+        str | None,
+        typer.Argument(help="Address of the server; needed the first time, and after the server's address changed."),
     ] = None,
-    invitation: Annotated[str | None, typer.Option(help="An invitation code of the server's operator.")] = None,
-    ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
+    invitation: Annotated[
+        str | None, typer.Option(help="Invitation code that you got from the operator of the server.")
+    ] = None,
+    ca: Annotated[Path | None, typer.Option(help="PEM file of the only certificate to trust for this server.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow unencrypted HTTP to a server on another machine.")
+    ] = False,
     again: Annotated[
         bool,
         typer.Option(
             "--again",
-            help="Enrol anew after a restored or copied store. masked: charges what is left of the run if a copy has"
-            " reported; sdcf: costs epsilon-p once more.",
+            help="Enrol a second time, after this store was restored from a backup or copied. masked: charges the rest"
+            " of the run's budget if a copy of the store has reported; sdcf: costs epsilon-p a second time.",
         ),
     ] = False,
     follow: Annotated[
         bool,
-        typer.Option("--next", help="Agree to what the server offers after its run: further rounds, or a next run."),
+        typer.Option(
+            "--next", help="Agree to what the server offers after the end of its run: further rounds, or a next run."
+        ),
     ] = False,
     rounds: Annotated[
-        int | None, typer.Option(help="Take part in so many rounds; 0 only enrols.  [default: all]", min=0)
+        int | None,
+        typer.Option(help="Stop after reporting in this many rounds; 0 only enrols.  [default: all rounds]", min=0),
     ] = None,
     store: Folder = None,
 ) -> None:
-    """Enrol with a server, and take part in its rounds until they are over.
+    """Enrol with a server, and take part in its rounds until the run is over.
 
-    Once joined, no address is needed. A server that moved is followed with its new address, and --ca if it has a new
-    certificate: nothing is enrolled anew for that.
+    A device that has joined needs no address. If the server's address changes, give the new one, with --ca if its
+    certificate is new as well: the device does not enrol again.
     """
     from hushrec import Device
 
@@ -195,7 +222,7 @@ def join(
 
 
 def _follow(device: "Device") -> str:
-    """Agree to what comes next, and return what that is."""
+    """Agree to what the server offers after its run, and return a sentence about it."""
     run = None if device.offer is None else device.offer.run_id
     device.follow()
     assert device.offer is not None
@@ -203,15 +230,15 @@ def _follow(device: "Device") -> str:
 
 
 def _welcome(device: "Device") -> str:
-    """Return the lines to print after joining."""
+    """Return the line to print after joining: the server, its items and rounds, and how many ratings it cannot use."""
     status = device.status()
     unknown = status.n_ratings - status.n_known
-    rest = f"; {counted(unknown, 'rating is', 'ratings are')} of items that it does not have" if unknown else ""
+    rest = f"; {counted(unknown, 'rating is', 'ratings are')} of items that the server does not have" if unknown else ""
     return f"joined {device.server}: {counted(status.n_items, 'item')}, {counted(status.rounds or 0, 'round')}{rest}"
 
 
 def _take_part(device: "Device", rounds: int | None) -> None:
-    """Report in rounds until there are no more, or enough; say what is waited for, and now and then how far it is."""
+    """Report in `rounds` rounds, or until the run is over; print progress at most every `SPEAK_SECONDS`."""
     import time
 
     from hushrec.device.session import NO_ROUND, RUN_OVER, STEPPED
@@ -220,13 +247,13 @@ def _take_part(device: "Device", rounds: int | None) -> None:
     outcome, spoke, status = "", -SPEAK_SECONDS, device.status()
     while outcome != RUN_OVER and (rounds is None or len(seen) < rounds or status.in_round):
         if not outcome:
-            say("waiting for a round; Ctrl-C stops, and nothing is lost")
+            say("waiting for a round; Ctrl-C stops waiting, and nothing is lost")
         outcome = device.step(wait=WAIT_SECONDS)
         status = device.status()
         seen |= {status.round_number} if outcome == STEPPED else set()
         if time.monotonic() - spoke >= SPEAK_SECONDS and outcome != RUN_OVER:
             spoke = time.monotonic()
-            still = "still waiting: the server opens a round when enough devices are there; " * (outcome == NO_ROUND)
+            still = "still waiting: the server opens a round when enough devices are online; " * (outcome == NO_ROUND)
             last = f"last reported: round {status.round_number} of {status.rounds}"
             say(f"{still}{last if status.round_number else 'nothing reported yet'}")
     say(f"{counted(len(seen), 'round')} reported" + ("; the run is over" if outcome == RUN_OVER else ""))
@@ -235,19 +262,19 @@ def _take_part(device: "Device", rounds: int | None) -> None:
 @device_app.command(epilog="Example: hushrec device search godfather")
 def search(
     text: Annotated[
-        list[str] | None, typer.Argument(help="Words of the title.  [default: what most people like]")
+        list[str] | None, typer.Argument(help="Words of the title.  [default: list items, the best liked first]")
     ] = None,
-    count: Annotated[int, typer.Option("-n", "--count", help="How many items.", min=1)] = 20,
+    count: Annotated[int, typer.Option("-n", "--count", help="Largest number of items to list.", min=1)] = 20,
     store: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Find items and their ids by title, after joining. Works offline."""
+    """Find items and their ids by title. Works offline, once the device has joined a server."""
     from hushrec import Device
     from hushrec.errors import LocalProtocolError
 
     with Device(store) as device:
         if not device.has_joined:
-            raise LocalProtocolError("there are no titles to search before the device has joined a server.")
+            raise LocalProtocolError("search needs the server's titles. Join a server first: hushrec device join.")
         found, ratings = device.search(" ".join(text or []), count=count), device.ratings()
     if as_json:
         items = [{"item": item, "title": title, "rating": ratings.get(item)} for item, title in found.items]
@@ -258,16 +285,16 @@ def search(
         table.add_row(harmless(item), harmless(title), f"{ratings[item]:g}" if item in ratings else "")
     Console().print(table)
     if found.count > len(found.items):
-        say(f"{found.count} items were found; -n {found.count} shows them all")
+        say(f"{found.count} items were found; -n {found.count} lists all of them")
 
 
 @device_app.command(epilog="Example: hushrec device recommend -n 5")
 def recommend(
-    count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
+    count: Annotated[int, typer.Option("-n", "--count", help="Number of items to recommend.")] = 10,
     store: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Recommend unrated items. Works offline."""
+    """Recommend items that this person has not rated. Works offline: nothing is sent."""
     from hushrec import Device
 
     with Device(store) as device:
@@ -286,16 +313,22 @@ def recommend(
 @device_app.command(epilog="Example: hushrec device budget --raise-to 16")
 def budget(
     epsilon: Annotated[
-        float | None, typer.Option(help="masked: allow a run this much from now on. Nobody else sees the change.")
+        float | None,
+        typer.Option(
+            help="masked: set the privacy budget of a run, from now on. Nothing that is sent shows the change."
+        ),
     ] = None,
     raise_to: Annotated[
         float | None,
-        typer.Option(help="Allow this much in all: for a next run of masked, or a further draw of sdcf (epsilon-p)."),
+        typer.Option(
+            help="Raise the total privacy budget of this device to this epsilon, so that it can join a next run"
+            " (masked) or draw permanent bits again (sdcf)."
+        ),
     ] = None,
     store: Folder = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show what taking part has cost, in which unit, and what that does not cover."""
+    """Show the privacy budget that this device has spent, what the budget covers, and what it does not cover."""
     from hushrec import Device
 
     with Device(store) as device:
@@ -308,7 +341,7 @@ def budget(
         print_json(statement)
         return
     if not has_joined and statement["spent"] == 0:
-        print("spent nothing: this device has joined no server. Over all its rounds a run may cost")
+        print("spent nothing: this device has not joined a server. All rounds of one run together may cost")
         print(f"  masked: epsilon {allowed.epsilon:g} of the whole profile, at the delta that the run states")
         print(f"  sdcf: epsilon {allowed.epsilon_p:g} of the list of reported items")
         return
@@ -324,7 +357,7 @@ def budget(
 
 @device_app.command("rotate-key", epilog="Example: hushrec device rotate-key")
 def rotate_key(store: Folder = None) -> None:
-    """Change the key that signs this device's requests."""
+    """Replace the key that signs this device's requests."""
     from hushrec import Device
 
     with Device(store) as device:
@@ -334,38 +367,38 @@ def rotate_key(store: Folder = None) -> None:
 @device_app.command(epilog="Example: hushrec device leave")
 def leave(
     without_server: Annotated[
-        bool, typer.Option("--without-server", help="Do not tell the server: it is gone for good.")
+        bool, typer.Option("--without-server", help="Do not contact the server, because it no longer exists.")
     ] = False,
     store: Folder = None,
 ) -> None:
-    """Tell the server that this device takes part no more. Ratings and ledger stay here."""
+    """Leave the run, and tell the server so. The ratings and the privacy ledger stay in the store."""
     from hushrec import Device
 
     with Device(store) as device:
         device.leave(tell=not without_server)
-    say("left; what was sent stays sent")
+    say("this device has left the run; reports that were sent cannot be taken back")
 
 
 @device_app.command(epilog="Example: hushrec device forget --yes")
 def forget(
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Erase without asking for confirmation.")] = False,
     store: Folder = None,
 ) -> None:
-    """Erase the store: ratings, vector, bits, ledger and keys."""
+    """Erase the store: ratings, user vector, permanent bits, privacy ledger and keys."""
     from hushrec import Device
 
     if not yes:
         typer.confirm("erase all ratings and keys in this store?", abort=True)
     Device.forget(store)
-    say("erased")
+    say("the store was erased")
 
 
 @device_app.command(epilog="Example: hushrec device ui --port 8471")
 def ui(
-    port: Annotated[int, typer.Option(help="The port on this machine; 0 takes a free one.", min=0, max=65535)] = 8471,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8471,
     store: Folder = None,
 ) -> None:
-    """Open a page for this person, on this machine only: rate, take part, see recommendations and what left."""
+    """Serve a page to this machine only, to rate items, take part, and see recommendations and all that was sent."""
     import secrets
     import socket
 
@@ -381,13 +414,13 @@ def ui(
         try:
             listening.bind(("127.0.0.1", port))
         except OSError:
-            raise ParameterError(f"--port must be free, got {port}. Choose another, or 0.") from None
+            raise ParameterError(f"--port must be free, got {port}. Choose another port, or 0 for any.") from None
         place = f"127.0.0.1:{listening.getsockname()[1]}"
         token = secrets.token_urlsafe(24)
         page = Page(device, read_uploads)
         made = make_ui(page, token=token, hosts={place, place.replace("127.0.0.1", "localhost")})
         print(f"http://{place}/#{token}", flush=True)
-        say("open this address in a browser on this machine; Ctrl-C ends the page")
+        say("open this address in a browser on this machine; Ctrl-C stops serving the page")
         config = uvicorn.Config(made, access_log=False, log_config=None, server_header=False, ws="none")
         config.timeout_graceful_shutdown = 2
         uvicorn.Server(config).run(sockets=[listening])

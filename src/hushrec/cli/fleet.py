@@ -1,4 +1,4 @@
-"""`hushrec fleet`."""
+"""The command `hushrec fleet`."""
 
 import time
 from pathlib import Path
@@ -20,32 +20,49 @@ if TYPE_CHECKING:
 def fleet(
     data: Data,
     reading: Reading,
-    server: Annotated[str, typer.Option(help="The server's address.")],
-    devices: Annotated[int | None, typer.Option(help="How many devices, one per user.  [default: all]", min=1)] = None,
-    stores: Annotated[Path, typer.Option(help="A folder for the devices' stores.")] = Path("fleet"),
-    rounds: Annotated[int | None, typer.Option(help="Rounds to report in.  [default: until the run is over]")] = None,
-    epsilon: Annotated[float, typer.Option(help="masked: what everybody allows the run.")] = 8.0,
-    epsilon_i: Annotated[float, typer.Option(help="sdcf: budget of one round's selection.")] = 4.0,
-    epsilon_g: Annotated[float, typer.Option(help="sdcf: range of the fake errors.")] = 4.0,
-    epochs: Annotated[int, typer.Option(help="sdcf: permanent epochs that everybody agrees to.", min=1)] = 1,
-    split_seed: Annotated[int, typer.Option(help="Which ratings are held out to measure with.")] = 0,
-    invitations: Annotated[Path | None, typer.Option(help="A file of invitation codes, one a line.")] = None,
-    ca: Annotated[Path | None, typer.Option(help="Trust this certificate only (PEM).")] = None,
+    server: Annotated[str, typer.Option(help="Address of the server.")],
+    devices: Annotated[
+        int | None, typer.Option(help="Number of devices, one per user of the data.  [default: all users]", min=1)
+    ] = None,
+    stores: Annotated[Path, typer.Option(help="Folder in which each device gets a folder for its store.")] = Path(
+        "fleet"
+    ),
+    rounds: Annotated[
+        int | None, typer.Option(help="Number of rounds to report in.  [default: until the run is over]")
+    ] = None,
+    epsilon: Annotated[
+        float, typer.Option(help="masked: privacy budget that every device allows a run to spend.")
+    ] = 8.0,
+    epsilon_i: Annotated[float, typer.Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
+    epsilon_g: Annotated[
+        float, typer.Option(help="sdcf: sets the range of the fake errors; 0 is an unlimited range.")
+    ] = 4.0,
+    epochs: Annotated[
+        int, typer.Option(help="sdcf: number of draws of permanent bits that every device allows.", min=1)
+    ] = 1,
+    split_seed: Annotated[
+        int, typer.Option(help="Seed of the split into training and held-out ratings, as in `train`.")
+    ] = 0,
+    invitations: Annotated[Path | None, typer.Option(help="File with one invitation code per line.")] = None,
+    ca: Annotated[Path | None, typer.Option(help="PEM file of the only certificate to trust for this server.")] = None,
     follow: Annotated[
-        bool, typer.Option("--next", help="Everybody agrees to what the server offers after its run, and to its cost.")
+        bool,
+        typer.Option(
+            "--next", help="Every device agrees to what the server offers after the end of its run, and to its cost."
+        ),
     ] = False,
-    processes: Annotated[int, typer.Option(help="Processes to spread the devices over.", min=1)] = 1,
+    processes: Annotated[int, typer.Option(help="Number of processes that share the devices.", min=1)] = 1,
     as_json: JsonFlag = False,
 ) -> None:
-    """Run many real devices, each with its own store and keys, for load and end-to-end runs."""
+    """Run many real devices against a server, each with its own store and keys, for load and end-to-end tests."""
     from hushrec.device.budgets import Budgets
     from hushrec.device.fleet import Orders, run_fleet
     from hushrec.device.transport import check_address
 
     ratings = reading.load(data)
-    members = _members(ratings, devices or ratings.n_users, split_seed, stores)
     if ratings.scale is None:
-        raise ParameterError(f"a fleet needs ratings, {ratings.name} holds pairs alone. Use data with a rating column.")
+        raise ParameterError(f"a fleet needs rating values, and {ratings.name} has none. Use data with ratings.")
+    members = _members(ratings, devices or ratings.n_users, split_seed, stores)
     scale = (ratings.scale.low, ratings.scale.high)
     budgets = Budgets(epsilon=epsilon, epsilon_i=epsilon_i, epsilon_g=epsilon_g, scale=scale)
     orders = Orders(
@@ -71,13 +88,11 @@ def fleet(
 
 
 def _members(ratings: "Ratings", devices: int, split_seed: int, stores: Path) -> "list[Member]":
-    """Return the first users of the file who have training ratings; the split is the one that `train` uses."""
+    """Return a fleet member for each of the first users with training ratings, in the split that `train` uses."""
     from hushrec.data import random_split
     from hushrec.device.fleet import Member
-    from hushrec.errors import ParameterError
 
-    if ratings.values is None:
-        raise ParameterError("a fleet needs ratings with values; this file has none.")
+    assert ratings.values is not None
     split = random_split(ratings.n_ratings, split_seed)
     parts: list[dict[int, dict[str, float]]] = []
     for rows in (split.train, split.test):

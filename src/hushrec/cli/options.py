@@ -1,4 +1,4 @@
-"""The options that models and protocols declare, as options of a command: whoever declares one is named in its help."""
+"""Command-line options made from the options that models and protocols declare."""
 
 import inspect
 from collections.abc import Callable
@@ -15,23 +15,24 @@ Command = Callable[..., None]
 ModelOption = Annotated[
     str | None,
     typer.Option(
-        help=f"What is learned: {', '.join(f'{name} ({model.summary})' for name, model in MODELS.items())}."
+        help=f"Model to train: {', '.join(f'{name} ({model.summary})' for name, model in MODELS.items())}."
         "  [default: gp, or mf under plain, isgld and sdcf; for a file without values audience, or bpr]"
     ),
 ]
 ProtocolOption = Annotated[
     str | None,
     typer.Option(
-        help=f"What devices send: {'; '.join(f'{name} ({entry.summary})' for name, entry in PROTOCOLS.items())}."
+        help=f"Protocol, which decides what devices send:"
+        f" {'; '.join(f'{name} ({entry.summary})' for name, entry in PROTOCOLS.items())}."
         "  [default: masked; sdcf for mf, bpr and fm]"
     ),
 ]
 
 
 def with_declared_options(command: Command) -> Command:
-    """Give a command that takes `**options` every option that a model or a protocol declares, after its `protocol`.
+    """Replace `**options` in a command's signature by every option that a model or a protocol declares.
 
-    An option that is not given arrives as None.
+    The declared options follow the command's own parameter `protocol`; one that the user does not give is None.
     """
     own = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]
     declared = [
@@ -46,7 +47,7 @@ def with_declared_options(command: Command) -> Command:
 
 
 def declared_by() -> dict[str, dict[str, Option]]:
-    """Who declares each option: {option: {model or protocol: its declaration}}."""
+    """Return every declared option by its name and by the model or protocol that declares it."""
     found: dict[str, dict[str, Option]] = {}
     declared = [(name, model.options) for name, model in MODELS.items()]
     declared += [(name, protocol.options) for name, protocol in PROTOCOLS.items()]
@@ -63,7 +64,10 @@ def _annotation(name: str, owners: dict[str, Option]) -> Any:
 
 
 def help_text(owners: dict[str, Option]) -> str:
-    """What the option means to each that declares it; who that is, is left out where all models or all protocols do."""
+    """Return the help of an option, given its declaration by each model or protocol.
+
+    A meaning is preceded by the names of its models or protocols, unless all models or all protocols share it.
+    """
     meanings: dict[str, list[str]] = {}
     for owner, option in owners.items():
         meanings.setdefault(option.help.rstrip("."), []).append(owner)

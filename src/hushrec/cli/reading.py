@@ -1,6 +1,6 @@
-"""How rating data is read: one group of options, the same on every command that takes DATA.
+"""The options for reading rating data, which are the same on every command that takes DATA.
 
-A command asks for the group by a parameter `reading: Reading` and the decorator `reads_ratings`.
+A command gets these options by a parameter `reading: Reading` and the decorator `reads_ratings`.
 """
 
 import functools
@@ -18,47 +18,49 @@ if TYPE_CHECKING:
     from hushrec.data.ratings import Ratings, Scale
     from hushrec.data.shards import Shards
 
-Data = Annotated[str, typer.Argument(help="A named data set (synthetic, ml-100k, …) or a path to a rating file.")]
+Data = Annotated[str, typer.Argument(help="Name of a data set (synthetic, ml-100k, …) or path of a rating file.")]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The options; the names are those of `hushrec.data.load`."""
+    """The values of the reading options; the field names are the parameters of `hushrec.data.load`."""
 
     columns: Annotated[
         str | None,
-        typer.Option(help="Names or positions of user,item,rating in the file.  [default: found by the header]"),
+        typer.Option(help="Names or positions of the columns user,item,rating.  [default: found by the header]"),
     ] = None
     scale: Annotated[
-        str | None, typer.Option(help="Smallest and largest rating, as in 1,5.  [default: guessed, and said]")
+        str | None, typer.Option(help="Smallest and largest rating, as in 1,5.  [default: guessed from the ratings]")
     ] = None
     duplicates: Annotated[
         Literal["refuse", "first", "last", "mean"] | None,
-        typer.Option(help="What to do with a (user, item) pair that comes twice.  [default: refuse]"),
+        typer.Option(help="How to treat a (user, item) pair with several ratings.  [default: refuse]"),
     ] = None
     items: Annotated[
-        Path | None, typer.Option("--items", help="A file with one item per row: id, title, attributes.")
+        Path | None, typer.Option("--items", help="File with one item per row: id, title, attributes.")
     ] = None
     implicit: Annotated[
-        bool, typer.Option("--implicit", help="The file holds (user, item) pairs; leave ratings out.")
+        bool, typer.Option("--implicit", help="Read only the (user, item) pairs of the file, without ratings.")
     ] = False
     encoding: Annotated[
         str | None, typer.Option(help="Encoding of the text files, as in latin-1.  [default: utf-8]")
     ] = None
-    skip_rows: Annotated[int, typer.Option(min=0, help="Lines above the header (or the first rating) to skip.")] = 0
+    skip_rows: Annotated[int, typer.Option(min=0, help="Number of lines to skip at the start of the file.")] = 0
     missing: Annotated[
-        str | None, typer.Option(help="What stands for no rating, as in 0 or ''; such rows are left out.")
+        str | None, typer.Option(help="Value of the rating column that means no rating, as in 0 or ''.")
     ] = None
     public: Annotated[
         Path | None,
         typer.Option(
-            "--public", help="Ratings of other people that anybody may see, read in the same way (model gp): no budget."
+            "--public",
+            help="Model gp: file of public ratings by other people, read with the same options; using it costs no"
+            " privacy budget.",
         ),
     ] = None
     data_dir: DataDir = None
 
     def load(self, data: str) -> "Ratings":
-        """Read the data, and say on stderr what was found: counts, and a scale that was guessed."""
+        """Return the ratings of a data set or file, after printing a summary to stderr."""
         from hushrec.data.sources import load
 
         ratings = load(data, data_dir=self.data_dir, **self.given())
@@ -66,7 +68,7 @@ class Reading:
         return ratings
 
     def shard(self, data: str, folder: Path, ratings_per_shard: int) -> "Shards":
-        """Write the data as shards, a file without ever holding it; say on stderr what was found."""
+        """Write the data as shards, and print a summary to stderr; a file is never loaded as a whole."""
         from hushrec.data.shards import write_shards
         from hushrec.data.sources import Form, find_file, is_made
         from hushrec.data.streamed import shard_file
@@ -82,13 +84,13 @@ class Reading:
         return written.shards
 
     def given(self) -> dict[str, Any]:
-        """Return the options that were given, by their names in `hushrec.data.load`; `data_dir` is left out."""
+        """Return the options that the user gave, by their names in `hushrec.data.load`, without `data_dir`."""
         options = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "data_dir"}
-        return {name: value for name, value in options.items() if value not in (None, False, 0)}  # "" was given
+        return {name: value for name, value in options.items() if value not in (None, False, 0)}  # "" counts as given
 
 
 def announce(ratings: "Ratings") -> None:
-    """Say what was read."""
+    """Print the data's name, counts and scale, and notices about its catalogue, to stderr."""
     sizes = {"user": ratings.n_users, "item": ratings.n_items, "rating": ratings.n_ratings}
     values = ratings.values if ratings.scale_is_guessed else None
     extremes = None if values is None else (float(values.min()), float(values.max()))
@@ -117,12 +119,12 @@ def _in_words(scale: "Scale | None", guessed_from: tuple[float, float] | None) -
         return f"scale {scale}"
     low, high = guessed_from
     return (
-        f"scale {scale}, guessed from ratings of {low:g} to {high:g}. If people could give others, pass --scale MIN,MAX"
+        f"scale {scale}, guessed from ratings of {low:g} to {high:g}. If the scale is wrong, pass --scale MIN,MAX"
     )
 
 
 def reads_ratings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of `Reading`, after its own, and hand them over as its parameter `reading`."""
+    """Add the options of `Reading` to a command, and pass their values to it as its parameter `reading`."""
     signature, hints = inspect.signature(command), get_type_hints(Reading, include_extras=True)
     kind = inspect.Parameter.KEYWORD_ONLY
     options = [

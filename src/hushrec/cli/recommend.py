@@ -1,4 +1,4 @@
-"""`hushrec recommend`."""
+"""The command `hushrec recommend`."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,49 +7,51 @@ import typer
 
 from hushrec.cli.app import JsonFlag, app, harmless, print_json, say
 
-Row = dict[str, Any]  # of a frame that `Recommender` returns
+Row = dict[str, Any]  # one row of a data frame that `Recommender` returns
 
 
 @app.command(epilog="Example: hushrec recommend runs/first --user 42 -n 5 --why")
 def recommend(
-    folder: Annotated[Path, typer.Argument(help="A run folder that `train --out` made.")],
-    user: Annotated[str | None, typer.Option(help="The user's id, as in the rating file.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder of a run, written by `train --out`.")],
+    user: Annotated[str | None, typer.Option(help="Id of the user in the rating file.")] = None,
     user_ratings: Annotated[
         Path | None,
         typer.Option(
-            help="A file of item and rating of somebody who took no part in training (gp, audience); for audience, a"
-            " file of items is enough."
+            help="gp, audience: file with the ratings of a person who took no part in training, one item and rating"
+            " per line; for audience, items without ratings suffice."
         ),
     ] = None,
-    count: Annotated[int, typer.Option("-n", "--count", help="How many items.")] = 10,
+    count: Annotated[int, typer.Option("-n", "--count", help="Number of items to recommend.")] = 10,
     why: Annotated[
-        bool, typer.Option("--why", help="Name the user's own items that each recommended item is most like.")
+        bool, typer.Option("--why", help="Show the rated items that are most similar to each recommended item.")
     ] = False,
     shrink: Annotated[
         bool,
         typer.Option(
             "--shrink/--no-shrink",
-            help="mf, fm: draw predictions toward the user's own mean where few people rated the item; or sort by"
-            " predictions alone.",
+            help="mf, fm: shrink the prediction of an item that few people rated towards the user's mean; or rank by"
+            " the predictions as they are.",
         ),
     ] = True,
     as_measured: Annotated[
         bool,
-        typer.Option("--as-measured", help="Use the model that was measured; do not train again on every rating."),
+        typer.Option("--as-measured", help="Use the model of the run as it is, without training again on all ratings."),
     ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Recommend items that one person has not rated, from a finished run.
 
-    A run that held out a test part is first trained again on every rating, once; a run of `train --final` is used as it
-    is.
+    The first time, a run that held out a test part is trained again on all ratings. A run of `train --final` is used as
+    it is.
     """
     from hushrec.data.own import read_own_profile
     from hushrec.errors import ParameterError
     from hushrec.recommender import Recommender
 
     if (user is None) == (user_ratings is None):
-        raise ParameterError("recommend needs --user, or --user-ratings for somebody who took no part in training.")
+        raise ParameterError(
+            "recommend needs either --user or --user-ratings (for a person who took no part in training)."
+        )
     recommender = Recommender.load(folder, refit=not as_measured, remark=say)
     if user is not None:
         items = recommender.recommend(user, count, shrink=shrink).drop("user").to_dicts()
@@ -67,24 +69,24 @@ def recommend(
 
 
 def _print_items(items: list[Row], reasons: list[list[Row]], *, why: bool) -> None:
-    """The list as a table; a prediction comes with its deviation where the model knows it."""
+    """Print the recommended items as a table, with the standard deviations of the predictions that have one."""
     from rich.console import Console
     from rich.table import Table
 
     if not items:
-        say("nothing to recommend: every item of the run is known to this person")
+        say("there is nothing to recommend: this person has rated every item of the run")
         return
     is_rating = all(item["predicted"] is not None for item in items)
     table = Table("item", "title", "predicted" if is_rating else "score", "support", box=None)
     if why:
-        table.add_column("like what you know")
+        table.add_column("similar to")
     for item, found in zip(items, reasons, strict=True):
         named = ", ".join(map(_reason, found))
         cells = [item["item"], item["title"] or "", _number(item), str(item["support"]), *([named] if why else [])]
         table.add_row(*map(harmless, cells))
     Console().print(table)
     if not is_rating:
-        say("scores of a ranking model: only their order means something")
+        say("these are scores of a ranking model: only their order has a meaning")
 
 
 def _reason(reason: Row) -> str:

@@ -1,4 +1,4 @@
-"""`hushrec report`."""
+"""The command `hushrec report`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,18 +14,20 @@ if TYPE_CHECKING:
 @app.command(epilog="Example: hushrec report runs/first runs/second --out compare.html")
 def report(
     folders: Annotated[
-        list[Path], typer.Argument(help="Run folders of `train --out`, records of `experiment`, or folders of them.")
+        list[Path],
+        typer.Argument(help="Folders written by `train --out` or `experiment`, or folders that contain such folders."),
     ],
-    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
     plots: Annotated[
-        Path | None, typer.Option(help="The folder for the plots as SVG files.  [default: beside the page]")
+        Path | None, typer.Option(help="Folder for plots and tables as files.  [default: beside the page]")
     ] = None,
     audit: Annotated[
-        list[Path] | None, typer.Option(help="Add what `audit --plots` left in this folder; may repeat.")
+        list[Path] | None,
+        typer.Option(help="Include the audits that `audit --plots` wrote into this folder; may be repeated."),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Tables, plots and one self-contained HTML page from finished runs; nothing is computed anew."""
+    """Write tables, plots and one self-contained HTML page about finished runs, from their records alone."""
     from hushrec.report import write_report
     from hushrec.report.audits import audit_figures, audit_sections, read_audits
 
@@ -58,7 +60,7 @@ def report(
 
 
 def print_study(study: "Study") -> None:
-    """The table of one data set, best first, and what it comes to."""
+    """Print the accuracy table of one data set, with the best setting first, and the verdict."""
     from rich.console import Console
     from rich.table import Table
 
@@ -81,7 +83,7 @@ def print_study(study: "Study") -> None:
 
 
 def study_summary(study: "Study") -> dict[str, Any]:
-    """Return a study for machines."""
+    """Return a study as a dictionary for `--json`."""
     return {
         "dataset": study.dataset,
         "model": study.model,

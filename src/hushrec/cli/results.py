@@ -1,4 +1,4 @@
-"""A training run as a person reads it: one table with the baselines in it, then the budget in words."""
+"""Printing of a training run: a table of its accuracy beside the baselines, then its privacy budget in words."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +10,7 @@ from hushrec.protocols import find_protocol
 if TYPE_CHECKING:
     from rich.console import Console
 
-# A metric by its name in a result, and as the table's heading.
+# The name of a metric in a record, and its heading in the table.
 COLUMNS = {
     "rmse": "RMSE",
     "mae": "MAE",
@@ -23,45 +23,45 @@ COLUMNS = {
 
 
 def kept_run(out: Path | None) -> str:
-    """Return what an interrupted `train` left in its folder."""
+    """Return a sentence about what an interrupted `train` has saved in its folder, and how to continue."""
     from hushrec.errors import RunError
     from hushrec.simulation.results import read_record
 
     if out is None:
-        return "Nothing was kept. With --out, a run keeps checkpoints and can go on."
+        return "Nothing was kept. With --out, a run writes checkpoints and can be resumed."
     try:
         rounds = read_record(out)["rounds"]
     except RunError:
         return f"Nothing was kept in {out}: no round was finished."
     return (
-        f"Kept in {out}: the model after {counted(rounds, 'round')}, and a checkpoint. The same command with --resume"
-        " goes on from there."
+        f"Kept in {out}: the model after {counted(rounds, 'round')}, and a checkpoint. Continue with the same command"
+        " and --resume."
     )
 
 
 def print_result(record: dict[str, Any]) -> None:
-    """One table with the baselines in it, the budget in words, and what it comes to."""
+    """Print the record of a training run: the data, the accuracy, the privacy budget and the verdict."""
     from rich.console import Console
 
     console = Console()
     console.print(_facts(record), highlight=False)
     for step in record["tried"]:
         console.print(
-            f"at step {step['step']:g} it diverged in round {step['round']}, and began again: rounds that real devices"
-            " would pay for too",
+            f"with step {step['step']:g} the run diverged in round {step['round']} and was started again; real devices"
+            " would have spent privacy budget on those rounds, too",
             highlight=False,
         )
     if record["metrics"]:
         _print_accuracy(console, record)
     else:
-        console.print("trained on every rating: nothing was held out, so no accuracy is known")
+        console.print("trained on all ratings: none was held out, so the accuracy is unknown")
     print_budget(console, record["protocol"], record["budget"])
     if record["verdict"]:
         console.print(f"verdict: {record['verdict']}", highlight=False)
 
 
 def _facts(record: dict[str, Any]) -> str:
-    """Return what was trained on what, and how long it took: in rounds, and with measuring and comparing."""
+    """Return one line about the data, the model, the rounds and the time that the run took."""
     data = record["data"]
     return (
         f"{harmless(record['dataset'])}: {counted(data['train'], 'rating')} to train, {data['test']} to test,"
@@ -77,7 +77,7 @@ def _factors(record: dict[str, Any]) -> str:
 
 
 def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
-    """The table, and below it what its columns need to be understood."""
+    """Print the accuracy of the run, its comparisons and the baselines as a table, with notes on its columns."""
     from rich.table import Column, Table
 
     data = record["data"]
@@ -93,13 +93,13 @@ def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
         table.add_row(name.replace("_", " "), *(_cell(metrics, column) for column in columns), "not personal")
     if data["cold_users"] or data["cold_items"]:
         console.print(
-            f"in the test part without training ratings: {counted(data['cold_users'], 'user')},"
-            f" {counted(data['cold_items'], 'item')}"
+            f"cold start: {counted(data['cold_users'], 'user')} and {counted(data['cold_items'], 'item')} of the test"
+            " part have no training ratings"
         )
     console.print(table)
     if "precision_at_10" in record["metrics"]:
         console.print(
-            f"@10: lists of ten against held-out ratings of {data['liked_from']:g} and more;"
+            f"@10: a list of ten items is compared with the held-out ratings of {data['liked_from']:g} or more;"
             f" {find_model(record['model']).lists}",
             highlight=False,
         )
@@ -109,14 +109,14 @@ def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
 
 
 def _cell(metrics: dict[str, Any], column: str) -> str:
-    """Return a measure; empty where a baseline has no such thing."""
+    """Return a metric as text; empty for a baseline without this metric."""
     if column not in metrics:
         return ""
     return "diverged" if metrics[column] is None else f"{metrics[column]:.4f}"
 
 
 def print_budget(console: "Console", protocol: str, budget: dict[str, Any]) -> None:
-    """The budget with its unit, and what it does not cover."""
+    """Print the privacy budget: what it protects, its numbers, and what it does not cover."""
     lines = [f"budget: {budget['unit']}"]
     lines += [f"  {sentence}" for sentence in find_protocol(protocol).wording.numbers(budget)]
     lines += [f"  not covered: {what}" for what in budget["not_covered"]]

@@ -1,4 +1,4 @@
-"""`hushrec serve`."""
+"""The command `hushrec serve`."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,49 +16,60 @@ if TYPE_CHECKING:
 
 @app.command(epilog="Example: hushrec serve --items films.csv --open --self-signed")
 def serve(
-    items: Annotated[Path, typer.Option(help="The catalogue: a table with id and title, or a publisher's own file.")],
-    config: Annotated[Path | None, typer.Option(help="A TOML file: terms, rounds and limits.")] = None,
+    items: Annotated[
+        Path, typer.Option(help="Catalogue: a table with id and title, or the item file of a named data set.")
+    ],
+    config: Annotated[
+        Path | None, typer.Option(help="TOML file with the tables [terms], [rounds] and [limits].")
+    ] = None,
     devices: Annotated[
-        int | None, typer.Option(help="How many devices are expected: terms.expected_devices.  [default: 1000]", min=1)
+        int | None,
+        typer.Option(help="Number of devices to expect; sets terms.expected_devices.  [default: 1000]", min=1),
     ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="Budget of one person's whole profile: terms.epsilon.  [default: 8]")
+        float | None,
+        typer.Option(help="Privacy budget of one person's whole profile; sets terms.epsilon.  [default: 8]"),
     ] = None,
     run: Annotated[
         int | None,
         typer.Option(
-            help="The number of the run in this database: one more than before begins a next run, to which devices have"
-            " to agree.  [default: the run that is there]",
+            help="Number of the run in this database. The stored number plus one starts a next run, to which the"
+            " devices must agree.  [default: the stored run]",
             min=1,
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help="What is learned: terms.model.  [default: gp]")] = None,
+    model: Annotated[str | None, typer.Option(help="Model to train; sets terms.model.  [default: gp]")] = None,
     database: Annotated[
-        str, typer.Option(help="Where the run is kept: sqlite:///FILE or postgresql://USER@HOST/NAME.")
+        str, typer.Option(help="Database of the run: sqlite:///FILE or postgresql://USER@HOST/NAME.")
     ] = "sqlite:///hushrec-server.sqlite",
-    host: Annotated[str, typer.Option(help="The address to bind to.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to bind to; 0 takes a free one.", min=0, max=65535)] = 8470,
-    tls_cert: Annotated[Path | None, typer.Option(help="The certificate (PEM).")] = None,
-    tls_key: Annotated[Path | None, typer.Option(help="Its key (PEM).")] = None,
-    self_signed: Annotated[bool, typer.Option("--self-signed", help="Make a certificate, for trying out.")] = False,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8470,
+    tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the server's TLS certificate.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="PEM file of the certificate's private key.")] = None,
+    self_signed: Annotated[
+        bool, typer.Option("--self-signed", help="Create a self-signed TLS certificate, for tests.")
+    ] = False,
     name: Annotated[
         list[str] | None,
-        typer.Option(help="A name or address that devices use, for the self-signed certificate; may repeat."),
+        typer.Option(
+            help="Host name or address of the server for the self-signed certificate, as devices use it; may be"
+            " repeated."
+        ),
     ] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="Allow plain HTTP beyond this machine.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="Allow unencrypted HTTP from other machines.")] = False,
     open_enrolment: Annotated[bool, typer.Option("--open", help="Let devices join without an invitation.")] = False,
-    invitations: Annotated[int, typer.Option(help="Print so many new invitation codes.", min=0)] = 0,
+    invitations: Annotated[int, typer.Option(help="Number of new invitation codes to print.", min=0)] = 0,
     new_admin_token: Annotated[
-        bool, typer.Option("--new-admin-token", help="Replace the admin's token: it was lost, or seen by others.")
+        bool, typer.Option("--new-admin-token", help="Replace the admin token, if it was lost or disclosed.")
     ] = False,
     workers: Annotated[
-        int, typer.Option(help="How many processes serve this address; more than one needs PostgreSQL.", min=1)
+        int, typer.Option(help="Number of processes that serve this address; more than one needs PostgreSQL.", min=1)
     ] = 1,
     state_dir: Annotated[
-        Path | None, typer.Option(help="Where the admin's token and a self-signed certificate go.  [default: .]")
+        Path | None, typer.Option(help="Folder for the admin token and a self-signed certificate.  [default: .]")
     ] = None,
 ) -> None:
-    """Serve a run to devices: a public table goes out, reports come in, only their sum is kept."""
+    """Serve a training run to devices: publish the model, collect the devices' reports, and keep only their sum."""
     from hushrec.service.certificates import certified_names
     from hushrec.service.settings import read_settings
 
@@ -82,7 +93,7 @@ def serve(
 
 
 def _read_items(path: Path, settings: "Settings") -> "Items":
-    """Return the catalogue, with the columns that the run's model learns from, if it does."""
+    """Return the catalogue, with item attributes if the model of the run learns from them."""
     from hushrec.data.items import KnownItems, list_items, read_items
     from hushrec.models import find_model
     from hushrec.options import imported
@@ -106,7 +117,7 @@ def _certificate(
     from hushrec.service import certificates
 
     if (cert is None) != (key is None) or (self_signed and cert is not None):
-        raise ParameterError("TLS needs --tls-cert with --tls-key, or --self-signed alone.")
+        raise ParameterError("TLS needs either both --tls-cert and --tls-key, or --self-signed without them.")
     if self_signed:
         authority, *made = certificates.self_signed(folder, names)
         say(f"devices can trust this server with --ca {authority}, at {', '.join(names)}")
@@ -147,7 +158,7 @@ def _serve(
     serving.check_binding(host, tls=tls is not None, insecure=insecure)
     if workers > 1 and database.startswith("sqlite"):
         raise ParameterError(
-            f"--workers must be 1 with SQLite, got {workers}. Keep the run in PostgreSQL with --database to have more."
+            f"--workers must be 1 with SQLite, got {workers}. For more workers, use PostgreSQL with --database."
         )
     log_as_json()
     allow_open_files()
@@ -171,27 +182,32 @@ def _serve(
 
 
 def _notices(rounds: "Rounds", min_devices: int) -> list[str]:
-    """Return what an operator must know from the start: how many devices a round waits for, and what they reach."""
+    """Return notices for the operator: how many devices a round waits for, and the accuracy to expect of the run."""
     expected, expects = rounds.expected_devices, rounds.expectation()
     of = "" if expected is None else f" of the {expected:,} that this run expects"
     option = "rounds.min_devices of --config sets this"
     if rounds.fewest_devices > min_devices:
         option = "--devices sets this before a run begins"
-    waits = f"a round opens when {counted(rounds.fewest_devices, 'device is', 'devices are')} there{of}; {option}"
+    waits = f"a round opens when {counted(rounds.fewest_devices, 'device is', 'devices are')} online{of}; {option}"
     return [waits, *([] if expects is None else [expects])]
 
 
 def _refuse_foreign_token(secret: Path, database: str) -> None:
-    """Refuse a folder with another run's token before a new database is made beside it."""
+    """Refuse to create a new SQLite database if the state folder holds the admin token of another run."""
     from hushrec.errors import ParameterError
 
     file = database.removeprefix("sqlite:///")
     if secret.exists() and file != database and not Path(file).exists():
-        raise ParameterError(f"{secret} belongs to another run. Give --state-dir another folder, or move it away.")
+        raise ParameterError(
+            f"{secret} belongs to another run. Give another folder as --state-dir, or move the file away."
+        )
 
 
 def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: Path, new_token: bool) -> None:
-    """The run, and the admin's token in a file of its own; one that belongs to another run is not overwritten."""
+    """Create the run in the database, or a next run, and write a new admin token to the file `secret`.
+
+    A token file that belongs to another run is not overwritten.
+    """
     from hushrec.errors import ParameterError
     from hushrec.service import certificates
     from hushrec.service.catalogue import changed_titles
@@ -199,18 +215,20 @@ def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: P
 
     number = stored_number(storage)
     if secret.exists() and number is None:
-        raise ParameterError(f"{secret} belongs to another run. Give --state-dir another folder, or move it away.")
+        raise ParameterError(
+            f"{secret} belongs to another run. Give another folder as --state-dir, or move the file away."
+        )
     begins = number is not None and settings.terms.run not in (None, number)
     changed = storage.at_once(lambda connection: changed_titles(connection, items.ids, items.titles))
     if changed and not begins:
         differ = counted(changed, "title of the file differs", "titles of the file differ")
-        say(f"{differ} from this run's: devices keep the titles that they know.")
+        say(f"{differ} from the titles of this run: devices keep the titles that they have.")
     token = prepare_run(storage, settings.terms, items)
     if begins:
-        say(f"run {settings.terms.run} begins; devices of the run before join it with `hushrec device join --next`")
+        say(f"run {settings.terms.run} begins; devices of the last run join it with `hushrec device join --next`")
     if new_token and token is None:
         token = renew_admin_token(storage)
     if token is not None:
         secret.parent.mkdir(parents=True, exist_ok=True)
         certificates.write_secret(secret, token.encode())
-        say(f"the admin's token is in {secret}; it is kept nowhere else")
+        say(f"the admin token was written to {secret}; no other copy of it exists")

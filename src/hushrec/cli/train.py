@@ -1,4 +1,4 @@
-"""`hushrec train`."""
+"""The command `hushrec train`."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from hushrec.cli.app import JsonFlag, app, print_json, say, saying_what_was_kept
+from hushrec.cli.app import JsonFlag, app, print_json, progress_bar, say, say_on_interrupt
 from hushrec.cli.cluster import Address, Dashboard, Workers, on_cluster
 from hushrec.cli.options import ModelOption, ProtocolOption, with_declared_options
 from hushrec.cli.reading import Data, Reading, reads_ratings
@@ -18,14 +18,15 @@ from hushrec.models import find_model
 Patience = Annotated[
     int | None,
     typer.Option(
-        help="Stop after so many rounds without progress on a validation part of the training data; keep the best."
+        help="Early stopping: stop after this many rounds without progress on a validation part of the training data,"
+        " and keep the model of the best round."
     ),
 ]
 EngineOption = Annotated[
     str | None,
     typer.Option(
-        help="How it is computed: cpu, gpu (needs torch), ray (a cluster, the bits of cpu) or reference (one object"
-        " per device).  [default: cpu]"
+        help="Engine that simulates the devices: cpu, gpu (needs torch), ray (a Ray cluster; the same results as cpu)"
+        " or reference (one object per device).  [default: cpu]"
     ),
 ]
 
@@ -39,25 +40,32 @@ def train(
     model: ModelOption = None,
     protocol: ProtocolOption = None,
     split_seed: Annotated[
-        int, typer.Option(help="Seed of the 80/20 split; bpr, audience: of the item that is held out of each profile.")
+        int,
+        typer.Option(
+            help="Seed of the 80/20 split into training and test ratings; bpr, audience: seed of the choice of one"
+            " test item per person."
+        ),
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Seed of everything else.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of all other random numbers.")] = 0,
     patience: Patience = None,
     engine: EngineOption = None,
     address: Address = None,
     workers: Workers = None,
     dashboard: Dashboard = False,
     final: Annotated[
-        bool, typer.Option("--final", help="Train on every rating and measure nothing: the model to use.")
+        bool, typer.Option("--final", help="Train on all ratings, for a model to use; its accuracy is not measured.")
     ] = False,
     compare: Annotated[
         bool,
-        typer.Option("--compare/--no-compare", help="Also train the non-private model and isgld on the same split."),
+        typer.Option(
+            "--compare/--no-compare",
+            help="isgld, sdcf: also train plain, which is not private, and beside sdcf isgld, on the same split.",
+        ),
     ] = True,
     out: Annotated[
-        Path | None, typer.Option(help="Keep the run in this folder. It is private: it holds every rating.")
+        Path | None, typer.Option(help="Folder for the run. Keep the folder private: it holds every rating.")
     ] = None,
-    checkpoint_every: Annotated[int, typer.Option(help="With --out: rounds between two checkpoints.")] = 10,
+    checkpoint_every: Annotated[int, typer.Option(help="With --out: number of rounds between two checkpoints.")] = 10,
     resume: Annotated[bool, typer.Option("--resume", help="Continue the interrupted run in --out.")] = False,
     as_json: JsonFlag = False,
     **options: Any,
@@ -70,7 +78,9 @@ def train(
     common = {"protocol": protocol, "seed": seed, "engine": engine, **options}
     if is_shards(data):
         if resume or reading.given():
-            raise ParameterError("a run on shards uses neither resume nor options of reading. Leave them out.")
+            raise ParameterError(
+                "a run on shards can use neither --resume nor the options for reading a file. Leave them out."
+            )
         chosen = {"model": model, "split_seed": split_seed, "patience": patience, "final": final, **common}
         with on_cluster(engine, address, workers, dashboard):
             _print(_train_on_shards(data, out, chosen), as_json)
@@ -80,7 +90,7 @@ def train(
     ranks = find_model(model).predicts == "ranking"
     with (
         on_cluster(engine, address, workers, dashboard),
-        saying_what_was_kept(lambda: kept_run(out)),
+        say_on_interrupt(lambda: kept_run(out)),
         _training_bar("auc" if ranks else "rmse") as progress,
     ):
         result = run_training(
@@ -98,11 +108,11 @@ def train(
         )
     _print(result.record, as_json)
     if out is not None and not as_json:
-        say(f"kept in {out} (private to you: it holds every rating)")
+        say(f"the run was written to {out} (private to you: it holds every rating)")
 
 
 def _train_on_shards(folder: str, out: Path | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Train on a folder of shards: nobody holds all ratings, and nothing is compared."""
+    """Train on a folder of shards, without loading all ratings at once, and return the record of the run."""
     from hushrec.simulation.sharded import train_shards
 
     with _training_bar("") as progress:
@@ -119,19 +129,16 @@ def _print(record: dict[str, Any], as_json: bool) -> None:
 
 @contextmanager
 def _training_bar(headline: str) -> Iterator[Any]:
-    """A progress bar on stderr; silent where that is no terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """Yield a function that shows the round and the value of the metric `headline` of each training on stderr."""
+    from rich.progress import MofNCompleteColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with progress_bar(MofNCompleteColumn(), TimeRemainingColumn()) as bar:
         tasks: dict[str, Any] = {}
 
         def advance(what: str, round_number: int, rounds: int, error: float) -> None:
             if what not in tasks:
                 tasks[what] = bar.add_task(what, total=rounds)
-            shown = "" if error != error else f" {headline} {error:.4f}"  # not a number where nothing is held out
+            shown = "" if error != error else f" {headline} {error:.4f}"  # NaN if no rating is held out
             bar.update(tasks[what], completed=round_number, description=f"{what:6}{shown}")
 
         yield advance
