@@ -170,7 +170,7 @@ def test_an_enormous_price_is_still_a_number() -> None:
 @pytest.mark.parametrize(("rho", "delta"), [(-1.0, 0.1), (math.nan, 0.1), (math.inf, 0.1), (1.0, 0.0), (1.0, 1.0)])
 def test_a_curve_without_meaning_is_refused(rho: float, delta: float) -> None:
     """The sentence names both, and shows delta only: rho tells about the ratings."""
-    with pytest.raises(ParameterError, match=rf"delta in \(0, 1\), got delta {delta}."):
+    with pytest.raises(ParameterError, match=f"rho .* got delta {delta}"):
         gaussian_epsilon(rho, delta)
 
 

@@ -165,7 +165,7 @@ def test_unknown_events_are_refused_and_change_nothing(events: Any) -> None:
     """A stranger anywhere in the list, or a selection before any bits."""
     ledger = Ledger(selection=8.0)
     before = ledger.to_record()
-    with pytest.raises(UnknownEvent, match=r"cannot price a|needs an earlier"):
+    with pytest.raises(UnknownEvent, match=r"cannot price a|PermanentDraw"):
         ledger.charge(events)
     assert ledger.to_record() == before
 
@@ -297,7 +297,7 @@ def test_a_damaged_record_is_refused(record: Any) -> None:
 @pytest.mark.parametrize("record", [None, [], "{}", {}, damaged("version", value=3), damaged("version", value=...)])
 def test_a_record_of_another_version_is_refused(record: Any) -> None:
     """Only versions 1 and 2 are known."""
-    with pytest.raises(LedgerError, match="a ledger record"):
+    with pytest.raises(LedgerError, match="version 1 or"):
         Ledger.from_record(record)
 
 

@@ -1,7 +1,7 @@
-"""What events cost. Each accountant has its own unit and keeps totals, not histories.
+"""Privacy accountants, which add up the cost of events. Each one has its own unit, and keeps totals instead of events.
 
-An accountant refuses what it cannot price. None of them knows a mechanism. A protocol that releases something of its
-own declares an accountant for it in the same way (`@prices`).
+An accountant refuses an event that it cannot price, and does not depend on the mechanism that caused the event. A
+protocol with events of its own registers an accountant for their unit with `@prices`.
 """
 
 import math
@@ -23,23 +23,23 @@ from hushrec.errors import ParameterError, UnknownEvent
 
 
 class Accountant(ABC):
-    """Totals in one unit: a dataclass whose fields are numbers that only grow."""
+    """The total privacy cost in one unit; subclasses are dataclasses whose fields are numbers that never decrease."""
 
     unit: ClassVar[str]
-    measure: ClassVar[str] = "epsilon"  # what its limit is a number of
-    needs_limit: ClassVar[bool] = True  # whether nothing may be released before the person has set one
-    is_secret: ClassVar[bool] = False  # whether the totals depend on the ratings, so that no sentence may name them
+    measure: ClassVar[str] = "epsilon"  # the quantity that the limit bounds
+    needs_limit: ClassVar[bool] = True  # whether the ledger refuses every event until the person has set a limit
+    is_secret: ClassVar[bool] = False  # whether the totals depend on the ratings, and must not appear in a message
 
     @abstractmethod
     def compose(self, event: Any) -> None:
-        """Add one event; refuse one of another unit."""
+        """Add the cost of one event; raise `UnknownEvent` for an event that this accountant cannot price."""
 
     @abstractmethod
     def charged(self) -> float:
         """Return the total that the limit applies to."""
 
     def spent(self) -> float:
-        """Return what was really released so far; it can be less than what is charged."""
+        """Return the cost of what was released so far, which can be less than the charged total."""
         return self.charged()
 
     def copy(self) -> Self:
@@ -47,7 +47,7 @@ class Accountant(ABC):
         return replace(self)  # type: ignore[type-var]
 
     def is_sound(self) -> bool:
-        """Return whether every total is of its own type, finite and not negative, and all can belong to one history."""
+        """Return whether every total has its declared type, is finite and not negative, and fits the other totals."""
         totals = [(getattr(self, total.name), total.type) for total in fields(self)]  # type: ignore[arg-type]
         return all(type(number) is kind and 0 <= number < math.inf for number, kind in totals)
 
@@ -58,7 +58,7 @@ Kind = TypeVar("Kind", bound=type[Accountant])
 
 
 def prices(accountant: Kind) -> Kind:
-    """Declare the accountant of a unit."""
+    """Register an accountant class for its unit (a class decorator)."""
     ACCOUNTANTS[accountant.unit] = accountant
     return accountant
 
@@ -66,14 +66,14 @@ def prices(accountant: Kind) -> Kind:
 @prices
 @dataclass(slots=True, repr=False)
 class SelectionAccountant(Accountant):
-    """Prices which items were selected, over all rounds.
+    """The total cost of the item selections of all rounds (protocol sdcf).
 
-    Unit (profile level): two profiles of the same number h of ratings, calibrated alike; with a public cap H, any
-    two profiles of up to H ratings. Every S is drawn from B' alone, so the selections of one permanent epoch
-    cost at most min(Σ epsilon_i, epsilon_p); epochs add up (docs/proofs.md).
+    Unit (profile level): the epsilon between two profiles of the same number h of ratings, with the same calibration;
+    with a public cap H, between any two profiles of up to H ratings. Every selection S is drawn from the permanent bits
+    B' alone, so the selections of one permanent epoch cost at most min(Σ epsilon_i, epsilon_p). The costs of epochs add
+    up (docs/proofs.md).
 
-    When 2h exceeds the number of items m, two profiles differ in 2(m − h) bits only: the bound still holds, and is
-    not tight.
+    If 2h exceeds the number of items m, two profiles differ in only 2(m − h) bits: the bound holds, but is not tight.
     """
 
     unit: ClassVar[str] = "selection"
@@ -81,17 +81,19 @@ class SelectionAccountant(Accountant):
     permanent_draws: int = 0
     rounds: int = 0
     capped_draws: int = 0
-    closed_committed: float = 0.0  # Σ epsilon_p of earlier epochs
-    closed_spent: float = 0.0
-    closed_item_level: float = 0.0
+    closed_committed: float = 0.0  # `committed()` of the earlier epochs: Σ epsilon_p
+    closed_spent: float = 0.0  # `spent()` of the earlier epochs
+    closed_item_level: float = 0.0  # `item_level()` of the earlier epochs
     epoch_epsilon: float = 0.0  # epsilon_p of the current epoch
     epoch_sent: float = 0.0  # Σ epsilon_i of the current epoch
-    epoch_protected: int = 1
+    epoch_protected: int = 1  # h or H of the current epoch
 
     def compose(self, event: Event) -> None:
         if type(event) is SelectionSent:
             if not self.permanent_draws:
-                raise UnknownEvent("a SelectionSent needs an earlier PermanentDraw: it is drawn from those bits.")
+                raise UnknownEvent(
+                    "a SelectionSent must follow a PermanentDraw, whose bits it is drawn from. Charge that first."
+                )
             self.rounds += 1
             self.epoch_sent += event.epsilon
         elif type(event) is PermanentDraw:
@@ -108,7 +110,7 @@ class SelectionAccountant(Accountant):
         self.epoch_sent = 0.0
 
     def charged(self) -> float:
-        """A permanent draw is charged whole when it is made: the selections of its epoch can then never exceed it."""
+        """Return Σ epsilon_p: each permanent draw is charged in full, so its selections can never exceed the charge."""
         return self.committed()
 
     def is_sound(self) -> bool:
@@ -122,22 +124,25 @@ class SelectionAccountant(Accountant):
         )
 
     def committed(self) -> float:
-        """Return what all selections can ever cost with the bits drawn so far: Σ epsilon_p."""
+        """Return the largest cost of any selections from the permanent bits drawn so far: Σ epsilon_p."""
         return self.closed_committed + self.epoch_epsilon
 
     def spent(self) -> float:
-        """Return what the selections sent so far cost: Σ over epochs of min(Σ epsilon_i, epsilon_p)."""
+        """Return the cost of the selections sent so far: Σ over epochs of min(Σ epsilon_i, epsilon_p)."""
         return self.closed_spent + min(self.epoch_sent, self.epoch_epsilon)
 
     def item_level(self) -> float:
-        """Return the same for one rating replaced by another: each epoch divided by its h, or H."""
+        """Return the cost for one rating replaced by another: the cost of each epoch divided by its h, or H."""
         return self.closed_item_level + min(self.epoch_sent, self.epoch_epsilon) / self.epoch_protected
 
 
 @prices
 @dataclass(slots=True, repr=False)
 class ValueAccountant(Accountant):
-    """Prices the gradient values really sent, against zero gradients: realized zero-concentrated loss, Σ rho."""
+    """The total cost of the gradient values sent, compared with zero gradients: the realized Σ rho of zCDP.
+
+    zCDP is zero-concentrated differential privacy. The total depends on the ratings and is not a guarantee.
+    """
 
     unit: ClassVar[str] = "value"
     measure: ClassVar[str] = "rho"
@@ -157,14 +162,14 @@ class ValueAccountant(Accountant):
         return self.rho
 
     def epsilon(self, delta: float) -> float:
-        """Return the epsilon of this loss at `delta`, on the Gaussian's own curve."""
+        """Return the epsilon at `delta` of a Gaussian mechanism with this total rho."""
         return gaussian_epsilon(self.rho, delta)
 
 
 @prices
 @dataclass(slots=True, repr=False)
 class RatingAccountant(Accountant):
-    """Prices noisy rating values (ISGLD). Unit: the value of one rating; that it exists is not covered."""
+    """The total cost of noisy rating values (protocol isgld). Unit: the value of one rating, but not its existence."""
 
     unit: ClassVar[str] = "rating"
     needs_limit: ClassVar[bool] = False
@@ -185,16 +190,17 @@ class RatingAccountant(Accountant):
 @prices
 @dataclass(slots=True, repr=False)
 class TableAccountant(Accountant):
-    """Prices masked tables. Unit: one person's whole profile against a device that sends zeros, over all tables.
+    """The total cost of masked tables. Unit: one person's whole profile, compared with a device that sends zeros.
 
-    Costs are Σ μ², exact for Gaussian mechanisms also when a table depends on earlier sums; `rho` is the
-    zero-concentrated loss of the same tables and `distance` what separates their noise from its Gaussian stand-in.
+    The total is Σ μ² over all tables, which is exact for Gaussian mechanisms even if a table depends on earlier sums.
+    `rho` is the total in zero-concentrated differential privacy. `distance` is the statistical distance of the discrete
+    noise from the Gaussian noise that μ² assumes.
     """
 
     unit: ClassVar[str] = "table"
     measure: ClassVar[str] = "mu_squared"
 
-    tables: int = 0
+    tables: int = 0  # sent by this device
     mu_squared: float = 0.0
     rho: float = 0.0
     distance: float = 0.0
@@ -217,15 +223,18 @@ class TableAccountant(Accountant):
         return self.mu_squared
 
     def epsilon(self, delta: float) -> float:
-        """Return ε at `delta` of all tables sent so far: one profile against a device that sends zeros."""
+        """Return ε at `delta` of all tables sent so far, for one profile against a device that sends zeros."""
         return self._epsilon(math.sqrt(self.mu_squared), delta)
 
     def replaced_epsilon(self, delta: float) -> float:
-        """Return ε for one profile replaced by another, or one rating changed: the norm moves by up to 2Δ."""
+        """Return ε at `delta` for one profile replaced by another: the tables differ by a norm of up to 2Δ."""
         return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
 
     def zcdp_epsilon(self, delta: float) -> float:
-        """Return the same ε by zero-concentrated privacy: larger, and proven by published theorems alone."""
+        """Return ε at `delta` by zero-concentrated differential privacy.
+
+        The result is larger than that of `epsilon`, and needs no theorem that is not published.
+        """
         return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
 
     def _epsilon(self, mu: float, delta: float) -> float:
@@ -233,9 +242,9 @@ class TableAccountant(Accountant):
 
 
 def gaussian_epsilon(rho: float, delta: float) -> float:
-    """Return the smallest epsilon for which a Gaussian mechanism of zero-concentrated loss rho = μ²/2 is private."""
+    """Return the smallest epsilon at `delta` of a Gaussian mechanism with rho = μ²/2 in zero-concentrated privacy."""
     if not (0 <= rho < math.inf and 0 < delta < 1):
-        raise ParameterError(f"rho must be finite and not negative and delta in (0, 1), got delta {delta}.")
+        raise ParameterError(f"rho must be finite and not negative, and delta must be in (0, 1), got delta {delta}.")
     return epsilon_of_mu(math.sqrt(2 * rho), delta)
 
 

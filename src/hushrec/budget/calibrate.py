@@ -1,8 +1,8 @@
-"""From a budget to the parameters of the mechanisms of [SDCF].
+"""Calibration of the mechanisms of [SDCF]: their parameters for a given privacy budget.
 
-`calibrate_selection` finds the probabilities of the two-stage randomized response (Theorems 1 and 2),
-`fake_error_bound` the interval of the fake errors (Theorem 3). Both are exact to rounding, take one client
-or all clients at once, and refuse what has no answer: nothing is ever clamped.
+`calibrate_selection` computes the probabilities of the two-stage randomized response (Theorems 1 and 2), and
+`fake_error_bound` the interval of the fake errors (Theorem 3). Both are exact up to rounding, accept numbers (one
+client) or arrays (many clients), and refuse a budget that no parameter satisfies; they never clamp a value.
 
 Letters: h = n_rated, m = n_items, z = reports_per_client.
 """
@@ -23,16 +23,19 @@ from hushrec.errors import ImpossibleBudget, ParameterError
 FloatOrArray = TypeVar("FloatOrArray", float, FloatArray)
 Numbers = float | npt.NDArray[np.floating] | npt.NDArray[np.integer]
 
-# Per rating; beyond, a probability could underflow to zero, and zero protects nothing.
+# Largest budgets per rating: above them, a probability could underflow to zero, which protects nothing.
 LARGEST_EPSILON_I, LARGEST_EPSILON_P = 300.0, 600.0
-_ROUNDED_UP = 1 + 1e-15  # a few roundings to nearest, made one rounding up
+_ROUNDED_UP = 1 + 1e-15  # makes the product of a few roundings to nearest a rounding up
 
-_log_ndtr: Callable[[float], float] = cython_special.log_ndtr  # compiled, without an array's overhead
+_log_ndtr: Callable[[float], float] = cython_special.log_ndtr  # compiled for floats, without the overhead of arrays
 
 
-@dataclass(frozen=True, repr=False)  # the values tell how many items are rated
+@dataclass(frozen=True, repr=False)  # no repr: the values reveal how many items are rated
 class SelectionProbabilities(Generic[FloatOrArray]):
-    """The two-stage randomized response of one client (floats) or of many (arrays). Never leaves the device."""
+    """The probabilities of the two-stage randomized response, for one client (floats) or many (arrays).
+
+    They never leave the device.
+    """
 
     prob_randomize: FloatOrArray  # f: a permanent bit is replaced by a fair coin
     prob_send_unrated: FloatOrArray  # p*: an unrated item is selected, over both stages
@@ -85,7 +88,7 @@ def calibrate_selection(
     not_one = (1 - unrated) * np.exp(-log_unsent) * np.expm1(log_unsent - y) / np.expm1(-y)
     one = np.where(one <= 0.5, one, 1 - not_one)
     if not np.all(np.isfinite(zero + one)):
-        raise ParameterError("epsilon_i and epsilon_p are too small to compute with. Raise them.")
+        raise ParameterError("epsilon_i and epsilon_p must be large enough for double precision. Raise them.")
     return _packed(2 * expit(-y), unrated, rated, zero, one)
 
 
@@ -134,15 +137,15 @@ def _smallest_epsilon_p(h: FloatArray, x: FloatArray, log_unsent: FloatArray) ->
 def _checked(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return h, epsilon_i/h and epsilon_p as arrays of one shape; refuse impossible ones."""
+    """Return h, epsilon_i/h and epsilon_p as arrays of one shape; raise `ParameterError` for values out of range."""
     if not 0 < reports_per_client < n_items:
         raise ParameterError(f"reports_per_client must be in (0, n_items = {n_items}), got {reports_per_client}.")
     h = np.asarray(n_rated, dtype=np.float64)
     outside = np.count_nonzero(~((h >= 1) & (h <= n_items - 1) & (h == np.floor(h))))
     if outside:
         raise ParameterError(
-            f"n_rated must be a whole number in [1, n_items - 1 = {n_items - 1}], which {outside} of {h.size} "
-            "given are not. Leave out clients that rated nothing or everything."
+            f"n_rated must be a whole number in [1, n_items - 1 = {n_items - 1}], and {outside} of {h.size} "
+            "given values are not. Leave out clients that rated nothing or everything."
         )
     limits = (("epsilon_i", epsilon_i, LARGEST_EPSILON_I), ("epsilon_p", epsilon_p, LARGEST_EPSILON_P))
     for name, epsilon, largest in limits:
@@ -156,7 +159,7 @@ def _checked(
 
 
 def _extreme(values: FloatArray) -> float:
-    """Return the value that an error names: NaN if there is one, the largest if all are positive, else the smallest."""
+    """Return the value to name in an error: NaN if there is one, the largest if all are positive, else the smallest."""
     return float(values.max() if np.all(values > 0) else values.min())
 
 
@@ -175,7 +178,7 @@ def _refuse_impossible(epsilon_p: FloatArray, smallest: FloatArray) -> None:
 
 
 def _digits_up(value: float) -> decimal.Decimal:
-    """Return the number with six digits, rounded up, so that the value in an error works when it is typed in."""
+    """Return the number with six digits, rounded up, so that a user can type in the value that an error names."""
     return decimal.Context(prec=6, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
 
 
@@ -196,11 +199,11 @@ def fake_error_bound(mean: FloatArray, deviation: Numbers, epsilon_g: Numbers) -
 def fake_error_bound(mean: Numbers, deviation: Numbers, epsilon_g: Numbers) -> float | FloatArray:
     """Return α of Theorem 3 of [SDCF]: P(|X| < α) = exp(−epsilon_g) for X ~ N(mean, deviation²), rounded up.
 
-    epsilon_g = 0 gives ∞ (fakes like real errors), epsilon_g = ∞ gives 0 (fakes of zero error). A deviation of 0
-    (one rating) gives |mean|: the fake is the mean.
+    epsilon_g = 0 gives ∞ (fake errors are distributed like real errors), epsilon_g = ∞ gives 0 (fake errors are zero).
+    A deviation of 0 (one rating) gives |mean|: the fake error is the mean.
 
-    Departs from Theorem 3: epsilon_g is a parameter, not a guarantee. It bounds fake/real density, while a
-    real error outside [−α, α] cannot be a fake at all (docs/proofs.md).
+    Departs from Theorem 3: epsilon_g is a parameter, not a guarantee. It bounds the ratio of the densities of fake and
+    real errors, but a real error outside [−α, α] cannot be fake at all (docs/proofs.md).
     """
     if np.ndim(mean) == np.ndim(deviation) == np.ndim(epsilon_g) == 0:
         return _fake_error_bound(cast(float, mean), cast(float, deviation), cast(float, epsilon_g))
@@ -209,7 +212,7 @@ def fake_error_bound(mean: Numbers, deviation: Numbers, epsilon_g: Numbers) -> f
 
 def _fake_error_bound(mean: float, deviation: float, epsilon_g: float) -> float:
     if not (math.isfinite(mean) and 0 <= deviation < math.inf):
-        raise ParameterError("mean and deviation of the errors must be finite, and deviation not negative.")
+        raise ParameterError("mean and deviation of the errors must be finite, and deviation must not be negative.")
     if not epsilon_g >= 0:
         raise ParameterError(f"epsilon_g must be at least 0, got {epsilon_g}.")
     if epsilon_g == 0:
@@ -227,8 +230,8 @@ _fake_error_bounds = np.frompyfunc(_fake_error_bound, 3, 1)
 def _half_width(center: float, epsilon_g: float) -> float:
     """Return the s with ln F(s) = −epsilon_g, F(s) = P(|center + Z| < s) for a standard normal Z; rounded up by 1e-11.
 
-    F is log-concave in s, so Newton's method on ln F climbs to the root from any s below it. Two such are known:
-    F(s) ≤ 2 s φ(0), and F(s) ≤ Φ(s − center).
+    F is log-concave in s, so Newton's method on ln F converges from any s below the root. Two such starting points
+    follow from F(s) ≤ 2 s φ(0) and F(s) ≤ Φ(s − center); the larger one is used.
     """
     below = math.exp(-epsilon_g) * math.sqrt(math.pi / 2)
     s = max(below, center + float(ndtri_exp(-epsilon_g)), 1e-300)
@@ -242,7 +245,7 @@ def _half_width(center: float, epsilon_g: float) -> float:
 
 
 def _log_mass(center: float, s: float) -> float:
-    """Return ln F(s) = ln(Φ(s − c) − Φ(−s − c)); if narrow, F is the series 2 s φ(c) (1 + (c² − 1) s²/6 + …)."""
+    """Return ln F(s) = ln(Φ(s − c) − Φ(−s − c)); for small s by the series F = 2 s φ(c) (1 + (c² − 1) s²/6 + …)."""
     if s * max(center, 1.0) < 1e-4:
         series = math.log1p((center**2 - 1) * s**2 / 6)
         return math.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + series

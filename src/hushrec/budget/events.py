@@ -1,6 +1,6 @@
-"""What was released. An event is a fact; it names the unit that it counts in, whose accountant says what it costs.
+"""Privacy events, which record what a device has released. The accountant of an event's unit computes its cost.
 
-Events stay on the device. Their reprs leave out everything that depends on the ratings.
+Events stay on the device. Their reprs leave out every field that depends on the ratings.
 """
 
 import math
@@ -14,17 +14,17 @@ from hushrec.errors import ParameterError
 
 
 class Event(Protocol):
-    """Something that was released."""
+    """A release of data by the device; `unit` names its accountant in `accountants.ACCOUNTANTS`."""
 
-    unit: ClassVar[str]  # of what it costs: `accountants.ACCOUNTANTS` has who prices it
+    unit: ClassVar[str]
 
 
 @dataclass(frozen=True, slots=True)
 class PermanentDraw:
-    """The permanent bits B' were drawn from the rated items, at epsilon_p: Theorem 1 of [SDCF].
+    """A draw of the permanent bits B' from the rated items, with budget epsilon_p: Theorem 1 of [SDCF].
 
-    `n_protected` is the number of ratings from which f was calibrated: the person's own (private), or a public
-    cap on it, which `capped` tells.
+    `n_protected` is the number of ratings from which f was calibrated: a public cap if `capped`, else the person's own
+    number of ratings, which is private.
     """
 
     unit: ClassVar[str] = "selection"
@@ -36,14 +36,14 @@ class PermanentDraw:
     def __post_init__(self) -> None:
         _set_positive(self, "epsilon")
         if not self.n_protected >= 1:
-            raise ParameterError("n_protected must be at least 1. A client without ratings draws no bits.")
+            raise ParameterError("n_protected must be at least 1: a client without ratings draws no permanent bits.")
         object.__setattr__(self, "n_protected", int(self.n_protected))
         object.__setattr__(self, "capped", bool(self.capped))
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionSent:
-    """One round's selection S was drawn from B' and sent, at epsilon_i: Theorem 2 of [SDCF]."""
+    """One round's item selection S, drawn from the permanent bits B' with budget epsilon_i: Theorem 2 of [SDCF]."""
 
     unit: ClassVar[str] = "selection"
 
@@ -55,7 +55,7 @@ class SelectionSent:
 
 @dataclass(frozen=True, slots=True)
 class GradientsSent:
-    """Noised gradients were sent; `rho` is their realized zero-concentrated loss, from `gradient_rho`."""
+    """A report of noised gradients; `rho` is their realized zero-concentrated privacy loss, from `gradient_rho`."""
 
     unit: ClassVar[str] = "value"
 
@@ -71,7 +71,7 @@ class GradientsSent:
 
 @dataclass(frozen=True, slots=True)
 class RatingsPerturbed:
-    """Every rating value got Laplace noise at epsilon, and what follows uses only the noisy values (ISGLD)."""
+    """A perturbation of every rating value by Laplace noise, after which only the noisy values are used (isgld)."""
 
     unit: ClassVar[str] = "rating"
 
@@ -83,11 +83,11 @@ class RatingsPerturbed:
 
 @dataclass(frozen=True, slots=True)
 class BlockSent:
-    """One block of a masked table: integers of squared norm at most `norm_squared`, in squared grid units.
+    """One block of a masked table: integers whose squared norm is at most `norm_squared`, in squared grid units.
 
-    The sum that is revealed carries the noise of at least `honest` devices, a discrete Gaussian of variance
-    `share_variance` each; `distance` is the statistical distance of that noise from the law that is priced. A person's
-    own budget shows in `norm_squared`.
+    The revealed sum contains the noise of at least `honest` devices, each a discrete Gaussian of variance
+    `share_variance`. `distance` is the statistical distance of that noise from the Gaussian noise that the accountant
+    assumes. `norm_squared` depends on the person's own budget, and is therefore not in the repr.
     """
 
     norm_squared: int = field(repr=False)
@@ -97,12 +97,14 @@ class BlockSent:
 
     def __post_init__(self) -> None:
         if not (self.norm_squared >= 0 and self.share_variance >= 0 and self.honest >= 1 and self.distance >= 0):
-            raise ParameterError("norm_squared, share_variance and distance must not be negative, honest at least 1.")
+            raise ParameterError(
+                "norm_squared, share_variance and distance must not be negative, and honest must be at least 1."
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class TableSent:
-    """A masked table of these blocks was sent: one attempt of one round."""
+    """A masked table that was sent in one attempt of one round."""
 
     unit: ClassVar[str] = "table"
 
@@ -111,7 +113,7 @@ class TableSent:
 
 @dataclass(frozen=True, slots=True)
 class TablesElsewhere:
-    """Tables that another copy of this device may have sent: at most what their run still allowed, `mu_squared`."""
+    """Masked tables that a copy of this device's store may have sent, priced at the rest of the run's budget."""
 
     unit: ClassVar[str] = "table"
 
@@ -124,21 +126,21 @@ class TablesElsewhere:
 
 
 def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
-    """Zero-concentrated loss of sending these gradients rather than zeros: Σ ‖η N e u‖² / 2η.
+    """Return the zero-concentrated privacy loss of sending these gradients rather than zeros: Σ ‖η N e u‖² / 2η.
 
     `data_terms` (n_gradients, width) holds η N e u, without prior and noise; the noise has variance η = `step_size`.
-    This is the loss that happened, not a guarantee, and it tells about the ratings: it stays on the device. Where the
-    squares overflow it is infinite.
+    The result is the realized loss, not a guarantee. It depends on the ratings and must stay on the device. It is
+    infinite if the squares overflow.
     """
     with np.errstate(over="ignore"):
         return float(np.sum(np.square(data_terms))) / (2 * step_size)
 
 
 def as_number(name: str, value: Any) -> float:
-    """Return a number of any kind (int, fraction, of numpy) as a float; refuse text, flags and everything else.
+    """Return a number of any type (int, Fraction, NumPy) as a float; raise `ParameterError` for any other value.
 
-    Totals are stored and read back by their type, so every number becomes a float where it enters. The sentence
-    names the type alone: the value may be private.
+    Text and Booleans are refused. Totals are stored and read back by their type, so every number becomes a float where
+    it enters. The error names only the type of the value, because the value may be private.
     """
     try:
         if isinstance(value, str | bytes | bytearray | bool | np.bool_):

@@ -1,4 +1,4 @@
-"""Gaussian privacy in one number μ: the exact trade-off, composition, and the noise that a budget asks for.
+"""Gaussian differential privacy, in one number μ: conversion to (ε, δ), composition, and the noise for a budget.
 
 A sum with Gaussian noise of deviation σ that one device moves by at most Δ is μ-Gaussian private with μ = Δ/σ
 [Dong2022]. Mechanisms compose as Σ μ², also when later ones depend on the results of earlier ones. δ(ε) is Theorem 8 of
@@ -6,9 +6,9 @@ A sum with Gaussian noise of deviation σ that one device moves by at most Δ is
 
     δ(ε) = Φ(μ/2 − ε/μ) − exp(ε) Φ(−μ/2 − ε/μ)
 
-Devices add *discrete* Gaussian noise to integers. h honest shares of integer variance V ≥ 16 are priced as continuous
-noise of variance hV − 8: up to a statistical distance below `summing_distance`, the noisy sum can be computed from
-that Gaussian mechanism's output (docs/proofs.md, "Discrete noise"). What is rounded is rounded against us.
+Devices add *discrete* Gaussian noise to integers. The sum of h honest shares of integer variance V ≥ 16 is priced as
+continuous noise of variance hV − 8: up to a statistical distance below `summing_distance`, the noisy sum can be
+computed from that Gaussian mechanism's output (docs/proofs.md, "Discrete noise"). Costs are rounded up, budgets down.
 """
 
 import math
@@ -21,7 +21,7 @@ from scipy.special import log_ndtr
 from hushrec.errors import ParameterError
 
 SMALLEST_SHARE_VARIANCE = 16  # V, in squared grid units: a share has a deviation of at least 4 grid units
-SMOOTHING_VARIANCE = 8  # what the discrete sum gives up against continuous noise, in squared grid units
+SMOOTHING_VARIANCE = 8  # subtracted from the variance of the discrete sum when it is priced, in squared grid units
 DELTA_RESERVED = 1e-3  # part of δ that pays for statistical distances and for rounding in this module
 LARGEST_EPSILON = 100.0
 
@@ -29,7 +29,7 @@ LARGEST_EPSILON = 100.0
 def epsilon_of_mu(mu: float, delta: float) -> float:
     """Return the smallest ε for which μ-Gaussian privacy is (ε, δ)-differential privacy, rounded up.
 
-    Bisected in log space below μ²/2 + μ √(2 ln(1/δ)), which always suffices. An infinite μ costs an infinite ε.
+    Found by bisection below μ²/2 + μ √(2 ln(1/δ)), which always suffices. ε is infinite if μ is infinite.
     """
     _require(mu >= 0, "mu", "not negative", mu)
     _require(0 < delta < 1, "delta", "above 0 and below 1", delta)
@@ -61,7 +61,10 @@ def _log_delta(mu: float, epsilon: float) -> float:
 
 
 def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> float:
-    """Return the upper end of a bracket around the point from which on `holds` is true. It must hold at `upper`."""
+    """Return the smallest float in (lower, upper] for which `holds` is true.
+
+    `holds` must be false below some point and true above it, and true at `upper`.
+    """
     while True:
         middle = (lower + upper) / 2
         if not lower < middle < upper:
@@ -73,15 +76,15 @@ def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> 
 
 
 def run_mu(epsilon: float, delta: float) -> float:
-    """Return the μ of a whole run that promises (ε, δ), with a thousandth of δ kept for `epsilon_at_distance`."""
+    """Return the μ of a whole run that guarantees (ε, δ), with a thousandth of δ reserved for `epsilon_at_distance`."""
     _require(0 < epsilon <= LARGEST_EPSILON or epsilon == math.inf, "epsilon", "above 0 and at most 100", epsilon)
     return mu_of_epsilon(epsilon, delta * (1 - DELTA_RESERVED))
 
 
 def epsilon_at_distance(curve: Callable[[float], float], delta: float, distance: float) -> float:
-    """Return ε at δ for a mechanism within statistical distance η of one whose ε at δ is `curve`.
+    """Return ε at δ for a mechanism within statistical distance η of one with ε = curve(δ).
 
-    δ(ε) grows by at most (1 + exp(ε)) η. The reserved part of δ must pay for that; if it cannot, ε is infinite.
+    The distance adds at most (1 + exp(ε)) η to δ(ε). If that exceeds the reserved part of δ, ε is infinite.
     """
     epsilon = curve(delta * (1 - DELTA_RESERVED))
     if distance > 0 and epsilon + math.log(2 * distance) > math.log(delta * DELTA_RESERVED):
@@ -90,11 +93,11 @@ def epsilon_at_distance(curve: Callable[[float], float], delta: float, distance:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return ε at δ of zero-concentrated loss ρ: Proposition 12 of [Canonne2020] (arXiv v4).
+    """Return ε at δ of a zero-concentrated privacy loss ρ: Proposition 12 of [Canonne2020] (arXiv v4).
 
-    δ(ε) ≤ min over α > 1 of exp((α − 1)(αρ − ε)) (1 − 1/α)^α / (α − 1), solved for ε at each α. Discrete Gaussian noise
-    of variance V has ρ = Δ²/2V without any argument of ours. The result is larger than `epsilon_of_mu`, and is printed
-    beside it as a second opinion.
+    δ(ε) ≤ min over α > 1 of exp((α − 1)(αρ − ε)) (1 − 1/α)^α / (α − 1), solved for ε at each α. By published theorems
+    alone, discrete Gaussian noise of variance V has ρ = Δ²/2V. The result is larger than that of `epsilon_of_mu`, and
+    is printed beside it as an independent bound.
     """
     _require(rho >= 0, "rho", "not negative", rho)
     _require(0 < delta < 1, "delta", "above 0 and below 1", delta)
@@ -102,12 +105,12 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
         return rho
 
     def epsilon(log_order: float) -> float:
-        excess = math.exp(log_order)  # α − 1; every α gives a valid ε
+        excess = math.exp(log_order)  # α − 1; the ε of every α is valid
         order = 1 + excess
         return order * rho + math.log(excess / order) - (math.log(delta) + math.log(order)) / excess
 
     low, high = -8.0, 25.0
-    for _ in range(100):  # a ternary search: ε falls and then rises in the order
+    for _ in range(100):  # ternary search: as a function of the order, ε first falls and then rises
         third = (high - low) / 3
         if epsilon(low + third) < epsilon(high - third):
             high -= third
@@ -118,10 +121,10 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The devices whose tables are summed: how many are expected, must survive, and may be corrupt.
+    """The devices whose tables are summed: their number, the share that must survive, the share that may be corrupt.
 
-    Noise is sized for `honest`, the fewest honest devices of a sum that is ever revealed: at least `smallest` devices
-    must survive, of which `most_corrupt` may send no noise.
+    A sum is revealed only if at least `smallest` devices survive, of which at most `most_corrupt` may add no noise. The
+    noise of each device is sized for the remaining `honest` devices.
     """
 
     devices: int
@@ -134,30 +137,31 @@ class Cohort:
         _require(0 <= self.corrupt < 1, "corrupt", "at least 0 and below 1", self.corrupt)
         if self.honest < 1:
             raise ParameterError(
-                f"a cohort must keep at least 1 honest device: {self.smallest} survive and {self.most_corrupt} of them "
-                "may be corrupt. Lower corrupt, or wait for more devices."
+                f"a cohort must have at least 1 honest device, got {self.smallest} survivors of which "
+                f"{self.most_corrupt} may be corrupt. Lower corrupt, or wait for more devices."
             )
 
     @property
     def smallest(self) -> int:
-        """n_min = ⌈survivors · devices⌉."""
+        """The smallest number of surviving devices of a revealed sum: n_min = ⌈survivors · devices⌉."""
         return math.ceil(_decimal(self.survivors) * self.devices)
 
     @property
     def most_corrupt(self) -> int:
-        """c_max = ⌈corrupt · n_min⌉."""
+        """The largest number of corrupt devices among the survivors: c_max = ⌈corrupt · n_min⌉."""
         return math.ceil(_decimal(self.corrupt) * self.smallest)
 
     @property
     def honest(self) -> int:
-        """n_min − c_max: whose noise is always there."""
+        """The number of devices whose noise every revealed sum contains: n_min − c_max."""
         return self.smallest - self.most_corrupt
 
 
 def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -> int:
-    """Return V, the integer variance of one device's noise, so that one block costs at most share · μ².
+    """Return V, the integer variance of one device's noise with which one block costs at most share · μ².
 
-    hV − 8 ≥ Δ²/(μ² f), solved exactly; Δ² = `norm_squared` in squared grid units. Without a budget (μ = ∞) it is 0.
+    V is the smallest integer, at least 16, with hV − 8 ≥ Δ²/(μ² share), where Δ² = `norm_squared` is in squared grid
+    units. V is 0 for a run without noise (μ = ∞).
     """
     _require(norm_squared >= 1, "norm_squared", "at least 1", norm_squared)
     _require(mu > 0, "mu", "above 0", mu)
@@ -169,7 +173,10 @@ def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -
 
 
 def block_mu_squared(norm_squared: int, variance: int, honest: int) -> float:
-    """Return what one block costs: μ² = Δ²/(hV − 8), rounded up. Zeros cost nothing; too little noise, infinity."""
+    """Return the cost of one block: μ² = Δ²/(hV − 8), rounded up.
+
+    The cost is 0 if Δ = 0, and infinite if the variance V is below `SMALLEST_SHARE_VARIANCE`.
+    """
     if norm_squared == 0:
         return 0.0
     if variance < SMALLEST_SHARE_VARIANCE:
@@ -178,7 +185,7 @@ def block_mu_squared(norm_squared: int, variance: int, honest: int) -> float:
 
 
 def block_rho(norm_squared: int, variance: int, honest: int) -> float:
-    """Return the zero-concentrated loss of one block: ρ = Δ²/(2hV), rounded up [Canonne2020]."""
+    """Return the zero-concentrated privacy loss of one block: ρ = Δ²/(2hV), rounded up [Canonne2020]."""
     if norm_squared == 0:
         return 0.0
     if variance < SMALLEST_SHARE_VARIANCE:
@@ -187,7 +194,7 @@ def block_rho(norm_squared: int, variance: int, honest: int) -> float:
 
 
 def summing_distance(variance: int, honest: int) -> float:
-    """Return the statistical distance per number between h summed shares and their Gaussian stand-in: 4h θ(8).
+    """Return the statistical distance, per number, of h summed shares of noise from the priced Gaussian: 4h θ(8).
 
     The sum of two discrete Gaussians of variances V₁ and V₂ has probabilities within a factor (1 + θ)/(1 − θ) of one
     discrete Gaussian of variance V₁ + V₂, with θ at V₁V₂/(V₁ + V₂). Adding up h shares takes h − 1 such steps at
@@ -199,15 +206,15 @@ def summing_distance(variance: int, honest: int) -> float:
 
 
 def smoothing_error(variance: float) -> float:
-    """Return a bound of θ(v) = 2 Σⱼ exp(−2π²vj²): Σₖ exp(−(k − c)²/2v) is √(2πv) (1 ± θ) for every c."""
+    """Return an upper bound of θ(v) = 2 Σⱼ exp(−2π²vj²); Σₖ exp(−(k − c)²/2v) is √(2πv) (1 ± θ) for every c."""
     decay = math.exp(-2 * math.pi**2 * variance)
     return 2 * decay / (1 - decay)
 
 
 def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
-    """Return k = μ(own ε)/μ(run's ε): how much of the run's norm bound a person with a smaller budget uses.
+    """Return k = μ(own ε)/μ(ε): the share of the run's norm bound that a person with a smaller budget may use.
 
-    A budget of one's own that is larger than the run's changes nothing. 0 sends zeros.
+    k is 1 if the person's own ε is at least that of the run, and 0 (the device sends zeros) if the own ε is 0.
     """
     _require(own_epsilon >= 0, "own_epsilon", "not negative", own_epsilon)
     if own_epsilon >= epsilon:
@@ -222,18 +229,18 @@ def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
 
 
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
-    """Return ⌊k²Δ²⌋: the integer norm stays at most kΔ, so that the block costs at most k² of its price."""
+    """Return ⌊k²Δ²⌋, the squared norm bound of a person with fraction k; the block then costs at most k² as much."""
     _require(0 <= fraction <= 1, "fraction", "from 0 to 1", fraction)
     return math.floor(Fraction(fraction) ** 2 * norm_squared)
 
 
 def default_delta(devices: int) -> float:
-    """Return 1e-6, or 1/(10 · devices) where that is smaller."""
+    """Return the default δ of a run: 1e-6, or 1/(10 · devices) if that is smaller."""
     return min(1e-6, 1 / (10 * devices))
 
 
 def require_delta(delta: float, devices: int) -> None:
-    """Refuse a δ above 1/(10 · devices): a mechanism that publishes one profile in n has δ = 1/n."""
+    """Raise `ParameterError` if δ is above 1/(10 · devices): publishing one random profile of n satisfies δ = 1/n."""
     limit = 1 / (10 * devices)
     if not 0 < delta <= limit:
         raise ParameterError(
@@ -242,7 +249,7 @@ def require_delta(delta: float, devices: int) -> None:
 
 
 def _decimal(fraction: float) -> Fraction:
-    """Return 0.07 as 7/100, so that ⌈0.07 · 100⌉ is 7."""
+    """Return the nearest simple fraction, 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7."""
     return Fraction(fraction).limit_denominator(10**6)
 
 

@@ -1,7 +1,7 @@
-"""The person's own book of what was released, asked *before* anything is sent: one accountant for each unit.
+"""The privacy ledger of a device, which is charged *before* anything is sent: one accountant for each unit.
 
-A ledger enforces the limits that the person has set, by unit. Where the accountant of a unit needs a limit and there
-is none, nothing may be released; elsewhere totals are recorded. What the totals mean, their protocol words.
+A ledger enforces the limits that the person has set, by unit. Without a limit, an accountant that needs one allows no
+release; other accountants only record their totals. Protocols put the totals into words.
 """
 
 import math
@@ -18,7 +18,7 @@ _SLACK = 1 + 1e-12  # so that 0.1 + 0.1 + 0.1 fits into a limit of 0.3
 
 
 class Ledger:
-    """Totals of one device by unit; `charge` is all or nothing. Limits are given by unit: `Ledger(selection=8.0)`."""
+    """The totals and limits of one device, by unit. Limits are keyword arguments: `Ledger(selection=8.0)`."""
 
     def __init__(self, **limits: float | None) -> None:
         given = {unit: limit for unit, limit in limits.items() if limit is not None}
@@ -29,19 +29,19 @@ class Ledger:
         return f"Ledger({', '.join(f'{unit}={limit:g}' for unit, limit in self._limits.items())})"
 
     def __getitem__(self, unit: str) -> Any:
-        """Return the totals in a unit, as its accountant keeps them. They are private, and stay on the device."""
+        """Return the accountant of a unit with its totals, which are private and must stay on the device."""
         return self._accountants.get(unit) or _accountant_of(unit)()
 
     def limit(self, unit: str) -> float | None:
-        """Return what the person allows in a unit; None where no limit is set."""
+        """Return the limit of a unit, or None if the person has set none."""
         return self._limits.get(unit)
 
     def charge(self, events: Iterable[Event]) -> None:
-        """Add these events, or raise `BudgetExceeded` and change nothing. Call it before sending."""
+        """Add the cost of all events, or raise `BudgetExceeded` and add none. Must be called before sending."""
         self._accountants |= self._after(events)
 
     def can_pay(self, events: Iterable[Event]) -> bool:
-        """Tell whether `charge` would accept these events; nothing changes."""
+        """Return whether `charge` would accept these events, without charging them."""
         try:
             self._after(events)
         except BudgetExceeded:
@@ -49,7 +49,7 @@ class Ledger:
         return True
 
     def _after(self, events: Iterable[Event]) -> dict[str, Accountant]:
-        """Return the totals of the units that these events change, or refuse them."""
+        """Return the changed accountants after these events; raise `BudgetExceeded` if one passes its limit."""
         after: dict[str, Accountant] = {}
         for event in events:
             unit = getattr(event, "unit", None)
@@ -73,24 +73,27 @@ class Ledger:
         )
 
     def raise_limit(self, unit: str, limit: float) -> None:
-        """Allow more in a unit. A limit never goes down."""
+        """Raise the limit of a unit, or set the first one; raise `ParameterError` for a lower limit."""
         limit, current = _checked_limit(unit, limit), self._limits.get(unit, 0.0)
         if limit < current:
             raise ParameterError(f"{limit_name(unit)} can only be raised: it is {current:g}, got {limit:g}.")
         self._limits[unit] = limit
 
     def to_record(self) -> dict[str, Any]:
-        """Return everything as plain numbers, for the device's own store. It holds private counts: it never leaves."""
+        """Return limits and totals as plain numbers, for the device's own store. They are private."""
         totals = {unit: asdict(accountant) for unit, accountant in self._accountants.items()}  # type: ignore[call-overload]
         return {"version": RECORD_VERSION, "limits": dict(self._limits), "totals": totals}
 
     @classmethod
     def from_record(cls, record: object) -> "Ledger":
-        """Return the ledger that `to_record` wrote. A record that is damaged, or of another version, is refused."""
+        """Return the ledger of a record that `to_record` made; raise `LedgerError` if the record is damaged."""
         if isinstance(record, Mapping) and record.get("version") == 1:
             record = _from_version_1(record)
         if not isinstance(record, Mapping) or record.get("version") != RECORD_VERSION:
-            raise LedgerError(f"a ledger record must have version 1 or {RECORD_VERSION}. Restore it from a backup.")
+            raise LedgerError(
+                f"the ledger record must have version 1 or {RECORD_VERSION}, and has another or none. Restore the store"
+                " from a backup."
+            )
         try:
             ledger = cls(**record["limits"])
             for unit, totals in record["totals"].items():
@@ -100,23 +103,23 @@ class Ledger:
         except (AttributeError, KeyError, TypeError, OverflowError, ParameterError, UnknownEvent):
             sound = False
         if not sound:
-            raise LedgerError("the ledger record is damaged. Restore it from a backup, or pay for new bits.")
+            raise LedgerError("the ledger record is damaged. Restore the store from a backup.")
         return ledger
 
 
 def limit_name(unit: str) -> str:
-    """Return how a person names the limit of a unit, as in max_selection_epsilon."""
+    """Return the name of a unit's limit in messages, as in max_selection_epsilon."""
     return f"max_{unit}_{_accountant_of(unit).measure}"
 
 
 def _accountant_of(unit: str) -> type[Accountant]:
     if unit not in ACCOUNTANTS:
-        raise UnknownEvent(f"no accountant prices what counts in {unit}.")
+        raise UnknownEvent(f"unit must be one with an accountant ({', '.join(ACCOUNTANTS)}), got {unit}.")
     return ACCOUNTANTS[unit]
 
 
 def _from_version_1(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record of the first version as one of today: it had three units, and named each limit."""
+    """Return a record of version 1, which had three units with a named limit each, in the current version."""
     try:
         limits = {unit: record[limit_name(unit)] for unit in ("selection", "value", "rating")}
         totals = {unit: record[unit] for unit in limits if any(record[unit].values())}
@@ -127,7 +130,7 @@ def _from_version_1(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _as_stored(accountant: type[Accountant], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored totals with whole numbers as floats where floats belong: 8 and 8.0 are the same total."""
+    """Return stored totals with whole numbers converted to floats for float fields: 8 and 8.0 are the same total."""
     floats = {total.name for total in fields(accountant) if total.type is float}  # type: ignore[arg-type]
     return {name: float(value) if name in floats and type(value) is int else value for name, value in stored.items()}
 
