@@ -139,7 +139,7 @@ def test_the_verdict_names_whom_private_settings_are_measured_against(errors: li
     """Against the bias model, by how much; "none beats it" was read as the non-private model."""
     records = [record(rmse=error, budget={**SDCF, "epsilon_g": float(number)}) for number, error in enumerate(errors)]
     text = verdict(make_study([*records, record("plain", rmse=0.9)]))
-    assert text.startswith("The bar is the bias model, which knows no person's taste: RMSE 0.940.")
+    assert "the bias model: RMSE 0.940." in text
     assert "plain, not private: wins by 0.040 (0.900)." in text
     assert said in text
 
@@ -282,7 +282,7 @@ def test_the_command_writes_and_prints(tmp_path: Path) -> None:
 
 def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
     """A missing folder, an empty one, one of another version and a damaged one: one sentence each."""
-    with pytest.raises(RunError, match="must be a folder with runs in it"):
+    with pytest.raises(RunError, match="must be a folder with runs"):
         read_studies([tmp_path / "none"])
     with pytest.raises(RunError, match=r"run\.json"):
         read_studies([tmp_path])

@@ -1,4 +1,4 @@
-"""Finished runs in; tables, plots and one HTML page out. Reads `run.json` alone and never recomputes."""
+"""Reports about finished runs: tables, plots and one HTML page, made from the records of the runs alone."""
 
 from hushrec.report.page import Section, write_report
 from hushrec.report.studies import Study, read_studies

@@ -1,4 +1,4 @@
-"""Plots of an audit as SVG text."""
+"""Plots of an audit."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ Points = Sequence[Mapping[str, float | None]]
 
 
 def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Drawing:
-    """True against false accusations, on logarithmic false rates: the left end is where an accusation counts."""
+    """Plot ROC curves over a logarithmic false-positive rate, so that small rates, which matter most, can be read."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         axes.plot(false_rates, false_rates, color=MUTED, linewidth=1, label="chance")
         for number, (name, true_rates) in enumerate(curves.items()):
@@ -24,10 +24,10 @@ def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]
 
 
 def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> Drawing:
-    """Success of attacks and test error against what was swept; a run that diverged leaves a gap.
+    """Plot the success of attacks and the test error against the swept entry `across` of the points.
 
-    One panel for cosines where there are any, one for AUCs, one for the error beside that of models without taste. An
-    error far beyond them is off the plot and written at its upper end.
+    There is one panel for cosines if there are any, one for AUCs, and one for the test error with the baselines. An
+    error above the last panel is written at its upper edge. A run that diverged leaves a gap.
     """
     names = [name for name in points[0] if name not in (across, "rmse")]
     cosines = [name for name in names if name.startswith("cosine")]
@@ -64,7 +64,7 @@ def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str,
 
 
 def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
-    """Plot each entry of the points, one line each, against the entry `across` on a logarithmic axis."""
+    """Plot every other entry of the points as a line against the entry `across`, on a logarithmic axis."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         for number, name in enumerate(name for name in points[0] if name != across):
             colour = SERIES[number % len(SERIES)]
@@ -77,20 +77,20 @@ def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
 
 
 def _line(points: Points, across: str, name: str) -> tuple[list[float], list[float]]:
-    """Places and values; what is missing is not a number, and leaves a gap."""
+    """Return the places and values of one line; a missing value is NaN, which leaves a gap."""
     values = [point.get(name) for point in points]
     return _places(points, across)[0], [math.nan if one is None else one for one in values]
 
 
 def _places(points: Points, across: str) -> tuple[list[float], list[str]]:
-    """Return where the points stand on a logarithmic axis and what is written there; 0 stands left of all others."""
+    """Return the places and tick labels of the points on a logarithmic axis; the value 0 is put left of all others."""
     numbers = [float(point[across] or 0.0) for point in points]
     least = min((number for number in numbers if number), default=1.0)
     return [number or least / 4 for number in numbers], [_plain(number) for number in numbers]
 
 
 def _logarithmic(axes: Any, places: Sequence[float], labels: Sequence[str] | None = None) -> None:
-    """A logarithmic axis with these places alone, written as plain numbers: 1, 100, 10⁴."""
+    """Make the x axis logarithmic, with ticks at these places only and plain numbers as labels: 1, 100, 10⁴."""
     axes.set_xscale("log")
     axes.set_xticks(list(places), labels or [_plain(place) for place in places])
     axes.set_xticks([], minor=True)

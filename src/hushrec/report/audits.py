@@ -1,4 +1,4 @@
-"""An audit's record as tables, plots and a page. Reads what `hushrec audit` found and never recomputes."""
+"""Tables, plots and a page about an audit, made from its record alone."""
 
 import json
 from collections.abc import Iterable
@@ -21,25 +21,25 @@ TARGETS = {
     "person": "gender, age, occupation",
     "metadata": "how much was rated, and by whom",
     "integrity": "promoting an item",
-    "epsilon": "ε ruled out by canaries",
+    "epsilon": "lower bound on ε, from canaries",
 }
 FILE = "audit.json"
 SWEPT = {
-    "noise": "{}: what it takes to stop the rank-one attack, and the accuracy left",
-    "budget": "{}: success against ε_g, and accuracy",
+    "noise": "{}: attacks and accuracy by the variance of the noise",
+    "budget": "{}: attacks and accuracy by ε_g",
 }
 INTRODUCTION = (
-    "Attacks as the server could run them, on messages and public state alone, beside what is claimed. A protocol is"
-    " private only as far as its attacks fail."
+    "Attacks that a server can run on messages and public state, and the claims that they test. A protocol is private"
+    " only as far as the attacks on it fail."
 )
 HOW_TO_READ = (
-    "In brackets the 95 % interval; TPR is the share of true cases found when 1 % of the false ones are accused. An ε"
-    " that canaries rule out is itself a bound at 95 %."
+    "In brackets: the 95 % confidence interval. TPR: the true-positive rate at a false-positive rate of 1 %. A lower"
+    " bound on ε holds with 95 % confidence."
 )
 
 
 def audit_sections(record: Record) -> list[Section]:
-    """Protocol by target with the most successful attack on each, every attack, and the claim that each tests."""
+    """Return three sections: the most successful attack on each target, every attack, and the claim that each tests."""
     protocols = list(record["worst"])
     worst = [
         [TARGETS[target], *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols)]
@@ -60,12 +60,12 @@ def audit_sections(record: Record) -> list[Section]:
             ["target", "attack", "measure", "chance", *protocols],
             rows,
         ),
-        Section("What they test", [], ["attack", "claim"], [list(pair) for pair in claims.items()]),
+        Section("What the attacks test", [], ["attack", "claim"], [list(pair) for pair in claims.items()]),
     ]
 
 
 def audit_words(record: Record) -> list[str]:
-    """Return what an audit is, and on which kind of ratings this one was."""
+    """Return sentences about an audit: what it is, the scale of its ratings, and the verdict on each run."""
     kind = record.get("ratings") if find_model(record["model"]).predicts == "rating" else None
     return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *map(_verdict, *_runs(record))]
 
@@ -76,28 +76,28 @@ def _runs(record: Record) -> tuple[list[str], list[Record]]:
 
 
 def _verdict(label: str, run: Record) -> str:
-    """Return whether anything contradicts what the budget promises, and without a budget, whom exact sums expose."""
+    """Return whether an attack contradicts the guarantee of the run, or, without noise, how many people are exposed."""
     if run["budget"]["epsilon"] == "inf":
-        exposed = f"{run['people_with_a_rare_item']:.1%} of the people have rated an item that nobody else has"
-        return f"{label}: nothing is promised, and whoever knows everybody else reads everything; {exposed}."
+        exposed = f"{run['people_with_a_rare_item']:.1%} of the people have rated an item that nobody else has rated"
+        return f"{label}: no guarantee; the sums reveal a person's ratings to anyone who knows all others'. {exposed}."
     if run["contradictions"]:
         return f"{label}: CONTRADICTED. {'; '.join(run['contradictions'])}."
-    return f"{label}: no attack contradicts the promise; all bounds on ε hold together at 95 %."
+    return f"{label}: no attack contradicts the guarantee; all lower bounds on ε hold together with 95 % confidence."
 
 
 def _unbroken(cell: str) -> str:
-    """Return the value and its interval on one line of a narrow column."""
+    """Return a cell with non-breaking characters, so that a value and its interval stay on one line."""
     return cell.replace(" (", "\u00a0(").replace("–", "\u2060–\u2060")
 
 
 def worst_cell(found: Record | None) -> str:
-    """Return the measure, its value, and the attack that reached it."""
+    """Return a cell with the most successful attack: the measure, its value, and the attack's name."""
     return "" if found is None else f"{found['metric'].replace('_', ' ')} {found['value']:.3f}: {found['name']}"
 
 
 @dataclass(frozen=True)
 class AttackRow:
-    """One attack and measure, with a cell for every protocol."""
+    """One line of the table of attacks: an attack and a measure, with a cell for every protocol."""
 
     target: str
     name: str
@@ -108,7 +108,7 @@ class AttackRow:
 
 
 def attack_rows(record: Record) -> list[AttackRow]:
-    """Return every attack once, in the order of targets; where it does not apply the cell is empty."""
+    """Return a row for every attack and measure, ordered by target; a cell is empty if the attack does not apply."""
     protocols = list(record["worst"])
     found: dict[tuple[str, str, str], dict[str, Record]] = {}
     for attack in sorted(record["attacks"], key=lambda attack: list(TARGETS).index(attack["target"])):
@@ -131,7 +131,7 @@ def _distinct(texts: Iterable[str]) -> str:
 
 
 def _cell(attack: Record | None) -> str:
-    """0.863 (0.852–0.873), TPR 0.17: the value, its interval, the true-positive rate at 1 % false positives."""
+    """Return a cell such as "0.863 (0.852–0.873), TPR 0.17": value, interval, TPR at 1 % false positives."""
     if attack is None:
         return ""
     text = f"{attack['value']:.3f}"
@@ -144,7 +144,7 @@ def _cell(attack: Record | None) -> str:
 
 
 def audit_figures(record: Record) -> Figures:
-    """ROC curves and success against rounds of every protocol, and what permanent bits do."""
+    """Return the plots of every protocol: ROC curves, success by round, sweeps, and the effect of permanent bits."""
     figures: Figures = {}
     for protocol, curves in record["curves"].items():
         if curves["roc"]:
@@ -183,7 +183,7 @@ def audit_figures(record: Record) -> Figures:
 
 
 def check_writable(folder: str | Path) -> None:
-    """Make the folder of an audit, and try to write into it: before an hour of attacks, not after."""
+    """Create the folder and check that it is writable, before a long audit whose plots will go there."""
     place = Path(folder)
     probe = place / f"{FILE}.part"
     try:
@@ -191,16 +191,18 @@ def check_writable(folder: str | Path) -> None:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise RunError(f"the folder for plots must be writable, got {place} ({error.strerror or error}).") from None
+        raise RunError(
+            f"plots must be a writable folder, got {place} ({error.strerror or error}). Choose another folder."
+        ) from None
 
 
 def _seed_words(record: Record) -> str:
-    """Return the seed of an audit for its page; records of older versions have none."""
+    """Return the seed of an audit for its page, or nothing for a record of an older version, which has no seed."""
     return f", seed {record['seed']}" if "seed" in record else ""
 
 
 def write_audit(record: Record, folder: str | Path) -> Path:
-    """Write an audit's record, plots and page into a folder; return the page."""
+    """Write an audit's record, plots and page into a folder; return the path of the page."""
     place = Path(folder)
     figures = audit_figures(record)
     made = f"Written on {stamp()['date']} by hushrec {stamp()['hushrec']}{_seed_words(record)}."
@@ -213,12 +215,14 @@ def write_audit(record: Record, folder: str | Path) -> Path:
             (place / f"{name}.pdf").write_bytes(drawing.pdf)
         (place / "audit.html").write_text(page, "utf-8")
     except OSError as error:
-        raise RunError(f"the audit could not be written to {place} ({error.strerror or error}).") from None
+        raise RunError(
+            f"the audit could not be written to {place} ({error.strerror or error}). Choose another folder."
+        ) from None
     return place / "audit.html"
 
 
 def read_audits(folders: Iterable[str | Path]) -> list[Record]:
-    """Return the audits in or below the folders that `hushrec audit --plots` wrote."""
+    """Return the records of all audits in or below the folders, as `hushrec audit --plots` wrote them."""
     files = [file for folder in map(Path, folders) for file in sorted(folder.rglob(FILE))]
     records = []
     for file in files:
@@ -226,6 +230,8 @@ def read_audits(folders: Iterable[str | Path]) -> list[Record]:
             record = json.loads(file.read_text("utf-8"))
             audit_sections(record)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RunError(f"{file} is damaged: {type(error).__name__} while reading it.") from None
+            raise RunError(
+                f"{file} is damaged: {type(error).__name__} while reading it. Run the audit again."
+            ) from None
         records.append(record)
     return records

@@ -1,12 +1,12 @@
-"""A study's table as files for other programs: CSV with full precision, and LaTeX as it stands on the page."""
+"""Exports of a study's table: CSV with full precision, and LaTeX with the numbers of the page."""
 
 import csv
 import io
 from collections.abc import Mapping
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any
 
-from hushrec.report.studies import Setting, Study
+from hushrec.report.studies import Setting, Study, spread
 from hushrec.report.tables import baseline_name, measure_name, measures, study_rows
 
 SPECIAL = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}"}
@@ -17,7 +17,10 @@ SYMBOLS = {
 
 
 def as_csv(study: Study) -> str:
-    """One line per setting, baseline and peer: mean, standard deviation and number of splits of every measure."""
+    """Return the study as CSV, with one line per setting, baseline and peer.
+
+    Each measure has three columns: mean, standard deviation and number of splits.
+    """
     shown = _all_measures(study)
     levels = dict.fromkeys(name for setting in (*study.settings, *study.diverged) for name in setting.levels)
     header = ["name", "kind", "protocol", "private", *levels, "protects"]
@@ -56,12 +59,12 @@ def _numbers(table: Mapping[str, list[float]], shown: list[str]) -> dict[str, An
     for measure in (measure for measure in shown if measure in table):
         values = table[measure]
         found |= {f"{measure}_mean": fmean(values), f"{measure}_splits": len(values)}
-        found |= {f"{measure}_sd": stdev(values)} if len(values) > 1 else {}
+        found |= {f"{measure}_sd": spread(values)} if len(values) > 1 else {}
     return found
 
 
 def as_latex(study: Study) -> str:
-    """Return the table of the page as a `tabular`; it needs the package booktabs."""
+    """Return the table of the page as a LaTeX `tabular`, which needs the package booktabs."""
     header = ["", *map(measure_name, measures(study)), "to best baseline", "protects"]
     lines = [r"\begin{tabular}{l" + "r" * (len(header) - 2) + "l}", r"\toprule", _latex_row(header), r"\midrule"]
     lines += [_latex_row([row.name, *row.values, row.gap, row.protects]) for row in study_rows(study)]
@@ -73,5 +76,5 @@ def _latex_row(cells: list[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    """Text as LaTeX reads it, Greek letters and signs in math mode."""
+    """Return the text with LaTeX's special characters escaped, and Greek letters and signs in math mode."""
     return "".join({**SPECIAL, **SYMBOLS}.get(letter, letter) for letter in text)

@@ -1,8 +1,9 @@
-"""The figures of the paper from the records of its experiments: learning curves in panels.
+"""The figures of the paper, drawn from the records of its experiments: learning curves in panels.
 
-[SDCF], section 4.2, describes two figures of Task 1 for each data set, with four panels each: in the first one holds
-ε_I and varies ε_g, in the second it holds ε_g and varies ε_I; non-private, ISGLD and α = ∞ are in every panel.
-Task 2 has one panel per data set that varies ε_I. We follow the words.
+Section 4.2 of [SDCF] describes two figures of Task 1 for each data set, with four panels each. A panel of the first
+figure has a fixed ε_I and one curve per ε_g; a panel of the second has a fixed ε_g and one curve per ε_I. Every panel
+also shows the non-private protocol, ISGLD and α = ∞. Task 2 has one panel per data set, with one curve per ε_I. Our
+figures follow this description.
 """
 
 from collections.abc import Sequence
@@ -17,13 +18,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 LINE = 1.6
-NESTED = (5.2, 3.8, 2.4, 1.0)  # widths of curves that may coincide: each shows below the next
+NESTED = (5.2, 3.8, 2.4, 1.0)  # line widths of curves that may coincide, so that each shows below the next
 LEVEL_COLOURS = ("#0b62a4", "#00795a", "#8a6500", "#a8407f")  # from the weakest privacy to the strongest
 NOT_PRIVATE, NOISY_RATINGS, UNBOUNDED = (plots.INK, "-"), (plots.MUTED, "--"), ("#7d3ac1", "-.")
 
 
 def paper_figures(study: Study) -> dict[str, tuple[str, plots.Drawing]]:
-    """File name: caption and SVG; empty for a study that is not one of the paper's grids."""
+    """Return captions and plots by file name; none for a study that is not one of the paper's experiments."""
     grid = [setting for setting in study.settings if _on_the_grid(setting)]
     shared = [setting for setting in study.settings if setting.curve and not _on_the_grid(setting)]
     if study.measure == "auc":
@@ -78,7 +79,7 @@ def _panels(study: Study, grid: Sequence[Setting], shared: Sequence[Setting], fi
                 _curve(panel, setting, *_mark(setting), _shared_name(setting))
             panel.set_title(f"{NAMES[fixed]} = {level:g}", loc="left", fontsize=10)
             panel.set_ylim(low, high)
-            _name_those_outside(panel, shared, high)
+            _name_settings_above(panel, shared, high)
         for panel in axes.flat[-2:]:
             panel.set_xlabel("round")
         for panel in axes.flat[::2]:  # of two columns; a single row has one dimension only
@@ -92,7 +93,7 @@ def _ranking_panel(study: Study) -> plots.Drawing:
     with plots.new_axes(1.3 * plots.WIDTH, plots.HEIGHT) as (figure, axes):
         private = [setting for setting in study.settings if "epsilon_i" in setting.levels]
         low, high = _ranking_limits(study)
-        for setting in (setting for setting in study.settings if setting.curve):  # what was only compared with has none
+        for setting in (setting for setting in study.settings if setting.curve):  # comparisons have no curve
             if setting in private:
                 place = _levels(private, "epsilon_i").index(setting.levels["epsilon_i"]) % len(LEVEL_COLOURS)
                 name = f"{setting.protocol} ε_I = {setting.levels['epsilon_i']:g}"
@@ -108,7 +109,7 @@ def _ranking_panel(study: Study) -> plots.Drawing:
 
 
 def _ranking_limits(study: Study) -> tuple[float, float]:
-    """From where the lowest curve is after a tenth of its rounds to above all ends and the most popular items."""
+    """Return the limits of the AUC axis: the lowest curve after a tenth of its rounds, and the best end or baseline."""
     curves = [setting.curve for setting in study.settings if setting.curve]
     popular = study.baseline("popularity")
     ends = [curve.mean[-1] for curve in curves]
@@ -119,7 +120,7 @@ def _ranking_limits(study: Study) -> tuple[float, float]:
 
 
 def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
-    """Return a dot per budget group with one standard deviation to each side; everybody and non-private beside them."""
+    """Plot the error of each budget group, of everybody, and of non-private settings, with standard deviations."""
     shown = [(f"people at {group.name}", group.measure, setting) for group in setting.groups]
     shown += [("everybody", "rmse", setting)]
     shown += [(_shared_name(other), "rmse", other) for other in study.settings if not _is_private(other)]
@@ -146,7 +147,10 @@ def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
 
 
 def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str, width: float = LINE) -> None:
-    """Mean over the splits, and a band of one standard deviation to each side, of long curves with fewer corners."""
+    """Plot the mean over the splits, and a band of one standard deviation to each side.
+
+    The band of a curve of more than 40 points uses every fifth point after the tenth, which keeps files small.
+    """
     curve = setting.curve
     assert curve is not None
     axes.plot(curve.rounds, curve.mean, dash, color=colour, linewidth=width, label=label)
@@ -164,7 +168,7 @@ def _is_private(setting: Setting) -> bool:
 
 
 def _is_noisy(setting: Setting) -> bool:
-    """Return whether the budget is one of noisy ratings, as ISGLD has it."""
+    """Return whether the setting's budget is one for noisy ratings, as in ISGLD."""
     return "epsilon" in setting.levels and "epsilon_i" not in setting.levels
 
 
@@ -185,14 +189,15 @@ def _shared_name(setting: Setting) -> str:
 
 
 def _limits(study: Study) -> tuple[float, float]:
-    """Return a range that shows where the private curves end; what ends far above is named at the edge."""
+    """Return the limits of the error axis: the ends of all curves, except those that end far above the others."""
     ends = [setting.mean("rmse") for setting in study.settings if not _is_noisy(setting)]
     low = min([*ends, study.baseline(study.best_baseline)])
     near = [setting.mean("rmse") for setting in study.settings if setting.mean("rmse") < low + 5 * (max(ends) - low)]
     return low - 0.1 * (max(near) - low), max(near) + 0.35 * (max(near) - low)
 
 
-def _name_those_outside(axes: "Axes", settings: Sequence[Setting], high: float) -> None:
+def _name_settings_above(axes: "Axes", settings: Sequence[Setting], high: float) -> None:
+    """Write the names and errors of the settings that end above the plot into its upper right corner."""
     above = [setting for setting in settings if setting.mean("rmse") > high]
     text = "\n".join(f"↑ {_shared_name(setting)} ends at {setting.mean('rmse'):.2f}" for setting in above)
     if text:
@@ -200,7 +205,7 @@ def _name_those_outside(axes: "Axes", settings: Sequence[Setting], high: float) 
 
 
 def _baselines(study: Study, axes: "Axes", low: float, high: float) -> None:
-    """A thin line for each non-personal model within the range, its name to the right; close names are moved apart."""
+    """Draw a thin line for each baseline within the limits, with its name to the right; close names are moved apart."""
     taken = -float("inf")
     for name in sorted(study.baselines, key=study.baseline):
         at = study.baseline(name)

@@ -1,4 +1,4 @@
-"""What tells settings apart that have the same protocol and budget, and how each can be run again."""
+"""Distinct labels for settings with the same protocol and budget, and the command that repeats a run."""
 
 import shlex
 from collections.abc import Sequence
@@ -22,24 +22,24 @@ WORDS = {
     "engine": "{}",
 }
 NOT_A_SETTING = {"model", "protocol", "seed", "split_seed", "measure_every", "validation", "final"}
-SAID_BY_EXPERIMENTS = {"data_weight", "groups"}  # in the label that an experiment gives
+SAID_BY_EXPERIMENTS = {"data_weight", "groups"}  # settings that an experiment names in its own label
 
 
 def shape_of(record: Record) -> Record:
-    """Return everything but budgets and seeds that defines a run, by name; what a record does not say is left out."""
+    """Return the settings of a run by name, without budgets and seeds, as far as the record has them."""
     given = {**(record.get("config") or {}), **(record.get("settings") or {})}
     in_label = {name for protocol in PROTOCOLS.values() for name in protocol.wording.in_label}
     elsewhere = in_label | SAID_BY_EXPERIMENTS | NOT_A_SETTING
     shape = {name: value for name, value in given.items() if name not in elsewhere}
     names = ("model", "factors", "step", "order", "at_least", "engine", "patience")
     shape |= {name: record[name] for name in names if record.get(name) is not None}
-    if record.get("patience") is None:  # else each run has as many as it needed
+    if record.get("patience") is None:  # with early stopping, each run has its own number of rounds
         shape["rounds"] = record["rounds"]
     return shape
 
 
 def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
-    """Return the labels, with the settings that differ added where two labels would be equal."""
+    """Return distinct labels: the settings that differ, or else a number, are added to equal labels."""
     made = [
         label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
         for label, shape in zip(labels, shapes, strict=True)
@@ -48,7 +48,7 @@ def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
 
 
 def _differences(shape: Record, group: Sequence[Record]) -> str:
-    """Return the settings in which this run differs from others of the same label."""
+    """Return the settings in which this run differs from the others of the same label, in words."""
     names = [name for name in {**WORDS, **shape} if len({repr(other.get(name)) for other in group}) > 1]
     return "".join(f", {_in_words(name, shape[name])}" for name in names if name in shape)
 
@@ -62,7 +62,7 @@ def _in_words(name: str, value: Any) -> str:
 
 
 def command_of(record: Record) -> str | None:
-    """Return the command that makes a run again; None where the record does not say enough."""
+    """Return the command that repeats a run, or None if the record has no settings."""
     if record.get("experiment"):
         return f"hushrec experiment experiments/{record['experiment']}.toml"
     if "settings" not in record:

@@ -1,9 +1,10 @@
-"""One picture of what every protocol costs in accuracy and gives away: test error against what attacks recover.
+"""A plot of accuracy against leakage: the test error of every protocol, and how much attacks on it recover.
 
-A point is a run that was attacked. Across: how far the most successful attack gets from what is known anyway (0) to
-everything (1). For items it is the true-positive rate at 1 % false alarms beside popularity alone, for ratings the
-share that is exact beside the best blind guess, for taste the cosine beside a stranger's vector. The server follows
-its protocol in all of them; against `masked` it knows everybody else's ratings as well.
+A point is one attacked run. Its x coordinate is the success of the best attack, from 0 (what is known without any
+message) to 1 (everything). Success is, for items, the true-positive rate at 1 % false positives, compared with
+popularity alone; for ratings, the share of exact ratings, compared with the best constant guess; for taste, the cosine
+with the person's vector, compared with another person's vector. In all these attacks the server follows its protocol;
+the attacks on `masked` also know the ratings of everybody else.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -12,19 +13,20 @@ from typing import Any
 
 import numpy as np
 
+from hushrec.protocols import PROTOCOLS
 from hushrec.report.plots import INK, MUTED, SERIES, Drawing, new_axes, to_svg
 
 Record = Mapping[str, Any]
 PANELS = {"items": "rated items", "ratings": "ratings", "taste": "taste"}
-MARKS = {"masked": ("o", 0), "sdcf": ("s", 1), "isgld": ("^", 2), "plain": ("D", 3)}
-OTHER = ("v", 4)  # somebody else's protocol
-CHEATING = "malicious"
-LINE, POINTS = 0.038, 9  # of a panel's height, and of its print: one line of text
+MARKS = (("D", 3), ("^", 2), ("s", 1), ("o", 0))  # shape and colour of the protocols, in the order of the registry
+OTHER = ("v", 4)  # shape and colour of the protocols of plug-ins
+CHEATING = "malicious"  # the first word of attacks by a server that does not follow its protocol
+LINE, POINTS = 0.038, 9  # height of a line of text: as a share of the panel, and in points
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """What the best attack reaches, and what is reached without any message."""
+    """The success of the best attack, and the success of a guess without any message (`known_anyway`)."""
 
     attack: str
     value: float
@@ -32,13 +34,13 @@ class Recovered:
 
     @property
     def gained(self) -> float:
-        """How far the attack gets: 0 is what is known without it, 1 is everything."""
+        """The success on a scale from 0, what is known without any message, to 1, everything."""
         return min(max((self.value - self.known_anyway) / max(1 - self.known_anyway, 1e-9), 0.0), 1.0)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One protocol at one budget; a kind of attack that there is nothing to say about is absent."""
+    """One attacked run: a protocol with a budget, and the `Recovered` of each kind of attack that applies to it."""
 
     label: str
     protocol: str
@@ -47,7 +49,7 @@ class Point:
 
 
 def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
-    """Return the most successful attacks of an audit's record on one protocol, by what they are after."""
+    """Return the best attack on one protocol in an audit's record, for each of the kinds in `PANELS`."""
     attacks = [one for one in record["attacks"] if one["protocol"] == protocol and not one["name"].startswith(CHEATING)]
     existence = [one for one in attacks if (one["target"], one["metric"]) == ("existence", "auc")]
     found: dict[str, Recovered] = {}
@@ -68,12 +70,12 @@ def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
 
 
 def leakage_record(points: Sequence[Point], lines: Mapping[str, float], about: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the picture shows as JSON has it."""
+    """Return the points and lines of a plot as a record for a JSON file."""
     return {**about, "points": [asdict(point) for point in points], "lines": dict(lines)}
 
 
 def read_points(record: Record) -> list[Point]:
-    """Return the points of a record."""
+    """Return the points of a record that `leakage_record` made."""
     return [
         Point(one["label"], one["protocol"], one["rmse"], {k: Recovered(**v) for k, v in one["recovered"].items()})
         for one in record["points"]
@@ -81,7 +83,7 @@ def read_points(record: Record) -> list[Point]:
 
 
 def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing:
-    """Draw one panel for each kind of attack, sharing the axis of test error; models that send nothing as lines."""
+    """Plot one panel for each kind of attack, with the test error as y axis, and non-personal models as `lines`."""
     shown = [kind for kind in PANELS if any(kind in point.recovered for point in points)]
     with new_axes(3.1 * len(shown) + 0.9, 4.4, columns=len(shown)) as (figure, every):
         panels = [every] if len(shown) == 1 else list(every)
@@ -105,9 +107,10 @@ def _draw_panel(
     axes: Any, kind: str, points: Sequence[Point], window: tuple[float, float], lines: Collection[float]
 ) -> None:
     named: set[str] = set()
-    texts: list[tuple[bool, float]] = []  # side and place of those written so far
+    texts: list[tuple[bool, float]] = []  # side and place of the labels so far
+    marks = dict(zip(PROTOCOLS, MARKS, strict=False))
     for point in sorted(points, key=lambda point: point.rmse):
-        shape, colour = MARKS.get(point.protocol, OTHER)
+        shape, colour = marks.get(point.protocol, OTHER)
         gained, at = point.recovered[kind].gained, min(max(point.rmse, window[0]), window[1])
         name = None if point.protocol in named else point.protocol
         named.add(point.protocol)
@@ -129,7 +132,11 @@ def _draw_panel(
 
 
 def free_step(at: float, step: float, ruled: Collection[float], taken: Collection[float]) -> int:
-    """Return how many lines of text a name is moved up from its mark: the least that is clear of rules and of names."""
+    """Return by how many lines of text to move a label up from its mark, to be clear of rules and other labels.
+
+    `at` is the place of the mark, `step` the height of a line, `ruled` and `taken` the places of rules and labels. The
+    smallest move with enough room is chosen, or else the move with most room.
+    """
     steps = [0, 1, -1, 2, -2]
     places = [at - up * step for up in steps]
     far = [[2 * abs(place - rule) for rule in ruled] + [abs(place - other) for other in taken] for place in places]
@@ -138,7 +145,7 @@ def free_step(at: float, step: float, ruled: Collection[float], taken: Collectio
 
 
 def _window(points: Sequence[Point], lines: Mapping[str, float]) -> tuple[float, float]:
-    """Best and worst error to show; what is far worse than all models that send nothing is drawn at the edge."""
+    """Return the limits of the error axis; points far above the non-personal models are drawn at its edge."""
     low = min([point.rmse for point in points] + list(lines.values()))
     near = [point.rmse for point in points if point.rmse <= 1.15 * max(lines.values(), default=2.0)]
     high = max([*near, *lines.values()])
@@ -147,7 +154,7 @@ def _window(points: Sequence[Point], lines: Mapping[str, float]) -> tuple[float,
 
 
 def _name_lines(axes: Any, lines: Mapping[str, float], low: float, high: float) -> None:
-    """Name each line to the right of the last panel, close names moved apart."""
+    """Write the name of each line to the right of the last panel, with close names moved apart."""
     taken = -float("inf")
     for name, value in sorted(lines.items(), key=lambda pair: pair[1]):
         taken = max(value, taken + 0.045 * (high - low))

@@ -1,4 +1,4 @@
-"""One HTML page without outside parts: it opens from a disk, in light and dark, on a phone and on a desk."""
+"""The report as one self-contained HTML page, for light and dark colour schemes, narrow and wide screens."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ Figures = dict[str, tuple[str, plots.Drawing]]  # file name: caption, plot
 
 @dataclass(frozen=True)
 class Section:
-    """Something a caller adds to the page: plain text throughout, escaped here."""
+    """A part of the page that a caller adds: a heading, paragraphs and a table, all as plain text."""
 
     heading: str
     paragraphs: Sequence[str] = ()
@@ -33,7 +33,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Report:
-    """What was written."""
+    """The files that `write_report` has written, and the studies that they show."""
 
     page: Path
     plots: list[Path]
@@ -51,7 +51,11 @@ def write_report(
     more_figures: Figures | None = None,
     command: str | None = None,
 ) -> Report:
-    """Read the runs; write one page, and beside it every plot as SVG and PDF, and every table as CSV and LaTeX."""
+    """Read the runs, and write one page, every plot as SVG and PDF, and every table as CSV and LaTeX.
+
+    Plots and tables go to `plots_folder`, by default a folder beside the page. `command` is shown on the page as the
+    command that wrote it.
+    """
     sources = [Path(folder) for folder in folders]
     studies = read_studies(sources)
     path = Path(page)
@@ -72,7 +76,9 @@ def write_report(
             exports.append(_write(folder / f"{start}table.tex", as_latex(study).encode()))
         path.write_text(text, "utf-8")
     except OSError as error:
-        raise RunError(f"the report could not be written to {path} ({error.strerror or error}).") from None
+        raise RunError(
+            f"the report could not be written to {path} ({error.strerror or error}). Choose another path."
+        ) from None
     return Report(path, written, exports, studies)
 
 
@@ -82,12 +88,12 @@ def _write(file: Path, content: bytes) -> Path:
 
 
 def _names(sources: Sequence[Path]) -> str:
-    """Return the names of the folders for a command, without their paths: a page may be passed on."""
+    """Return the names of the folders for a command, without their paths, which a published page must not show."""
     return shlex.join(source.name or "." for source in sources)
 
 
 def study_plots(study: Study) -> Figures:
-    """Return the plots of one study."""
+    """Return the plots of one study by file name: the paper's figures, or else the final errors and the curves."""
     panels = paper_figures(study)
     if panels:
         return panels
@@ -106,7 +112,7 @@ def make_page(
     figures: Figures | None = None,
     made: str = "",
 ) -> str:
-    """Return the whole page: `page.html` with these parts. Jinja2 escapes whatever came from a run."""
+    """Return the HTML of the page, made from the template `page.html`; Jinja2 escapes all text from runs."""
     import jinja2
     from markupsafe import Markup
 
@@ -129,12 +135,12 @@ def make_page(
 
 
 def _beside(name: str) -> str:
-    """Return the text of a file beside this module."""
+    """Return the text of a file of this package."""
     return files("hushrec.report").joinpath(name).read_text("utf-8")
 
 
 def _style() -> str:
-    """Return the style sheet, and the colours of the plots for light and dark."""
+    """Return the style sheet with the colours of the plots for light and dark schemes."""
     dark = f"@media (prefers-color-scheme: dark) {{ {_series(SERIES_DARK)} }}"
     return "\n".join([_beside("style.css"), _series(plots.SERIES), dark])
 
@@ -161,14 +167,15 @@ def _study(study: Study, figures: Figures) -> dict[str, Any]:
 
 
 def splits_in_words(study: Study) -> str:
-    """Return which splits were run, and what ± means."""
+    """Return a sentence that says which splits were run and what ± means."""
     first, last = study.seeds[0], study.seeds[-1]
     if first == last:
         return f"One split (seed {first}), one run of each setting: differences of 0.01 may be chance."
     seeds = f"{first} to {last}" if len(study.seeds) == last - first + 1 else ", ".join(map(str, study.seeds))
     return (
         f"{len(study.seeds)} splits (seeds {seeds}). Numbers are means over the splits of a setting, and ± is the"
-        " standard deviation between them; all settings share the splits, so that differences are sharper than ± says."
+        " standard deviation between splits. All settings share the splits, so differences between settings are more"
+        " certain than ± suggests."
     )
 
 
@@ -178,7 +185,7 @@ def _row(row: Row) -> tuple[str, list[str]]:
 
 
 def _budgets(studies: Sequence[Study]) -> list[tuple[str, tuple[str, ...], list[str]]]:
-    """Return each unit once, with what it does not cover and the settings that have it."""
+    """Return every unit of protection with what it does not cover and the labels of its settings."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for setting in (setting for study in studies for setting in (*study.settings, *study.diverged)):
         labels = groups.setdefault((setting.unit, setting.not_covered), [])

@@ -1,4 +1,4 @@
-"""Plots as SVG text, in colours that a page can turn dark. matplotlib is imported when a plot is drawn."""
+"""Plots as SVG text, in colours that a page can replace for a dark scheme. Drawing a plot imports matplotlib."""
 
 import io
 import re
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Drawn in these; `inline` swaps each for a variable of the page. The series are told apart by colour-blind people.
+# The colours of all plots; `inline` replaces each by a CSS variable. SERIES is a colour-blind-safe palette.
 INK, MUTED, RULE = "#1f2430", "#5b6372", "#d5d9e0"
 SERIES = ("#0b62a4", "#c2500a", "#00795a", "#a8407f", "#8a6500", "#3e7cb8", "#7d3ac1", "#63656b")
 DASHES = ("-", "--", "-.", ":")
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule"} | {
     colour: f"--series-{number}" for number, colour in enumerate(SERIES, start=1)
 }
-WIDTH, HEIGHT = 5.4, 4.3  # inches: text stays readable on a phone
+WIDTH, HEIGHT = 5.4, 4.3  # inches; small, so that text stays readable on a phone
 
 
 class Drawing(str):
-    """A plot as SVG text; `pdf` is the same one for papers, `wide` says that it needs the whole width of a page."""
+    """A plot as SVG text, with the same plot as `pdf`; `wide` says that it needs the full width of a page."""
 
     __slots__ = ("pdf", "wide")
     pdf: bytes
@@ -34,7 +34,7 @@ class Drawing(str):
 
 
 def curves(study: Study) -> Drawing:
-    """Return the measure by round, a band from the lowest to the highest seed, baselines as lines."""
+    """Plot the measure by round, with a band from the lowest to the highest seed, and the baselines as lines."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
@@ -58,7 +58,7 @@ def _draw_curve(axes: "Axes", number: int, setting: Setting, window: tuple[float
 
 
 def finals(study: Study) -> Drawing:
-    """Return where every setting ends, one line each with its budget and unit; baselines as vertical lines."""
+    """Plot the final measure of every setting in a row, labelled with its budget, and the baselines as lines."""
     settings = sorted(
         study.settings, key=lambda setting: setting.mean(study.measure), reverse=not study.larger_is_better
     )
@@ -85,7 +85,11 @@ def finals(study: Study) -> Drawing:
 
 
 def budget_plot(budget: SelectionBudget) -> Drawing:
-    """Real items among those sent, by epsilon_i; and the server's belief in one item, by round, at worst."""
+    """Plot what a budget of sdcf means: the rated items among those sent, by epsilon_i, and the server's belief.
+
+    The belief is the server's largest and smallest probability that one item is rated, by round: for an item that was
+    sent in every round, and for an item that was never sent.
+    """
     with new_axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
         scales = [2.0**power for power in range(-4, 11)]
         usable = [epsilon for epsilon in scales if epsilon * 2 < 600 * budget.n_protected]
@@ -117,8 +121,8 @@ def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
     return SelectionBudget(**{**vars(budget), "epsilon_i": chosen.epsilon_i, "epsilon_p": chosen.epsilon_p})
 
 
-def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> list[float]:
-    """Return one muted line with its name on it for each baseline, close names moved apart; returns where they lie."""
+def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> None:
+    """Draw a muted line with its name for each baseline, vertical if `upright`; close names are moved apart."""
     low, high = _window(study)
     taken = low
     for name in sorted(study.baselines, key=study.baseline):
@@ -132,11 +136,10 @@ def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> list[float]
             axes.axhline(at, color=MUTED, linestyle=(0, (4, 2)), linewidth=1, zorder=1)
             where = {"xy": (1, taken), "xycoords": ("axes fraction", "data"), "ha": "left", "va": "center"}
         axes.annotate(label, xytext=(2, 1), textcoords="offset points", fontsize=7.5, color=MUTED, **where)
-    return [study.baseline(name) for name in study.baselines]
 
 
 def _window(study: Study) -> tuple[float, float]:
-    """Return the range to show: all baselines, and every setting not far worse than the worst of them."""
+    """Return the limits of the axis: all baselines, and every setting that is not far worse than all baselines."""
     lines = [study.baseline(name) for name in study.baselines]
     ends = [setting.mean(study.measure) for setting in study.settings]
     worst, best = (min(lines), max(lines + ends)) if study.larger_is_better else (max(lines), min(lines + ends))
@@ -158,14 +161,14 @@ def _legend(axes: "Axes") -> None:
 
 @contextmanager
 def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> Iterator[tuple["Figure", Any]]:
-    """Return new axes in the style of all plots, without pyplot and its global state."""
+    """Yield a new figure and its axes in the style of all plots, without pyplot and its global state."""
     import matplotlib
     from matplotlib.figure import Figure
 
     looks: dict[Any, Any] = {
-        "text.parse_math": False,  # a name may hold a dollar sign
+        "text.parse_math": False,  # a name may contain a dollar sign
         "svg.fonttype": "none",
-        "pdf.fonttype": 42,  # text that can be selected
+        "pdf.fonttype": 42,  # keeps text selectable
         "svg.hashsalt": "hushrec",
         "font.family": "sans-serif",
         "font.size": 9,
@@ -188,7 +191,7 @@ def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> It
 
 
 def to_svg(figure: "Figure") -> Drawing:
-    """Return the figure as text, the same for the same numbers."""
+    """Return the figure as a `Drawing`; the same figure always gives the same text."""
     file, print_file = io.StringIO(), io.BytesIO()
     figure.savefig(file, format="svg", metadata={"Date": None, "Creator": "hushrec"})
     figure.savefig(print_file, format="pdf", metadata={"CreationDate": None, "Creator": "hushrec"})
@@ -198,7 +201,7 @@ def to_svg(figure: "Figure") -> Drawing:
 
 
 def inline(svg: str, title: str) -> str:
-    """Return the same plot as part of a page: the page's colours, no background, a name for those who cannot see it."""
+    """Return the plot for use inside a page: with the page's colours, no background, and `title` for screen readers."""
     from html import escape
 
     body = svg[svg.index("<svg") :]

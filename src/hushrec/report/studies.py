@@ -1,4 +1,4 @@
-"""Reads run folders into studies: the runs on one data set, grouped by setting, several seeds side by side."""
+"""Studies, read from run folders: all runs on one data set, grouped by setting, with one number per seed."""
 
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +20,7 @@ MEASURES = {"rmse": False, "auc": True}
 
 @dataclass(frozen=True)
 class Curve:
-    """A measure by round: over several seeds the mean, the lowest and the highest."""
+    """A measure by round: its mean, lowest and highest value over the seeds."""
 
     rounds: list[int]
     mean: list[float]
@@ -31,7 +31,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class BudgetGroup:
-    """The people of one budget among several in one training; `measure` names their own error in the metrics."""
+    """The people with one budget in a run with several budgets; `measure` is the metric that holds their error."""
 
     name: str
     measure: str
@@ -39,7 +39,7 @@ class BudgetGroup:
 
 @dataclass(frozen=True)
 class Setting:
-    """All runs of one protocol with one budget; `curve` is None for what was only compared with."""
+    """All runs of one protocol with one budget; `curve` is None for a protocol that only served as a comparison."""
 
     label: str
     protocol: str
@@ -50,24 +50,23 @@ class Setting:
     metrics: dict[str, list[float]]  # one number per seed
     curve: Curve | None
     n_rounds: int
-    levels: dict[str, float]  # what tells its budget from others, by name: epsilon, and what the protocol's label shows
+    levels: dict[str, float]  # the budget by name: epsilon, and the options that the protocol shows in its label
     clamped: bool = False
-    groups: tuple[BudgetGroup, ...] = ()  # where budgets differ between people
-    n_diverged: int = 0  # of its runs; where there is one, the metrics are those of the others and mean nothing
-    command: str | None = None  # that makes its first run again
+    groups: tuple[BudgetGroup, ...] = ()  # if budgets differ between people
+    n_diverged: int = 0  # number of runs that diverged; the metrics are those of the other runs
+    command: str | None = None  # that repeats the first run
 
     def mean(self, measure: str) -> float:
         return statistics.fmean(self.metrics[measure])
 
     def spread(self, measure: str) -> float:
-        """Return the standard deviation over the seeds; 0 for one."""
-        values = self.metrics[measure]
-        return statistics.stdev(values) if len(values) > 1 else 0.0
+        """Return the standard deviation over the seeds, or 0 for one seed."""
+        return spread(self.metrics[measure])
 
 
 @dataclass(frozen=True)
 class Study:
-    """One data set and what is predicted: its settings, and the non-personal baselines on the same splits."""
+    """The runs of all settings on one data set, with the non-personal baselines on the same splits."""
 
     dataset: str
     model: str
@@ -76,15 +75,15 @@ class Study:
     n_train: int
     n_test: int
     measure: str
-    settings: list[Setting]  # all of whose runs ended well
-    diverged: list[Setting]  # the others
+    settings: list[Setting]  # without a run that diverged
+    diverged: list[Setting]  # with at least one run that diverged
     baselines: dict[str, dict[str, list[float]]]
-    of_lists: dict[str, dict[str, list[float]]]  # baselines that make lists and predict no ratings
-    peers: dict[str, dict[str, list[float]]]  # other libraries' personal models, not private, on the same splits
-    title: str | None = None  # of an experiment
-    part: str = "test"  # what was measured on: "validation" where the test part was not looked at
-    seeds: list[int] = field(default_factory=list)  # of the splits
-    made_by: str = ""  # version, date and machine of the runs, as far as they say
+    of_lists: dict[str, dict[str, list[float]]]  # baselines without the study's measure: they only rank items
+    peers: dict[str, dict[str, list[float]]]  # personal models of other libraries, not private, on the same splits
+    title: str | None = None  # title of the experiment
+    part: str = "test"  # the part of the data that was measured: "test" or "validation"
+    seeds: list[int] = field(default_factory=list)  # seeds of the splits
+    made_by: str = ""  # version, date and machine of the runs, as far as the records have them
 
     @property
     def larger_is_better(self) -> bool:
@@ -98,23 +97,35 @@ class Study:
         choose = max if self.larger_is_better else min
         return choose(self.baselines, key=self.baseline)
 
+    def gain(self, setting: Setting) -> float:
+        """Return by how much a setting is better than the best baseline; negative if it is worse."""
+        difference = setting.mean(self.measure) - self.baseline(self.best_baseline)
+        return difference if self.larger_is_better else -difference
+
     def beats(self, setting: Setting) -> bool:
-        """Return whether a setting is better than the best of what needs no personal model."""
-        gain = setting.mean(self.measure) - self.baseline(self.best_baseline)
-        return gain > 0 if self.larger_is_better else gain < 0
+        """Return whether a setting is better than the best baseline."""
+        return self.gain(setting) > 0
+
+
+def spread(values: Sequence[float]) -> float:
+    """Return the standard deviation of the values, or 0 for one value."""
+    return statistics.stdev(values) if len(values) > 1 else 0.0
 
 
 def read_studies(folders: Iterable[str | Path]) -> list[Study]:
-    """Every run in or below the folders, as studies in the order in which they were met; an experiment is one."""
+    """Return the studies of all runs in or below the folders, in the order in which they are found.
+
+    An experiment is one study. Other runs are grouped by data set, and by whether they predict ratings or rankings.
+    """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for path, record in _all_records(folders):
         try:
-            predicted = tuple(record["baselines"])  # ratings and rankings have different ones
+            predicted = tuple(record["baselines"])  # ratings and rankings have different baselines
             key = (record.get("experiment"), record["dataset"], record["data"].get("checksum"), predicted)
             groups.setdefault(key, []).append(record)
-            make_study([record])  # a damaged record is refused here, by its folder
+            make_study([record])  # raises if the record is damaged
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RunError(f"{path} is damaged: {type(error).__name__} while reading it.") from None
+            raise RunError(f"{path} is damaged: {type(error).__name__} while reading it. Repeat the run.") from None
     return [make_study(records) for records in groups.values()]
 
 
@@ -124,33 +135,30 @@ def _all_records(folders: Iterable[str | Path]) -> Iterator[tuple[Path, dict[str
         for experiment in experiments:
             yield from ((experiment, record) for record in read_records(experiment))
         if not experiments:
-            measured = [(path / "run.json", record) for path, record in _run_records(folder) if not record.get("final")]
+            records = [(path / "run.json", read_record(path)) for path in _find_runs(folder)]
+            measured = [(file, record) for file, record in records if not record.get("final")]
             if not measured:
                 raise RunError(
-                    f"{folder} holds runs of `train --final` alone: nothing was held out to compare them by."
+                    f"{folder} must hold a run with a test part, and holds only runs of `train --final`. Train without"
+                    " --final to compare."
                 )
             yield from measured
 
 
-def _run_records(folder: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
-    yield from ((path, read_record(path)) for path in find_runs([folder]))
-
-
-def find_runs(folders: Iterable[str | Path]) -> list[Path]:
-    """Return the run folders among and below the given ones, each once."""
-    found: dict[Path, None] = {}
-    for folder in map(Path, folders):
-        if not folder.is_dir():
-            raise RunError(f"{folder} must be a folder with runs in it, made by `hushrec train --out`; there is none.")
-        files = [folder / "run.json"] if (folder / "run.json").is_file() else sorted(folder.rglob("run.json"))
-        if not files:
-            raise RunError(f"{folder} holds no run: expected a run.json in it or below, made by `hushrec train --out`.")
-        found |= dict.fromkeys(file.parent for file in files)
-    return list(found)
+def _find_runs(folder: Path) -> list[Path]:
+    """Return the folder if it holds a run, or else all run folders below it."""
+    if not folder.is_dir():
+        raise RunError(
+            f"{folder} must be a folder with runs, written by `hushrec train --out`; there is no such folder."
+        )
+    files = [folder / "run.json"] if (folder / "run.json").is_file() else sorted(folder.rglob("run.json"))
+    if not files:
+        raise RunError(f"{folder} must hold a run (a file run.json, written by `hushrec train --out`), and holds none.")
+    return [file.parent for file in files]
 
 
 def make_study(records: Sequence[dict[str, Any]]) -> Study:
-    """Group runs that predict the same on one data set by everything but their seeds."""
+    """Return the study of runs on one data set; runs that differ only in their seeds are one setting."""
     first = records[0]
     settings = _all_settings(records)
     data = first["data"]
@@ -177,7 +185,7 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
 
 
 def _made_by(records: Sequence[dict[str, Any]]) -> str:
-    """Return which version ran it, when, on what: as far as the records say."""
+    """Return the versions, dates and machines of the runs, as far as the records have them."""
     written = [record["written"] for record in records if "written" in record]
     known = {one["hushrec"] for one in written} | {record.get("versions", {}).get("hushrec") for record in records}
     versions = sorted(one for one in known if one)
@@ -189,7 +197,7 @@ def _made_by(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return the measure of each baseline, one number per split."""
+    """Return the measures of each baseline, with one number per split."""
     splits = list({record["split_seed"]: record["baselines"] for record in records}.values())
     return {
         name: {measure: [float(split[name][measure]) for split in splits] for measure in table}
@@ -198,7 +206,7 @@ def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[fl
 
 
 def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Measure of each peer, one number per split that it was run on."""
+    """Return the measures of each peer, with one number per split on which the peer was run."""
     found: dict[str, dict[str, list[float]]] = {}
     for peers in {record["split_seed"]: record.get("peers", {}) for record in records}.values():
         for name, numbers in peers.items():
@@ -215,7 +223,7 @@ def _setting_key(record: dict[str, Any]) -> str:
 
 
 def _in_budget(protocol: str) -> list[str]:
-    """Return the entries of a budget that tell settings of one protocol apart."""
+    """Return the names of the budget's entries that distinguish the settings of one protocol."""
     return list(dict.fromkeys(["epsilon", *find_protocol(protocol).wording.in_label]))
 
 
@@ -246,7 +254,7 @@ def _budget_group(entry: dict[str, Any]) -> BudgetGroup:
 
 
 def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
-    """Return every setting that was run, then those that runs were only compared with; labels are distinct."""
+    """Return every setting that was run, then those that only served as comparisons, with distinct labels."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in [*records, *_compared(records, {_setting_key(record) for record in records})]:
         groups.setdefault(_setting_key(record), []).append(record)
@@ -257,7 +265,7 @@ def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
-    """Return what single runs were compared with, as records without a curve, where it was not run itself."""
+    """Return the comparisons of the runs as records without a curve, except settings whose keys are in `taken`."""
     found = []
     for record in records:
         for protocol, entry in record.get("comparisons", {}).items():
@@ -301,7 +309,7 @@ def _setting(
 
 
 def _make_curve(group: list[dict[str, Any]]) -> Curve:
-    """Return the measure of every round that all seeds reached."""
+    """Return the curve of a measure up to the last round that all runs reached."""
     curves = [record["curve"] for record in group]
     measure = next(name for name in MEASURES if name in group[0]["metrics"])
     length = min(map(len, curves))
@@ -312,5 +320,5 @@ def _make_curve(group: list[dict[str, Any]]) -> Curve:
         [statistics.fmean(row) for row in by_round],
         list(map(min, by_round)),
         list(map(max, by_round)),
-        [statistics.stdev(row) if len(row) > 1 else 0.0 for row in by_round],
+        [spread(row) for row in by_round],
     )

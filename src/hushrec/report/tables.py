@@ -1,9 +1,9 @@
-"""A study as rows of text, for a terminal or a page."""
+"""The table of a study as rows of text, for a terminal or a page, and its verdict."""
 
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean
 
-from hushrec.report.studies import Setting, Study
+from hushrec.report.studies import Setting, Study, spread
 
 NAMES = {
     "global_mean": "global mean",
@@ -18,7 +18,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `gap` is to the best baseline: below 0 is better for errors, above for AUC."""
+    """One line of the table. `gap` is the difference to the best baseline: for errors, a negative gap is better."""
 
     name: str
     values: list[str]
@@ -29,7 +29,7 @@ class Row:
 
 
 def measures(study: Study) -> list[str]:
-    """Return the measures that every setting of the study has, or every baseline where no setting ended well."""
+    """Return the measures that all settings of the study have, or all baselines if every setting diverged."""
     tables = [setting.metrics for setting in study.settings] or list(study.baselines.values())
     groups = {group.measure for setting in study.settings for group in setting.groups}
     return [name for name in tables[0] if name not in groups and all(name in table for table in tables)]
@@ -40,19 +40,20 @@ ON_A_TERMINAL = ("rmse", "mae", "precision_at_10", "auc", "hr_at_10", "ndcg_at_1
 
 
 def measure_name(measure: str) -> str:
-    """Return what a measure is called above a column."""
+    """Return the heading of a measure's column."""
     return SHORT.get(measure, measure.upper())
 
 
 def terminal_measures(study: Study) -> list[str]:
-    """At most three of the measures: what eighty columns hold."""
+    """Return the first three measures to show on a terminal of 80 columns."""
     return [name for name in measures(study) if name in ON_A_TERMINAL][:3]
 
 
 def study_rows(study: Study, shown: list[str] | None = None) -> list[Row]:
-    """Return the rows of settings and baselines together, best first.
+    """Return the rows of settings, baselines and peers together, the best first.
 
-    Settings with a run that diverged come last. `shown` are the measures, all of the study's unless given.
+    Baselines without the study's measure, then settings with a run that diverged, come last. `shown` are the measures
+    to show, by default all measures of the study.
     """
     shown = measures(study) if shown is None else shown
     rows = [(setting.mean(study.measure), _setting_row(study, setting, shown)) for setting in study.settings]
@@ -80,13 +81,13 @@ def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
 
 
 def _numbers_row(numbers: dict[str, list[float]], name: str, shown: list[str], gap: str) -> Row:
-    """Return a baseline's row, with a cell for every measure that it has."""
+    """Return a baseline's row; the cell of a measure that the baseline does not have is empty."""
     values = [_mean_with_spread(numbers.get(measure)) for measure in shown]
     return Row(baseline_name(name), values, gap, "not a personal model", baseline=True, better=False)
 
 
 def _mean_with_spread(numbers: list[float] | None) -> str:
-    return "" if numbers is None else with_spread(fmean(numbers), _spread(numbers))
+    return "" if numbers is None else with_spread(fmean(numbers), spread(numbers))
 
 
 def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
@@ -97,7 +98,7 @@ def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
 
 
 def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
-    """Return the people of each budget, where budgets differ within one training: their own error."""
+    """Return a row with the error of each budget group, and the error itself, if budgets differ between people."""
     rows = []
     for group in setting.groups:
         mean = setting.mean(group.measure)
@@ -109,33 +110,29 @@ def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[
     return rows
 
 
-def _spread(values: list[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
-
-
 def baseline_name(name: str) -> str:
-    """Return what a baseline is called in front of people."""
+    """Return the name of a baseline to show, as in "bias model"."""
     return NAMES.get(name, name.replace("_", " "))
 
 
 def signed(gap: float) -> str:
-    """Return a difference with its sign, without one where it rounds to 0."""
+    """Return a difference with three decimals and its sign, or "0.000" if it rounds to 0."""
     text = f"{gap:+.3f}"
     return text if float(text) else "0.000"
 
 
 def with_spread(mean: float, spread: float) -> str:
-    """Return the mean, and where there are several seeds the standard deviation."""
+    """Return the mean with three decimals, and the standard deviation unless it is 0."""
     return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
 
 
 def verdict(study: Study) -> str:
-    """Return what the table says: who beats the best model that knows no person's taste, and by how much."""
+    """Return sentences that compare the settings with the best baseline."""
     name, best = study.measure.upper(), baseline_name(study.best_baseline)
     strength = f"{name} {study.baseline(study.best_baseline):.3f}"
-    said = [f"The bar is the {best}, which knows no person's taste: {strength}."]
+    said = [f"The best non-personal baseline is the {best}: {strength}."]
     said += [f"{setting.label}: {_against(study, setting)}." for setting in study.settings if not setting.private]
-    private = sorted((setting for setting in study.settings if setting.private), key=lambda one: _gain(study, one))
+    private = sorted((setting for setting in study.settings if setting.private), key=study.gain)
     if private:
         winners = sum(study.beats(setting) for setting in private)
         count = (
@@ -148,14 +145,7 @@ def verdict(study: Study) -> str:
     return " ".join(said)
 
 
-def _gain(study: Study, setting: Setting) -> float:
-    """By how much a setting is better than the best baseline; below 0 where it is worse."""
-    difference = setting.mean(study.measure) - study.baseline(study.best_baseline)
-    return difference if study.larger_is_better else -difference
-
-
 def _against(study: Study, setting: Setting) -> str:
-    """Return half a sentence, such as "beats it by 0.008 with 0.920"."""
-    gain = _gain(study, setting)
-    how = "wins" if gain > 0 else "loses"
-    return f"{how} by {abs(gain):.3f} ({setting.mean(study.measure):.3f})"
+    """Return the end of a sentence that compares a setting with the best baseline: "wins by 0.008 (0.920)"."""
+    gain = study.gain(setting)
+    return f"{'wins' if gain > 0 else 'loses'} by {abs(gain):.3f} ({setting.mean(study.measure):.3f})"
