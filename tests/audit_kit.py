@@ -5,10 +5,9 @@ from functools import cache
 
 import numpy as np
 
-from hushrec.audit.devices import profile
 from hushrec.audit.observation import Observation
-from hushrec.audit.observed_run import Truth, record
-from hushrec.audit.run import Audit, audit, item_popularity, settings_for
+from hushrec.audit.observed_run import Truth, item_popularity, record
+from hushrec.audit.run import Audit, audit, settings_for
 from hushrec.data.ratings import Ratings
 from hushrec.data.synthetic import synthetic
 from hushrec.engines import Engine
@@ -62,7 +61,7 @@ def unrelated(truth: Truth, seed: int = 0) -> Truth:
 
 def rated_by(problem: TrainingProblem, user: int) -> np.ndarray:
     """Items of one profile."""
-    return profile(problem, user)[0]
+    return problem.profile(user)[0]
 
 
 @cache

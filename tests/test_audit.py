@@ -628,4 +628,4 @@ def test_a_folder_for_plots_that_cannot_be_written_is_refused_before_any_work(tm
     (tmp_path / "file").write_text("")
     outcome = run("audit", "no-such-data", "--plots", tmp_path / "file" / "plots")
     assert outcome.code == 1
-    assert "the folder for plots must be writable" in outcome.err
+    assert "plots must be a writable folder" in outcome.err

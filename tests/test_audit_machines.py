@@ -11,9 +11,8 @@ from command import run
 
 from hushrec.audit.machines import attack_machine, likely_bias, read_uploads
 from hushrec.audit.observation import Observation
-from hushrec.audit.observed_run import Truth, record
+from hushrec.audit.observed_run import Truth, item_popularity, record
 from hushrec.audit.rating_levels import WHOLE_STARS
-from hushrec.audit.run import item_popularity
 from hushrec.data.synthetic import synthetic
 from hushrec.models.fm import FactorizationMachine
 from hushrec.simulation.run import task_problem

@@ -87,7 +87,7 @@ def test_people_who_are_compared_do_not_share_their_noise() -> None:
 def test_who_rated_a_rare_item_is_named_where_sums_are_exact() -> None:
     """The row of an item with one rater is that device's row: its length and audience tell whose."""
     run = watched("gp", math.inf)
-    profiles = [run.profile(user) for user in range(6)]
+    profiles = [run.problem.profile(user) for user in range(6)]
     item = next(item for item in range(run.problem.n_items) if all(item not in items for items, _ in profiles))
     items, values = profiles[2]
     at = int(np.searchsorted(items, item))
@@ -133,7 +133,7 @@ def test_the_distance_measured_is_the_distance_of_the_tables(model: str) -> None
 def test_crafted_tables_reach_the_claim_and_not_more() -> None:
     """Heavy weights make a profile as long as it may be; all weight on one item puts 1 and 5 stars two clips apart."""
     run = watched("gp", 8.0)
-    items, values = run.profile(run.victims[run.longest])
+    items, values = run.problem.profile(run.victims[run.longest])
     heavy = run.seen.with_tables(lengthen)
     apart = trials.distance(heavy, run.tables((items, values), heavy))
     assert 0.9 * run.budget["mu"] < apart <= run.budget["mu"]
@@ -203,7 +203,7 @@ def test_coins_of_one_run_are_told_where_nothing_hides_them(epsilon: float) -> N
 def test_coins_thrown_afterwards_are_told_by_nobody() -> None:
     """The sums of some canaries, judged by coins that have nothing to do with them: half right (5 deviations)."""
     run = watched("gp", 8.0)
-    canaries = [run.tables(run.profile(user)) for user in range(30)]
+    canaries = [run.tables(run.problem.profile(user)) for user in range(30)]
     right = 0
     for seed in range(20):
         sent, others = np.random.default_rng(seed).random((2, 30)) < 0.5
@@ -217,7 +217,7 @@ def test_who_sends_zeros_is_still_there() -> None:
     emptied = without_profiles(problem, np.array([0, 5]))
     assert emptied.n_users == problem.n_users
     assert emptied.rated_counts[[0, 5]].tolist() == [0, 0]
-    assert sums.profile_of(emptied, 6)[0].tolist() == sums.profile_of(problem, 6)[0].tolist()
+    assert emptied.profile(6)[0].tolist() == problem.profile(6)[0].tolist()
 
 
 # Masked tables ----------------------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ def test_attributes_are_read_off_exact_sums_and_not_off_noisy_ones(epsilon: floa
     """An attribute that follows from one popular item: 60 people, so that 4 deviations of the AUC are 0.25."""
     run = watched("gp", epsilon)
     item = int(np.argsort(run.popularity)[-8])
-    labels = np.array([item in run.profile(user)[0] for user in range(run.problem.n_users)]).astype(np.int64)
+    labels = np.array([item in run.problem.profile(user)[0] for user in range(run.problem.n_users)]).astype(np.int64)
     area, _ = attributes.attack_attributes(replace(run, people={"gender": labels}))
     assert area.name == f"gender from {people.SUMS}"
     assert least <= area.value <= most

@@ -127,7 +127,7 @@ def test_noise_from_a_seeded_generator_is_drawn_again(randomness: Randomness, cr
     plan = run.problem.terms.priced.plan
     priced = price_plan(plan, epsilon=EPSILON, delta=1e-6, cohort=Cohort(3))
     one = plan.rounds[0]
-    entries = run.seen.learning.entries(one.blocks, run.seen.rounds[0].table, *run.profile(0))
+    entries = run.seen.learning.entries(one.blocks, run.seen.rounds[0].table, *run.problem.profile(0))
     upload, _ = make_upload(priced, 1, [BlockValues(*own) for own in entries], TableAccountant(), randomness=randomness)
     assert crack_noise(priced, upload, range(100)) == cracked
 
@@ -154,7 +154,7 @@ def test_an_attempt_more_than_is_paid_for_shows() -> None:
     """Were every round answered a second time without paying, the sums would rule the claim out."""
     run = watched("gp", EPSILON)
     seen = run.seen.with_tables(lengthen)
-    tables = run.tables(run.profile(run.victims[run.longest]), seen)
+    tables = run.tables(run.problem.profile(run.victims[run.longest]), seen)
     again = sums.SeenRun((*seen.rounds, *seen.rounds), seen.learning)
     both = sums.PersonTables(tables.places * 2, tables.integers * 2)
     scores = trials.draw_scores(again, both, rng=run.draws(1))

@@ -1,7 +1,7 @@
-"""The adversary's seat: attacks on messages and public state, scored beside the claims they test.
+"""Privacy audits: attacks on the protocols, which use messages and public state only, and a score for each attack.
 
-`observation` holds all that an attack may see; `attacks/` are those of a curious server, `malicious`, `difference`
-and `poisoning` those that need devices to answer; `record` runs a protocol and keeps the truth apart; `judge` scores;
-`run.audit` does it all. A new attack is one small class in one of the lists; a new protocol needs nothing but its
-messages.
+An `Observation` holds all that an attack may see, and a `Truth` what it tries to recover; `observed_run.record` makes
+both from a training run. `attacks/` holds the attacks of an honest-but-curious server; `malicious`, `difference` and
+`poisoning` those that need devices to report again. `judge` scores the guesses, and `run.audit` runs everything. A new
+attack is one small class in one of the lists of `attacks/`. `masked/` holds the audit of protocol `masked`.
 """

@@ -1,8 +1,8 @@
-"""The largest ε that an attack's success rules out, from ratings planted by fair coins: one run is enough.
+"""Lower bounds on ε from canaries: ratings that fair coins have planted in a single run.
 
-In the profiles of a few people, some ratings are each moved to another item by a coin. An attacker who tells more
-coins than chance allows shows that the messages are not as private as a given ε ([Steinke2023]). The unit is one
-rating replaced by another: the claim for selections is ε_P / h.
+In the profiles of a few people, a coin decides for each of some ratings whether it moves to another item. An attacker
+who guesses more coins than an ε allows shows that the protocol is not ε-private ([Steinke2023]). The unit is one rating
+replaced by another; for selections, the protocol's own claim in this unit is ε_P / h.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,21 +25,22 @@ FEWEST_RATINGS = 12
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """Which people carry planted ratings, and how each coin fell. The coins are private to the judge."""
+    """The people with planted ratings, and the coins, which the attacks must not see."""
 
     users: IntArray
     rows: IntArray = field(repr=False)  # position in `users` of each canary
-    heads: IntArray = field(repr=False)  # the item rated if the coin shows heads
-    tails: IntArray = field(repr=False)
-    coins: BoolArray = field(repr=False)
+    heads: IntArray = field(repr=False)  # the item that is rated if the coin shows heads
+    tails: IntArray = field(repr=False)  # the item that is rated if the coin shows tails
+    coins: BoolArray = field(repr=False)  # True for heads
 
 
 def plant(
     problem: GradientProblem, candidates: IntArray, *, rng: np.random.Generator
 ) -> tuple[GradientProblem, Canaries]:
-    """Move a quarter of the ratings of a few people, each by its own coin, to an item that the person did not rate.
+    """Return the problem with canaries in the profiles of a few of the candidates, and the canaries.
 
-    Of somebody who rated nearly everything, as many ratings as there are such items.
+    A canary is a rating that a fair coin leaves (heads) or moves to an item that the person did not rate (tails). A
+    quarter of a person's ratings become canaries, or as many as there are unrated items if those are fewer.
     """
     counts = problem.rated_counts[candidates]
     enough = candidates[(counts >= FEWEST_RATINGS) & (counts < problem.n_items)]
@@ -67,12 +68,15 @@ def plant(
 def judge_canaries(
     attack: Attack, observation: Observation, canaries: Canaries, problem: GradientProblem
 ) -> list[Finding]:
-    """Guesses every coin by the sign of the difference in evidence; the observation is of the canaries' people."""
+    """Return the lower bound on ε, and the share of coins that the attack guesses.
+
+    The guess of a coin is the item of the two with the higher score. `observation` must hold the canaries' people.
+    """
     if not attack.applies_to(observation) or len(canaries.coins) == 0:
         return []
     scores = attack.guess(observation)
     lead = scores[canaries.rows, canaries.heads] - scores[canaries.rows, canaries.tails]
-    told = lead != 0  # a coin of which nothing is seen is left alone, which the theorem allows
+    told = lead != 0  # the attack abstains if both items have the same score, which the theorem allows
     correct, guesses = int(((lead > 0) == canaries.coins)[told].sum()), int(told.sum())
     smallest = int(problem.rated_counts[canaries.users].min())
     common: dict[str, Any] = {
@@ -101,7 +105,7 @@ def judge_canaries(
 
 
 def claimed(protocol: GradientProtocol, n_rated: int, n_rounds: int) -> str:
-    """What the protocol claims for one rating replaced by another, for the person with fewest ratings here."""
+    """Return what the protocol claims for one rating replaced by another, for a person with `n_rated` ratings."""
     selection = protocol.selection
     if selection is not None:
         spent = min(n_rounds * selection.epsilon_i, selection.epsilon_p)

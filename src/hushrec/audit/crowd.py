@@ -1,8 +1,8 @@
-"""What the last few uploads of many people say at a glance: which items each of them seems to have rated.
+"""A quick estimate of which items many people have rated, from their last few uploads.
 
-Cheaper and coarser than `rating_grid`, because it is done for everybody: people like the victim are a prior for what
-the victim rated (`attacks.combined.LikeMinded`), and people whose attributes are known teach how to guess those of
-others (`attacks.person`).
+The estimate is cheaper and coarser than that of `rating_grid`, because it is made for many people. The items of people
+similar to a victim are a prior for the victim's items (`attacks.combined.LikeMinded`), and people with known attributes
+train a classifier for the attributes of others (`attacks.person`).
 """
 
 from collections.abc import Sequence
@@ -17,24 +17,25 @@ from hushrec.audit.rank_one import Trace, trace
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
-TYPICAL_SIZES = 6.0  # a real error is rarely smaller than this many typical fakes, a fake rarely larger
-SHARPNESS = 6.0
-TASTES = 8  # directions in which crowds differ most
+TYPICAL_SIZES = 6.0  # few real errors are smaller than this many typical fake errors, and few fake errors are larger
+SHARPNESS = 6.0  # slope of the logistic function at that size
+TASTES = 8  # number of principal directions of the crowd
 
 Table = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """One row per person, one column per item."""
+    """Estimates for many people: tables with one row per person and one column per item."""
 
-    rated: Table = field(repr=False)  # how likely the item is rated, 0 where it was not reported
-    pulls: Table = field(repr=False)  # mean amplitude where it looks rated: liked more or less than expected
+    rated: Table = field(repr=False)  # estimated probability that the item is rated; 0 if it was not reported
+    pulls: Table = field(repr=False)  # mean amplitude times `rated`: positive if the item is liked more than predicted
 
     def likely_for(self, profiles: FloatArray) -> FloatArray:
-        """How many times likelier than for anybody each item is for people with these profiles, at least a tenth.
+        """Return how many times likelier each item is rated, given each profile, than on average; at least 0.1.
 
-        Profiles are completed by the main directions of the crowd's: what those with the same items have as well.
+        A profile is a row of estimated probabilities like those of `rated`. It is projected on the principal directions
+        of the crowd, which adds the items that people with similar profiles have rated.
         """
         mean = self.rated.mean(axis=0)
         centered = (self.rated - mean).astype(np.float64)
@@ -50,18 +51,18 @@ class Crowd:
 def watch_crowd(
     announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> Crowd:
-    """Return two numbers per person and item from all uploads of the crowd: evidence and mean amplitude."""
+    """Return the estimates for all people of the crowd, from their uploads to the last announcements."""
     terms = announcements[-1].terms
     shape = (len(crowd), terms.n_items)
     rated, pulls = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
     for row, uploads in enumerate(crowd):
         seen = trace(announcements[len(announcements) - len(uploads) :], uploads)
-        rated[row], pulls[row] = _glance(seen, protocol, terms)
+        rated[row], pulls[row] = _estimate(seen, protocol, terms)
     return Crowd(rated, pulls)
 
 
-def _glance(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Likelihood of being rated and mean amplitude, from the largest amplitude that an item ever showed."""
+def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
+    """Return one person's rows of `rated` and `pulls`; `rated` follows from the largest amplitude of each item."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes
@@ -69,7 +70,7 @@ def _glance(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[Floa
         largest[part.items] = np.maximum(largest[part.items], np.abs(part.amplitudes))
     mean = total / np.maximum(reports, 1)
     if terms.model == "bpr":
-        rated = (mean > 0).astype(np.float64)  # a rated item is pulled along u, an unrated one against it
+        rated = (mean > 0).astype(np.float64)  # gradients move a rated item along u, and an unrated item against u
     elif seen.parts and protocol.selection is not None:
         typical = 2 * float(np.quantile(np.concatenate([np.abs(part.amplitudes) for part in seen.parts]), 0.25))
         sizes = largest / (TYPICAL_SIZES * (typical + seen.parts[-1].noise))

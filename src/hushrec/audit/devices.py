@@ -1,4 +1,4 @@
-"""Single devices for attacks that need one to report: a server that lies, a rating added later, the time it takes."""
+"""Simulated devices for attacks that need new reports: a lying server, a rating added later, timing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,23 +18,17 @@ Clock = Callable[[], float]
 
 
 def make_device(problem: GradientProblem, user: int, *, seed: int, terms: Terms | None = None) -> Client:
-    """One simulated person's device, before its first round."""
+    """Return a new device with one person's ratings, before its first round."""
     protocol = problem.protocol(user)
     terms = problem.terms if terms is None else terms
     ledger = protocol.make_ledger(terms)
     device = Client(terms, problem.model, protocol, randomness=SeededRandomness(seed, user), ledger=ledger)
-    device.add_ratings(*profile(problem, user))
+    device.add_ratings(*problem.profile(user))
     return device
 
 
-def profile(problem: GradientProblem, user: int) -> tuple[IntArray, FloatArray]:
-    """Rated items and their values."""
-    rows = slice(problem.starts[user], problem.starts[user + 1])
-    return problem.items[rows], problem.values[rows]
-
-
 def upload_of(device: Client, announcement: ItemVectors) -> Upload:
-    """What a device reports in one round, in numbers of 4 bytes; None where it selects nothing."""
+    """Return a device's report in one round with float32 values, as a server receives it; None if it is empty."""
     report = device.report(Address(announcement.round_number, 1, REPORT), announcement)
     return narrow(report) if report is not None and len(report.items) else None
 
@@ -48,9 +42,10 @@ def replay(
     clock: Clock | None = None,
     added: Callable[[int, int], tuple[IntArray, FloatArray] | None] = lambda user, round_number: None,
 ) -> Observation:
-    """Return the reports of fresh devices on recorded announcements.
+    """Return an observation of new devices that report on the announcements of a recorded run.
 
-    `added` gives ratings that they gain on the way.
+    `added(user, round_number)` returns ratings that a device gains before that round, or None. With a `clock`, the time
+    of each report is measured.
     """
     uploads, seconds = [], np.zeros((len(users), observation.n_rounds))
     for row, user in enumerate(users):

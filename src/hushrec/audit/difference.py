@@ -1,19 +1,19 @@
-"""The difference attack: a person rates one more item, and the server compares before with after."""
+"""The difference attack: a person rates one more item, and the server compares the reports before and after."""
 
 import numpy as np
 
 from hushrec.arrays import FloatArray, IntArray
-from hushrec.audit.devices import profile, replay
+from hushrec.audit.devices import replay
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.statistics import share_interval
 from hushrec.engines.gradient import GradientProblem
 
-CAP = 15.0  # evidence beyond this many nats counts as certain
+CAP = 15.0  # largest log odds that an item can have
 
 
 def difference_scores(observation: Observation) -> FloatArray:
-    """How much more each item looks rated in the later half of the rounds than in the earlier."""
+    """Return how much the evidence that an item is rated grows from the first to the second half of the rounds."""
     half = observation.n_rounds // 2
     before, after = observation.first_rounds(half), observation.last_rounds(observation.n_rounds - half)
     if observation.protocol.selection is not None:
@@ -29,9 +29,9 @@ def difference_scores(observation: Observation) -> FloatArray:
 def attack_difference(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Each victim rates a random item halfway; how often is it the one that changed most?
+    """Return how often the item that a victim rates halfway through the run is the item with the largest change.
 
-    People who rated all items but one, or all, are left out: they have no such item, or none left to hide among.
+    People with fewer than two unrated items are left out: without another unrated item, a guess cannot be wrong.
     """
     victims = victims[problem.rated_counts[victims] < problem.n_items - 1]
     if len(victims) == 0:
@@ -70,6 +70,6 @@ def attack_difference(
 
 
 def _new_rating(problem: GradientProblem, user: int, rng: np.random.Generator) -> tuple[int, float]:
-    items, values = profile(problem, user)
+    items, values = problem.profile(user)
     unrated = np.setdiff1d(np.arange(problem.n_items), items)
     return int(rng.choice(unrated)), float(rng.choice(values))

@@ -1,8 +1,8 @@
-"""Real against fake by value: the laws of the amplitudes in one person's uploads, fitted from those uploads alone.
+"""Distributions of real and fake amplitudes, fitted to one person's uploads, to distinguish real from fake errors.
 
-In `sdcf` real errors are near N(μ, σ²), and fakes are that law cut to [−α, α], P(|X| < α) = exp(−ε_g). An amplitude
-is an error times ‖u‖ plus noise of deviation τ, and both laws scale with ‖u‖, so the unknown factor does not matter.
-With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ² + τ²):
+In `sdcf`, real errors are close to N(μ, σ²), and fake errors have that distribution truncated to [−α, α], where
+P(|X| < α) = exp(−ε_g). An amplitude a is an error times ‖u‖ plus noise of deviation τ. Both distributions scale with
+‖u‖, so this unknown factor does not matter. With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ² + τ²):
 
     real(a) = N(a; μ, σ² + τ²)        fake(a) = real(a) e^ε_g [Φ((α − m')/s') − Φ((−α − m')/s')]
 """
@@ -22,12 +22,12 @@ from hushrec.audit.rank_one import UploadParts
 from hushrec.budget.calibrate import fake_error_bound
 
 SMALLEST_DENSITY = 1e-12
-MOST_FITTED = 1500  # amplitudes that a law is fitted to
+MOST_FITTED = 1500  # largest number of amplitudes in one fit
 
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """The laws of real and fake amplitudes in a few neighbouring rounds, and the share of real ones."""
+    """The distributions of real and fake amplitudes in a few neighbouring rounds, and the share of real ones."""
 
     mean: float
     deviation: float
@@ -36,14 +36,14 @@ class ErrorLaw:
     share_real: float
 
     def real(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Density of a real error's amplitude."""
+        """Return the density of real errors' amplitudes, with noise of these deviations."""
         return _normal(amplitudes, self.mean, np.hypot(self.deviation, noise)) + SMALLEST_DENSITY
 
     def fake(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Density of a fake error's amplitude."""
+        """Return the density of fake errors' amplitudes, with noise of these deviations."""
         if self.bound == math.inf:
             return self.real(amplitudes, noise)
-        if self.bound < 1e-3 * np.min(noise):  # fakes are nothing but noise
+        if self.bound < 1e-3 * np.min(noise):  # fake errors are negligible beside the noise
             return _normal(amplitudes, 0.0, noise) + SMALLEST_DENSITY
         total = self.deviation**2 + np.square(noise)
         center = (amplitudes * self.deviation**2 + self.mean * np.square(noise)) / total
@@ -53,7 +53,7 @@ class ErrorLaw:
         return np.asarray(whole * inside * math.exp(self.epsilon_g) + SMALLEST_DENSITY)
 
     def log_ratio(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Ln real/fake: 0 throughout when ε_g = 0, where both laws are one."""
+        """Return ln(real/fake) of each amplitude; it is 0 if ε_g = 0, because both distributions are then equal."""
         return np.asarray(np.log(self.real(amplitudes, noise)) - np.log(self.fake(amplitudes, noise)))
 
 
@@ -62,7 +62,7 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
 
 
 def fit_laws(parts: tuple[UploadParts, ...], epsilon_g: float) -> list[ErrorLaw]:
-    """One law per upload, fitted by maximum likelihood over blocks of rounds that grow threefold in length."""
+    """Return one law per upload, fitted by maximum likelihood to each of the `growing_blocks` of uploads."""
     laws: list[ErrorLaw] = []
     guess: ErrorLaw | None = None
     for block in reversed(growing_blocks(len(parts))):
@@ -74,13 +74,13 @@ def fit_laws(parts: tuple[UploadParts, ...], epsilon_g: float) -> list[ErrorLaw]
 
 
 def growing_blocks(count: int) -> list[range]:
-    """Return blocks of rounds 0, 1–2, 3–8, 9–26, …: steps fall, and so does the change between rounds."""
+    """Return the blocks of rounds 0, 1–2, 3–8, 9–26, …; later rounds differ less, because the step size decays."""
     edges = [0, *(3**power for power in range(count.bit_length()) if 3**power < count), count]
     return [range(low, high) for low, high in pairwise(edges) if low < high]
 
 
 def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
-    """Maximum likelihood of (μ, σ, share of real ones), from a neighbour's law or from three starts."""
+    """Return the law of maximum likelihood, by a search that starts from `guess`, or else from three fixed points."""
     stride = -(-len(amplitudes) // MOST_FITTED)
     amplitudes, noise = amplitudes[::stride], noise[::stride]
     scale = float(np.sqrt(np.mean(amplitudes**2))) + 1e-12
@@ -105,7 +105,7 @@ def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: 
 
 
 def _minimized(cost: Callable[[Any], float], start: FloatArray) -> Any:
-    """Minimize by Nelder–Mead; the first steps are 1/3 of the scale, of a factor e and of a unit of log odds."""
+    """Return SciPy's result of minimizing the cost by Nelder–Mead, with first steps of 1/3 in each parameter."""
     simplex = start + np.vstack([np.zeros(3), np.eye(3) / 3])
     options: Any = {"maxfev": 70, "xatol": 1e-3, "fatol": 1e-2, "initial_simplex": simplex}
     return minimize(cost, start, method="Nelder-Mead", options=options)

@@ -1,4 +1,4 @@
-"""What an attack achieved, beside the claim it tests."""
+"""Findings: the success of an attack, with the claim that the attack tests."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -11,7 +11,7 @@ TARGETS = ("existence", "value", "model", "person", "metadata", "integrity", "ep
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One attack on one protocol. A field that does not apply is None."""
+    """The success of one attack on one protocol by one metric. A field that does not apply is None."""
 
     protocol: str
     name: str
@@ -25,7 +25,7 @@ class Finding:
     claim: str
 
     def record(self) -> dict[str, Any]:
-        """Return the finding for JSON; NaN becomes null."""
+        """Return the finding as a dictionary for JSON, with NaN as None."""
         fields = asdict(self)
         return {
             name: None if isinstance(value, float) and math.isnan(value) else value for name, value in fields.items()
@@ -34,10 +34,10 @@ class Finding:
 
 EXACT, ERROR_REMOVED = "share_of_ratings_exact", "share_of_error_removed"
 
-# What the table of protocol × target shows of each target: the findings of these metrics, the larger the worse.
+# The metrics by which attacks on a target are compared; a larger value is a more successful attack.
 WORST_BY = {
     "existence": ("auc",),
-    "value": (EXACT, ERROR_REMOVED),  # the latter where ratings are continuous
+    "value": (EXACT, ERROR_REMOVED),  # ERROR_REMOVED for continuous ratings
     "model": ("mean_abs_cosine",),
     "person": ("auc",),
     "metadata": ("auc",),
@@ -47,7 +47,7 @@ WORST_BY = {
 
 
 def worst(findings: list[Finding], protocol: str, target: str) -> Finding | None:
-    """The most successful attack of a protocol on a target."""
+    """Return the most successful attack on a protocol and target, or None if there is none."""
     of_target = [
         one for one in findings if (one.protocol, one.target) == (protocol, target) and one.metric in WORST_BY[target]
     ]

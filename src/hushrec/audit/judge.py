@@ -1,4 +1,4 @@
-"""Scores the guesses of attacks against the truth."""
+"""Scores of attacks: their guesses compared with the truth."""
 
 from typing import Any, Protocol
 
@@ -26,12 +26,12 @@ from hushrec.audit.statistics import (
 )
 from hushrec.audit.value_scores import ValueScore
 
-FALSE_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 1, 61).round(6)])  # where ROC curves are kept
-TOP = 10
+FALSE_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 1, 61).round(6)])  # false-positive rates of stored ROC curves
+TOP = 10  # length of the recommendation lists
 
 
 def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.random.Generator) -> list[Finding]:
-    """The findings of one attack; empty where it does not apply."""
+    """Return the findings of one attack; none if the attack does not apply to the observation."""
     if not attack.applies_to(observation):
         return []
     guess = observation.guessed_by(attack)
@@ -43,7 +43,7 @@ def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.ran
 
 
 class Described(Protocol):
-    """What an attack says of itself."""
+    """An object with the name, target and claim of an attack."""
 
     @property
     def name(self) -> str:
@@ -51,17 +51,20 @@ class Described(Protocol):
 
     @property
     def target(self) -> str:
-        """What the attack tries to find out."""
+        """What the attack tries to recover, one of `findings.TARGETS`."""
 
     @property
     def claim(self) -> str:
-        """The claim that it tests."""
+        """The claim that the attack tests."""
 
 
 def judge_existence(
     attack: Described, protocol: str, scores: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """AUC of rated against unrated items, person by person; the interval is over people. NaN: not asked."""
+    """Return the mean over people of the AUC of rated against unrated items, from scores per person and item.
+
+    Items with a NaN score are left out. The confidence interval is over people.
+    """
     asked = [(row[~np.isnan(row)], labels[~np.isnan(row)]) for row, labels in zip(scores, truth.rated, strict=True)]
     areas = np.array([auc(row, labels) for row, labels in asked])
     rates = np.array([rate_at(row, labels) if labels.any() else np.nan for row, labels in asked])
@@ -85,7 +88,7 @@ def judge_existence(
 
 
 def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
-    """True rates at `FALSE_RATES`, averaged over people."""
+    """Return the true-positive rates at `FALSE_RATES`, averaged over people."""
     curves = [np.interp(FALSE_RATES, *roc(row, labels)) for row, labels in zip(scores, rated, strict=True)]
     return np.asarray(np.mean(curves, axis=0).round(4))
 
@@ -93,7 +96,7 @@ def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
 def _value(
     attack: Attack, observation: Observation, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return findings on values: the part of all ratings that is read, and of the reported ones."""
+    """Return how much of all ratings the attack recovers, and of the reported ones if not all are reported."""
     score = ValueScore.on(truth.ratings[truth.rated], observation.levels)
     reported = truth.rated & ~np.isnan(guess)
     asked = {score.metric: truth.rated}
@@ -117,12 +120,15 @@ def _value(
 
 
 def _people(ratings: FloatArray, rated: BoolArray) -> list[tuple[FloatArray, BoolArray]]:
-    """Return the rows of people who rated anything."""
+    """Return the ratings and the rated items of each person with at least one rating."""
     return [(row, known) for row, known in zip(ratings, rated, strict=True) if known.any()]
 
 
 def _model(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
-    """Mean |cosine| with the device's own vector, and how many of its ten recommendations the server can name."""
+    """Return the mean |cosine| of guessed and true user vectors, and the overlap of their top-ten lists.
+
+    Chance is the success of guessing another person's vector.
+    """
     cosines = abs_cosines(guess, truth.user_vectors)
     other_people = np.roll(truth.user_vectors, 1, axis=0)
     found = top_items(guess, truth)
@@ -149,13 +155,13 @@ def _model(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: 
 
 
 def abs_cosines(left: FloatArray, right: FloatArray) -> FloatArray:
-    """|cos| of the angle between rows."""
+    """Return |cos| of the angle between each row of `left` and the same row of `right`."""
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     return np.asarray(np.abs(np.einsum("ij,ij->i", left, right)) / (lengths + 1e-300))
 
 
 def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
-    """The ten items that a vector likes best, the person's rated ones left out."""
+    """Return the ten unrated items with the highest scores for each user vector."""
     scores = vectors @ truth.item_vectors.T
     scores[truth.rated] = -np.inf
     return np.asarray(np.argsort(-scores, axis=1, kind="stable")[:, :TOP])
@@ -164,7 +170,10 @@ def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
 def judge_count(
     attack: Described, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Telling the quarter with fewest ratings from the quarter with most, and the rank correlation."""
+    """Return how well guesses rank people by their number of ratings: an AUC and the rank correlation.
+
+    The AUC compares the quarter of people with most ratings with the quarter with fewest ratings.
+    """
     low, high = np.quantile(truth.counts, [0.25, 0.75])
     ends = (truth.counts <= low) | (truth.counts >= high)
     scores, heavy = guess[ends], truth.counts[ends] >= high
@@ -192,7 +201,11 @@ def judge_count(
 
 
 def judge_linkage(attack: LinkRounds | LinkEnrolments, protocol: str, scores: FloatArray) -> Finding:
-    """Share of rows joined to the column of the same person, one to one, so that the sum of scores is largest."""
+    """Return the share of people whose two messages are linked by the one-to-one assignment with the largest score.
+
+    `scores[i, j]` is the evidence that message i of the one set and message j of the other are of the same person; true
+    pairs are on the diagonal.
+    """
     right = int((linear_sum_assignment(-scores)[1] == np.arange(len(scores))).sum())
     same = np.eye(len(scores), dtype=bool)
     return Finding(
@@ -217,7 +230,10 @@ def judge_people(
     *,
     rng: np.random.Generator,
 ) -> list[Finding]:
-    """Ten-fold: the attacker knows nine tenths of the crowd's attributes and guesses the last tenth."""
+    """Return how well attributes of people are guessed by kernel ridge regression, with ten-fold cross-validation.
+
+    The attacker knows the attributes of nine tenths of the people and guesses those of the last tenth.
+    """
     n_people = len(kernel)
     targets = {name: (labels[:, None] == np.unique(labels)).astype(np.float64) for name, labels in attributes.items()}
     scores = {name: np.zeros_like(target) for name, target in targets.items()}
@@ -228,7 +244,7 @@ def judge_people(
         for name, target in targets.items():
             found = learned.scores(target[known], asked)
             right[name] += int((np.argmax(found, axis=1) == np.argmax(target[asked], axis=1)).sum())
-            # A fold's own shares would tell folds apart, not people.
+            # Centred, because the shares of the classes differ between folds.
             scores[name][asked] = found - target[known].mean(axis=0)
     common: dict[str, Any] = {"protocol": protocol, "target": attack.target, "claim": attack.claim}
     return [
@@ -243,9 +259,10 @@ def judge_people(
 def _attribute(
     scores: FloatArray, targets: FloatArray, right: int, rng: np.random.Generator, **common: Any
 ) -> list[Finding]:
-    """The AUC of the second of two classes, or the mean over all with at least 20 people; and the share guessed right.
+    """Return the AUC and the accuracy of the guesses of one attribute.
 
-    The latter stands beside that of always guessing the commonest class.
+    The AUC is that of the second of two classes, or the mean over all classes with at least 20 people. Chance of the
+    accuracy is that of always guessing the most common class.
     """
     n_people, n_classes = targets.shape
     judged = range(1, 2) if n_classes == 2 else [k for k in range(n_classes) if targets[:, k].sum() >= 20]

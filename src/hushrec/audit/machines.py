@@ -1,9 +1,10 @@
-"""Attacks on model `fm`, whose gradients are e (1, u): the first entry is the error itself, and the rest is taste.
+"""Attacks on model `fm`, whose gradients are e (1, u): the first entry is the error, and the others are e times taste.
 
-Less its prior, an upload is X = e (1, u)ᵀ + noise. Its first singular vector, divided by its first entry, is (1, u);
-then e is known, and with the public rows of the items so is every rating up to the person's own bias w:
-r = e + w + base_j + u · e_1(v). The bias moves by the mean error of the rated items, which `plain` and `isgld` upload,
-so that it can be followed from the first round; ratings that fall onto the levels that people can give settle the rest.
+Without its prior, an upload is X = e (1, u)ᵀ + noise. Its first singular vector, divided by its first entry, is (1, u).
+This gives e, and with the public rows of the items every rating up to the person's own bias w:
+r = e + w + base_j + u · e_1(v). In each round the bias moves by the mean error of the rated items, all of which `plain`
+and `isgld` upload, so the attack can add up these moves from the first round. The exact bias is the one that brings the
+ratings onto the levels that people can give.
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,10 @@ from hushrec.audit.findings import EXACT, Finding
 from hushrec.audit.judge import abs_cosines, judge_existence
 from hushrec.audit.masked.watched import Named
 from hushrec.audit.observation import Observation, Upload
-from hushrec.audit.observed_run import Truth, record
+from hushrec.audit.observed_run import Truth, item_popularity, record
 from hushrec.audit.rank_one import first_direction, without_prior
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.audit.run import Audit, check_people, describe, item_popularity
+from hushrec.audit.run import Audit, check_people, describe
 from hushrec.audit.statistics import mean_interval
 from hushrec.data.ratings import Ratings
 from hushrec.models.fm import FactorizationMachine
@@ -28,15 +29,15 @@ from hushrec.protocols.gradient.messages import ItemVectors
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
-PEOPLE = 50
-SURE = 20.0  # log-odds that the largest error of a person is worth
-RECENT = 60  # uploads that share one direction, and that ratings are averaged over
-BIASES = np.linspace(-0.5, 0.5, 201)  # around the bias that was followed
-WIDE = np.linspace(-2.5, 2.5, 1001)  # where it cannot be followed
+PEOPLE = 50  # largest number of people to attack by default
+SURE = 20.0  # log odds of the item with the largest error of a person
+RECENT = 60  # number of last uploads that share one direction, over which ratings are averaged
+BIASES = np.linspace(-0.5, 0.5, 201)  # candidates for the bias, relative to the sum of its moves
+WIDE = np.linspace(-2.5, 2.5, 1001)  # candidates for a bias whose moves are not known
 
 
 class MachineParts(NamedTuple):
-    """One upload taken apart: the items, their errors, the person's (1, u), and ratings up to the bias w."""
+    """The parts of one upload: the items, their errors, the person's (1, u), and the ratings up to the bias w."""
 
     items: IntArray
     errors: FloatArray
@@ -46,17 +47,17 @@ class MachineParts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MachineReading:
-    """What the uploads of one person show."""
+    """What an attack recovers from the uploads of one person."""
 
-    ratings: FloatArray = field(repr=False)  # (n_items,), NaN where nothing was reported
-    sizes: FloatArray = field(repr=False)  # mean |e| of each item over its reports; 0 where there is none
+    ratings: FloatArray = field(repr=False)  # (n_items,), NaN for items that were not reported
+    sizes: FloatArray = field(repr=False)  # mean |e| of each item over its reports; 0 for items without a report
     taste: FloatArray = field(repr=False)  # u
 
 
 def take_apart(
     model: FactorizationMachine, announcement: ItemVectors, upload: Upload, direction: FloatArray | None = None
 ) -> MachineParts | None:
-    """Return the parts of an upload, along its own (1, u) or a known one; None of one that holds nothing."""
+    """Return the parts of an upload, with (1, u) from the upload or along a given direction; None if it is empty."""
     if upload is None or len(upload.items) == 0:
         return None
     rows, _ = without_prior(announcement, upload)
@@ -77,10 +78,10 @@ def read_uploads(
     *,
     follows_bias: bool,
 ) -> MachineReading:
-    """Read ratings, sizes of errors and taste off all uploads of one person.
+    """Return the ratings, the sizes of errors and the taste that the uploads of one person reveal.
 
-    Where all rated items are uploaded, the last upload says everything. Where few are, among fakes, the gradients of
-    the last rounds share one direction.
+    With `follows_bias`, every upload holds all rated items, and the last upload suffices. Otherwise an upload holds a
+    few rated items among fake ones, and the last `RECENT` uploads are read together, along one common direction.
     """
     pairs = list(zip(announcements, uploads, strict=True))
     direction = None if follows_bias else pooled(pairs[-RECENT:])
@@ -93,19 +94,19 @@ def read_uploads(
     sizes = _means([(one.items, np.abs(one.errors)) for _, one in late], n_items)
     values = _means([(one.items, one.values) for _, one in late], n_items)
     near = followed_bias(seen[:-1]) if follows_bias else 0.0
-    there = ~np.isnan(values)
-    bias = likely_bias(values[there], sizes[there], near, levels, wide=not follows_bias)
+    reported = ~np.isnan(values)
+    bias = likely_bias(values[reported], sizes[reported], near, levels, wide=not follows_bias)
     return MachineReading(levels.nearest(values + bias), np.nan_to_num(sizes), late[-1][1].direction[1:])
 
 
 def pooled(pairs: Sequence[tuple[ItemVectors, Upload]]) -> FloatArray | None:
-    """Return the common direction of several uploads; None where there is nothing in them."""
+    """Return the common direction of several uploads, or None if all of them are empty."""
     rows = [without_prior(announcement, upload)[0] for announcement, upload in pairs if upload is not None]
     return first_direction(np.concatenate(rows)) if rows else None
 
 
 def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
-    """Return where the bias has moved to: in every round by η N times the mean error of what is rated."""
+    """Return the bias after these rounds: in every round it moves by η N times the mean error of the rated items."""
     return sum(
         announcement.terms.step_size(announcement.round_number)
         * announcement.terms.data_weight
@@ -115,7 +116,7 @@ def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
 
 
 def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatArray:
-    """Return the mean of every item's numbers; NaN where there are none."""
+    """Return the mean of every item's numbers, or NaN for an item without numbers."""
     total, counts = np.zeros(n_items), np.zeros(n_items)
     for items, numbers in parts:
         total[items] += numbers
@@ -124,7 +125,11 @@ def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatA
 
 
 def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: RatingLevels, *, wide: bool) -> float:
-    """Return the bias that puts ratings nearest to the levels, larger errors counting more: they are no fakes."""
+    """Return the bias near `near` that brings the ratings closest to the levels.
+
+    If `wide`, some ratings may come from fake errors: larger errors, which are real, count more, and so do levels that
+    people give often.
+    """
     tried = near + (WIDE if wide else BIASES)
     weights = sizes**2 if wide else np.ones(len(values))
     shifted = values[:, None] + tried
@@ -134,7 +139,7 @@ def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: Rati
 
 
 def audit_machines(ratings: Ratings, settings: list[Settings], *, n_victims: int | None = None) -> Audit:
-    """Attack every protocol of `settings` with model `fm`: items, ratings and taste."""
+    """Return the audit of model `fm` under every protocol of `settings`: attacks on items, ratings and taste."""
     findings: list[Finding] = []
     for chosen in settings:
         problem = task_problem(chosen.make_task(ratings), chosen)
@@ -153,7 +158,7 @@ def audit_machines(ratings: Ratings, settings: list[Settings], *, n_victims: int
 def attack_machine(
     model: FactorizationMachine, observation: Observation, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """The findings of all three attacks on one recorded run."""
+    """Return the findings of the attacks on items, ratings and taste in one recorded run."""
     protocol, name = observation.protocol, "first entries of gradients"
     follows = protocol.selection is None
     found = [

@@ -1,7 +1,7 @@
-"""A server that chooses what it publishes, within what a device accepts.
+"""Attacks of a malicious server, which publishes item vectors of its own choice.
 
-An error is e = r − u·v. Whoever chooses v chooses u·v: make it nearly zero, and errors are ratings. A device refuses
-V = 0 and absurd norms; what else passes is tried here.
+An error is e = r − u·v. A server that chooses v can make u·v nearly zero, and then errors are ratings. Devices refuse
+V = 0 and implausible norms; the attacks of this module try tables that devices may accept.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.attacks.marking import MarkingServer, can_mark
 from hushrec.audit.attacks.value import read_last_upload
-from hushrec.audit.devices import make_device, profile, upload_of
+from hushrec.audit.devices import make_device, upload_of
 from hushrec.audit.findings import Finding
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import Trace, take_apart
@@ -25,12 +25,12 @@ from hushrec.protocols.gradient.messages import ItemVectors, Terms
 from hushrec.protocols.gradient.plausible import LARGEST_ITEM_NORM, SMALLEST_ITEM_NORM
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
-MARKED = 400
+MARKED = 400  # number of items to mark
 CLAIM = "none: a malicious server is not covered; devices refuse tables of absurd norm"
 
 
 class CraftedTable(Protocol):
-    """A way to choose the public table V for one victim, from what the victim sent so far."""
+    """A way to choose the public table V for one victim, from the uploads of the victim so far."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +40,7 @@ class CraftedTable(Protocol):
 
 @dataclass(frozen=True)
 class AllZero:
-    """V = 0, which devices refuse."""
+    """The table V = 0, which devices refuse."""
 
     name: str = "malicious V = 0"
 
@@ -50,7 +50,7 @@ class AllZero:
 
 @dataclass(frozen=True)
 class TinyRows:
-    """Random directions of the smallest norm that passes."""
+    """A table of random directions with the smallest norm that devices accept."""
 
     name: str = "malicious V, tiny rows"
 
@@ -60,7 +60,7 @@ class TinyRows:
 
 @dataclass(frozen=True)
 class LoudRow:
-    """Zero but for one row of the largest norm, which devices refuse too."""
+    """A table of zeros with one row of almost the largest norm, which devices refuse, too."""
 
     name: str = "malicious V, one loud row"
 
@@ -72,7 +72,7 @@ class LoudRow:
 
 @dataclass(frozen=True)
 class OrthogonalRows:
-    """Rows of ordinary norm at right angles to the direction that the victim's first upload gave away."""
+    """A table of unit rows that are orthogonal to the victim's direction, as the uploads so far reveal it."""
 
     name: str = "malicious V, orthogonal rows"
 
@@ -94,7 +94,7 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
 def attack_devices(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
 ) -> list[Finding]:
-    """Every crafted table against fresh devices of the victims, for a few rounds: the share of ratings read."""
+    """Return how much of the victims' ratings each crafted table reveals, with new devices and a few rounds."""
     protocol, levels = observation.protocol, observation.levels
     return [_attack(table, problem, protocol, levels, victims, rounds, rng) for table in CRAFTED]
 
@@ -102,9 +102,9 @@ def attack_devices(
 def attack_by_marks(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Attack fresh devices by a server that marks random items: which are rated, and how.
+    """Return how well a `MarkingServer` recovers which of some random items the victims have rated, and the ratings.
 
-    Return no finding where no direction is free for a mark, or where marks cannot tell rated from unrated items.
+    Return no finding if the terms leave no direction or round for a mark.
     """
     if not can_mark(problem.terms):
         return []
@@ -114,14 +114,14 @@ def attack_by_marks(
     for user in victims:
         server = _mark(problem, int(user), rng)
         asked = ~np.isnan(server.scores)
-        items, ratings = profile(problem, int(user))
+        items, ratings = problem.profile(user)
         rated = np.zeros(problem.n_items, dtype=bool)
         rated[items] = True
         areas.append(auc(server.scores[asked], rated[asked]))
         rates.append(rate_at(server.scores[asked], rated[asked]) if rated[asked].any() else np.nan)
         if asked[items].any() and not problem.model.learns_from_pairs:
             guess, known = server.ratings(levels)[items], asked[items]
-            exact = np.abs(guess - ratings)[known] < levels.reach  # those that do not seem rated are misses
+            exact = np.abs(guess - ratings)[known] < levels.reach  # False for a guess of "not rated" (NaN)
             shares.append(score.share(guess[known], ratings[known]) if levels.continuous else float(np.mean(exact)))
             blind.append(score.chance(ratings[known]))
     common: dict[str, Any] = {
@@ -158,7 +158,7 @@ def attack_by_marks(
 
 
 def _mark(problem: GradientProblem, user: int, rng: np.random.Generator) -> MarkingServer:
-    """A fresh device answers until every block of marks is read, or the rounds are over."""
+    """Return the server after a new device of the user has reported until all marks are read or the run is over."""
     items = np.sort(rng.choice(problem.n_items, min(MARKED, problem.n_items), replace=False))
     server = MarkingServer(problem.terms, items, rng=rng)
     device = make_device(problem, user, seed=problem.seed + 4)
@@ -181,7 +181,7 @@ def _attack(
     shares, blind = [], []
     rounds = min(rounds, problem.terms.max_rounds)
     for user in victims:
-        items, ratings = profile(problem, int(user))
+        items, ratings = problem.profile(user)
         guess = _read(table, problem, protocol, levels, int(user), rounds, rng)
         shares.append(score.share(guess[items], ratings))
         blind.append(score.chance(ratings))
@@ -206,7 +206,7 @@ def _read(
     rounds: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Return the ratings that the server reads from the victim's reports; NaN where it learns nothing."""
+    """Return the ratings that the server recovers from the victim's reports, or NaN for items without a guess."""
     terms = problem.terms
     device = make_device(problem, user, seed=problem.seed + 1)
     seen = Trace(())

@@ -1,7 +1,7 @@
-"""What an attacker sees: the messages that crossed the trust boundary, and what is public anyway.
+"""What an attacker sees: the messages that crossed the trust boundary, and public knowledge.
 
-An `Observation` holds messages, the public parameters of the protocol, and outside knowledge of how popular items
-are; nothing of a person but what that person's device sent. `Truth`, in `record`, stays with the judge.
+An `Observation` holds messages, the public parameters of the protocol, and the popularity of items. All that it holds
+about a person was sent by that person's device. Only the judge sees the `Truth` of `observed_run`.
 """
 
 from dataclasses import dataclass, field
@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from scipy.special import logit
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.crowd import Crowd, watch_crowd
@@ -17,25 +16,26 @@ from hushrec.audit.error_laws import ErrorLaw, fit_laws
 from hushrec.audit.rank_one import Trace, likely_direction, pooled_direction, trace
 from hushrec.audit.rating_grid import RecoveredRatings, recover_ratings
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
+from hushrec.audit.statistics import log_odds
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 from hushrec.scale import HIGHEST, LOWEST
 
-Upload = GradientReport | None  # None: nothing but "finished" came in that round
+Upload = GradientReport | None  # None: the device reported no item in that round
 
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """All rounds of one run, seen from the server, of a few people called victims.
+    """All that a server sees of one run: the announcements, and the uploads of a few people, called victims.
 
-    The attacker knows the software, so the protocol and its budgets are known; what a device calibrates from its own
-    number of ratings is not.
+    The attacker knows the protocol and its budgets, but not the probabilities that a device calibrates from its own
+    number of ratings.
     """
 
     protocol: GradientProtocol
-    announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, the first first
+    announcements: tuple[ItemVectors, ...] = field(repr=False)  # one per round, in order
     uploads: tuple[tuple[Upload, ...], ...] = field(repr=False)  # per victim, per round
-    crowd: tuple[tuple[Upload, ...], ...] = field(repr=False)  # the last few rounds of many people
+    crowd: tuple[tuple[Upload, ...], ...] = field(repr=False)  # per person of a crowd, per round of the last few
     popularity: FloatArray = field(repr=False)  # (n_items,) share of *other* people who rated each item
     finish_seconds: FloatArray | None = field(default=None, repr=False)  # (n_victims, n_rounds)
     levels: RatingLevels = WHOLE_STARS  # the ratings that people can give
@@ -54,7 +54,7 @@ class Observation:
 
     @cached_property
     def selection_counts(self) -> IntArray:
-        """How often each item was reported, `(n_victims, n_items)`."""
+        """The number of rounds in which each victim reported each item, `(n_victims, n_items)`."""
         counts = np.zeros((self.n_victims, self.terms.n_items), dtype=np.int64)
         for victim, uploads in enumerate(self.uploads):
             for upload in uploads:
@@ -64,20 +64,23 @@ class Observation:
 
     @cached_property
     def popularity_odds(self) -> FloatArray:
-        """Ln odds that somebody rated each item, from other people; never infinite."""
-        return np.asarray(logit(np.clip(self.popularity, 1e-4, 1 - 1e-4)))
+        """The log odds that a person has rated each item, from the popularity among other people; always finite."""
+        return log_odds(self.popularity)
 
     @cached_property
     def public_direction(self) -> FloatArray:
-        """What everybody likes: scores nearest to the middle of the scale; one-class, in the order of popularity."""
+        """The direction of an average person, from public knowledge alone.
+
+        It predicts ratings closest to the middle of the scale; for `bpr`, scores closest to the items' popularity.
+        """
         table = self.announcements[-1].item_vectors.astype(np.float64)
-        if self.terms.model == "bpr":  # scores count beside each other alone
+        if self.terms.model == "bpr":  # only differences of scores have a meaning
             return likely_direction(table - table.mean(axis=0), self.popularity_odds - self.popularity_odds.mean())
         return likely_direction(table, np.full(len(table), (LOWEST + HIGHEST) / 2))
 
     @cached_property
     def pooled_directions(self) -> FloatArray:
-        """Every victim's direction in the later half of the rounds, `(n_victims, width)`."""
+        """The direction of every victim's vector, fitted to all uploads of the later half, `(n_victims, width)`."""
         start = self.n_rounds // 2
         return np.array(
             [
@@ -88,12 +91,12 @@ class Observation:
 
     @cached_property
     def traces(self) -> tuple[Trace, ...]:
-        """Every victim's uploads taken apart into direction and amplitudes."""
+        """Every victim's uploads, decomposed into directions and amplitudes."""
         return tuple(trace(self.announcements, uploads) for uploads in self.uploads)
 
     @cached_property
     def laws(self) -> tuple[list[ErrorLaw] | None, ...]:
-        """The laws of real and fake amplitudes of every victim, upload by upload; None where there are no fakes."""
+        """The laws of real and fake amplitudes of every victim, one per upload; None without fake errors."""
         fake_range = self.protocol.fake_range
         if fake_range is None:
             return (None,) * self.n_victims
@@ -101,7 +104,7 @@ class Observation:
 
     @cached_property
     def recovered(self) -> tuple[RecoveredRatings, ...]:
-        """Every victim's ratings as far as the traces show them; the most expensive step, done once."""
+        """Every victim's ratings, as recovered from the traces; this is the most expensive step of an audit."""
         found = zip(self.traces, self.laws, strict=True)
         return tuple(recover_ratings(one, self.protocol, self.terms, laws, self.levels) for one, laws in found)
 
@@ -110,22 +113,22 @@ class Observation:
         return {}
 
     def guessed_by(self, attack: Any) -> FloatArray:
-        """Return the guess of an attack, computed once, since attacks build on each other."""
+        """Return the guess of an attack, which is computed once, because other attacks build on it."""
         if attack not in self._guesses:
             self._guesses[attack] = attack.guess(self)
         return self._guesses[attack]
 
     @cached_property
     def glance(self) -> Crowd:
-        """Return what the uploads of the crowd show by their largest amplitudes."""
+        """The estimates of which items the people of the crowd have rated."""
         return watch_crowd(self.announcements, self.crowd, self.protocol)
 
     def first_rounds(self, n_rounds: int) -> "Observation":
-        """Return this observation up to an earlier round."""
+        """Return the observation of the first rounds only, without the crowd."""
         return self._rounds(slice(n_rounds))
 
     def last_rounds(self, n_rounds: int) -> "Observation":
-        """Return this observation from a later round on."""
+        """Return the observation of the last rounds only, without the crowd."""
         return self._rounds(slice(-n_rounds, None))
 
     def _rounds(self, part: slice) -> "Observation":

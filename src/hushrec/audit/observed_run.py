@@ -1,4 +1,4 @@
-"""Runs a protocol and splits it in two: what the server saw, and the truth that only the judge may know."""
+"""A recorded training run, in two parts: what the server saw, and the truth that attacks try to recover."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,11 +13,12 @@ from hushrec.engines import run_round
 from hushrec.engines.cpu.engine import CpuEngine
 from hushrec.engines.gradient import GradientEngine, GradientProblem
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
+from hushrec.simulation.training_problem import AnyProblem
 
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """What attacks try to guess. Private: it never reaches one."""
+    """The private data that attacks try to recover; only the judge sees it, never an attack."""
 
     rated: BoolArray = field(repr=False)  # (n_victims, n_items)
     ratings: FloatArray = field(repr=False)  # (n_victims, n_items), NaN where unrated
@@ -26,18 +27,21 @@ class Truth:
 
     @property
     def counts(self) -> IntArray:
-        """Return the number of ratings of every victim."""
+        """The number of ratings of every victim."""
         return np.asarray(self.rated.sum(axis=1))
 
 
-CROWD_ROUNDS = 20
-Round = tuple[ItemVectors, dict[int, Upload]]  # what was announced, and who sent what
+CROWD_ROUNDS = 20  # number of last rounds in which the crowd's uploads are kept
+Round = tuple[ItemVectors, dict[int, Upload]]  # the announcement, and the upload of each person
 
 
 def record(
     problem: GradientProblem, victims: IntArray, crowd: IntArray, popularity: FloatArray
 ) -> tuple[Observation, Truth, GradientEngine]:
-    """Trains to the last round of the terms; keeps all uploads of the victims and the last few of the crowd."""
+    """Train to the last round of the terms; return what the server saw, the truth, and the trained engine.
+
+    The observation holds all uploads of the victims, and those of the crowd in the last `CROWD_ROUNDS` rounds.
+    """
     announcements: list[ItemVectors] = []
     reports: list[list[Upload]] = []
     late: list[list[Upload]] = []
@@ -58,7 +62,7 @@ def record(
 
 
 def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[GradientEngine, Round]]:
-    """Record a run on the CPU engine, which writes out the reports of the users asked for."""
+    """Yield the engine, the announcement and the recorded uploads of every round of a run on the CPU engine."""
     engine = CpuEngine(problem, record_users=[int(user) for user in victims])
     for round_number in range(1, problem.terms.max_rounds + 1):
         if round_number == max(1, problem.terms.max_rounds - CROWD_ROUNDS + 1):
@@ -82,9 +86,23 @@ def narrow_vectors(announcement: ItemVectors) -> ItemVectors:
 
 
 def truth_of(problem: GradientProblem, victims: Sequence[int] | IntArray, engine: GradientEngine) -> Truth:
-    """Ratings and final vectors of the victims."""
-    ratings = np.full((len(victims), problem.n_items), np.nan)
-    for row, user in enumerate(victims):
-        rows = slice(problem.starts[user], problem.starts[user + 1])
-        ratings[row, problem.items[rows]] = problem.values[rows]
+    """Return the ratings and final vectors of the victims."""
+    ratings = rating_matrix(problem, victims)
     return Truth(~np.isnan(ratings), ratings, engine.user_vectors[victims], engine.item_vectors)
+
+
+def rating_matrix(problem: AnyProblem, users: Sequence[int] | IntArray) -> FloatArray:
+    """Return the ratings of these users, `(len(users), n_items)`, with NaN for unrated items."""
+    ratings = np.full((len(users), problem.n_items), np.nan)
+    for row, user in enumerate(users):
+        items, values = problem.profile(user)
+        ratings[row, items] = values
+    return ratings
+
+
+def item_popularity(problem: AnyProblem, users: IntArray) -> FloatArray:
+    """Return the share of these users who rated each item, which an attacker knows without any message."""
+    counts = np.zeros(problem.n_items)
+    for user in users:
+        counts[problem.profile(user)[0]] += 1
+    return np.asarray(counts / max(len(users), 1))

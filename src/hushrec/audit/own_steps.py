@@ -1,13 +1,14 @@
-"""Ratings that were never reported, from the steps of the person's own vector.
+"""Evidence that items were rated which were never reported, from the steps of the user vector.
 
-A device learns from all its ratings, and the next upload shows where its vector went. With c = ‖u‖ known from ratings
-that were recovered, the step between two uploads is known up to noise, and
+A device learns from all its ratings, and consecutive uploads reveal the direction of its vector before and after a
+step. Ratings that were recovered give the norm c = ‖u‖, so the step is known up to noise, and
 
-    h (u' − u (1 − η Λ)) / (η N) − Σ e v over the ratings known  =  Σ x_j (r_j − u·v_j) v_j + noise,
+    h (u' − u (1 − η Λ)) / (η N) − Σ e v over the known ratings  =  Σ x_j (r_j − u·v_j) v_j + noise,
 
-summed over the items never reported, x_j = 1 where one is rated. That is one equation per factor and round for
-hundreds of unknowns: x is given the law of popularity, and the evidence for each is that of a Gaussian model, the
-others kept unknown. Early rounds tell most, because their steps are long beside the noise.
+where the right sum is over the items that were never reported, and x_j is 1 if item j is rated, else 0. This is one
+equation per factor and round for hundreds of unknowns. The prior of x is the popularity, and the evidence for each x_j
+follows from a Gaussian model in which the others stay unknown. Early rounds say most, because their steps are large
+compared with the noise.
 """
 
 from dataclasses import dataclass, field
@@ -20,20 +21,20 @@ from hushrec.audit.rating_grid import RecoveredRatings
 from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.protocols.gradient.messages import ItemVectors
 
-EARLY_ROUNDS = 4
-SURE = 4.0  # log odds of a rating that counts as known
-NORMS = np.linspace(0.5, 5.0, 2251)[:, None]  # c to choose from
-COARSE = 0.005  # what the grid of c leaves of an amplitude
-NORM_ERROR = 0.0005
+EARLY_ROUNDS = 4  # number of first steps to use
+SURE = 4.0  # log odds above which a rating counts as known
+NORMS = np.linspace(0.5, 5.0, 2251)[:, None]  # candidates for c
+COARSE = 0.005  # error of an amplitude because of the spacing of the candidates
+NORM_ERROR = 0.0005  # relative error of a norm
 
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """The equations of one step of the user vector: y = A x + the part of known ratings + noise."""
+    """The equations y = A x + noise of one step of the user vector, with the known ratings moved to the left."""
 
     left: FloatArray = field(repr=False)  # y, (n_factors,)
-    pulls: FloatArray = field(repr=False)  # A, (n_factors, n_unknown): each item's pull if it has a mean rating
-    spreads: FloatArray = field(repr=False)  # and how that varies with the rating
+    pulls: FloatArray = field(repr=False)  # A, (n_factors, n_unknown): the gradient of each item with a mean rating
+    spreads: FloatArray = field(repr=False)  # standard deviation of A over the possible ratings
     noise: FloatArray = field(repr=False)  # covariance, (n_factors, n_factors)
 
 
@@ -44,7 +45,10 @@ def evidence_of_steps(
     chances: FloatArray,
     levels: RatingLevels = WHOLE_STARS,
 ) -> FloatArray:
-    """Nats for "rated" of every item that was never reported, 0 for all others; `chances` are those of popularity."""
+    """Return the evidence, in nats, that each item is rated which was never reported; 0 for all other items.
+
+    `chances` are the prior probabilities that items are rated.
+    """
     scores = np.zeros(len(chances))
     unknown = np.flatnonzero(np.isnan(found.ratings))
     steps = zip(trace.parts[:EARLY_ROUNDS], trace.parts[1:], strict=False)
@@ -56,7 +60,7 @@ def evidence_of_steps(
 
 
 def _evidence(steps: list[Equations], chances: FloatArray) -> FloatArray:
-    """Ln P(y | x_j = 1) / P(y | x_j = 0), less where the equations as a whole fit badly."""
+    """Return ln(P(y | x_j = 1) / P(y | x_j = 0)) of each item, divided by the misfit of the equations if above 1."""
     pulls, spreads = (np.concatenate([getattr(one, name) for one in steps]) for name in ("pulls", "spreads"))
     variance = chances * (1 - chances)
     covariance = (pulls * variance) @ pulls.T + (spreads * chances) @ spreads.T
@@ -68,7 +72,7 @@ def _evidence(steps: list[Equations], chances: FloatArray) -> FloatArray:
     solved = np.linalg.solve(covariance, np.column_stack([residual, pulls]))
     misfit = max(float(residual @ solved[:, 0]) / len(residual), 1.0)
     information = np.einsum("ij,ij->j", pulls, solved[:, 1:])
-    others = 1 - np.minimum(information * variance, 0.99)  # the item's own share of the variance taken out
+    others = 1 - np.minimum(information * variance, 0.99)  # without the item's own share of the variance
     return np.asarray((pulls.T @ solved[:, 0] + (chances - 0.5) * information) / (others * misfit))
 
 
@@ -80,7 +84,7 @@ def _equations(
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """Return the equations of two consecutive uploads; None where a round is missing or a norm is not known."""
+    """Return the equations of two uploads, or None if their rounds are not consecutive or a norm is unknown."""
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:
         return None
@@ -88,7 +92,9 @@ def _equations(
     terms, table = announcement.terms, announcement.item_vectors.astype(np.float64)
     step_size = terms.step_size(before.round_number)
     known = np.flatnonzero(found.log_odds > SURE)
-    count = len(known) * len(table) / max(len(table) - len(unknown), 1)  # h: known ones are as common as reports
+    count = (
+        len(known) * len(table) / max(len(table) - len(unknown), 1)
+    )  # h, if rated items are reported as often as all items
     vector = here * before.direction
     step = there * after.direction - vector * (1 - step_size * terms.user_regularization)
     scores = table @ vector
@@ -106,7 +112,10 @@ def _equations(
 
 
 def norm_of(part: UploadParts, found: RecoveredRatings) -> float | None:
-    """C of one upload from its known ratings, a = c r − c² û·v; None where there are none, or they do not agree."""
+    """Return the norm c of one upload from its known ratings, by a = c r − c² û·v.
+
+    Return None if the upload has no known rating, or if its known ratings contradict each other.
+    """
     known = np.flatnonzero(found.log_odds[part.items] > SURE)
     if len(known) == 0:
         return None
@@ -114,7 +123,7 @@ def norm_of(part: UploadParts, found: RecoveredRatings) -> float | None:
     coarse = max(part.noise, COARSE)
     misses = np.minimum(((amplitudes - NORMS * ratings + NORMS**2 * scores) / coarse) ** 2, 25).sum(axis=1)
     norm = float(NORMS[np.argmin(misses), 0])
-    for _ in range(2):  # from the nearest of the grid by least squares, over those that agree
+    for _ in range(2):  # refine the best candidate by least squares, over the ratings that agree with it
         miss, slope = amplitudes - norm * ratings + norm**2 * scores, ratings - 2 * norm * scores
         agree = np.abs(miss) < 5 * coarse
         norm += float(slope[agree] @ miss[agree] / max(float(slope[agree] @ slope[agree]), 1e-12))

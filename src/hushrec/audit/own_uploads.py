@@ -1,6 +1,6 @@
-"""The audit's attacks on a few uploads of one device, as its server could run them: for the person who made them.
+"""The audit's attacks on the uploads of one device, to show its owner what a server could learn from them.
 
-Needs no table of all items: the vectors of the reported ones are enough.
+Only the vectors of the reported items are needed, not the whole table.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from hushrec.audit.rating_levels import RatingLevels
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
-STACKED = 10  # uploads that together give the direction
-SURE = 4.0  # standard errors below 1 from which a report counts as scaled down
-REFINED = 20  # times that a scaling is estimated anew
+STACKED = 10  # number of last uploads from which the direction is computed
+SURE = 4.0  # a report counts as scaled down if its factor is this many standard errors below 1
+REFINED = 20  # iterations of the estimate of a factor
 
 
 class Upload(Protocol):
-    """A report, and the vectors of its items as the server had announced them."""
+    """A report, and the vectors of its items as the server announced them."""
 
     @property
     def report(self) -> GradientReport: ...
@@ -34,18 +34,19 @@ class Upload(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a server can tell from the uploads."""
+    """What a server can recover from the uploads of one device."""
 
     direction: FloatArray = field(repr=False)  # of the user vector, length 1
-    items: IntArray = field(repr=False)  # all that were reported, rising
-    beliefs: FloatArray = field(repr=False)  # that each of them is rated
-    ratings: FloatArray = field(repr=False)  # likeliest rating of each, if it is rated
+    items: IntArray = field(repr=False)  # all reported items, in increasing order
+    beliefs: FloatArray = field(repr=False)  # probability that each of the items is rated
+    ratings: FloatArray = field(repr=False)  # likeliest rating of each of the items, if it is rated
 
 
 def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], given: FloatArray) -> Reading:
-    """Return the direction, by the rank-one attack on the last ten uploads, and ratings, by `ConsistentRatings` on all.
+    """Return what a server can recover from the uploads of one device.
 
-    `given` are the ratings that people can give, on the scale 1 to 5.
+    The direction comes from the rank-one attack on the last ten uploads, beliefs and ratings from the attack
+    `ConsistentRatings` on all uploads. `given` are the ratings that people can give, on the scale 1 to 5.
     """
     items = np.unique(np.concatenate([upload.report.items for upload in uploads]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)
@@ -68,14 +69,15 @@ def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upl
 
 
 def scaling(terms: Terms, upload: Upload) -> float:
-    """Return the factor s that the device scaled its report with, to keep within the announced norm; 1 if with none.
+    """Return an estimate of the factor s by which the device scaled its report to keep the announced norm bound.
 
-    The noise of a report of n gradients of K numbers has variance η_t s². The report is
+    The factor is 1 for a report that was not scaled. A report of n gradients of K numbers is
 
         G = s (η_t N e uᵀ − η_t V Λ + noise),
 
-    so that what is left of G + s η_t V Λ besides its first singular value is noise of (n − 1)(K − 1) degrees of
-    freedom: ‖rest‖² = s² η_t (n − 1)(K − 1), solved for s from above.
+    where the noise has variance η_t. All singular values of G + s η_t V Λ but the first are due to noise, with
+    (n − 1)(K − 1) degrees of freedom: their squares add up to about s² η_t (n − 1)(K − 1), which is solved for s by
+    iteration from s = 1.
     """
     gradients = upload.report.gradients.astype(np.float64)
     step_size = terms.step_size(upload.report.round_number)

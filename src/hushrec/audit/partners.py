@@ -1,12 +1,13 @@
-"""Pairs: what the size of an unrated item's gradient says of the rated item that it was paired with.
+"""Evidence from the pairs of model `bpr`: the gradient of an unrated item reveals the score of its rated partner.
 
-Under `bpr` a reported item that is not rated sends −s u, s = 1 / (1 + exp(c (t − û·v))), where t is the score û·v' of
-a *rated* item, drawn afresh from all of them. Its amplitude −b, b = c s, therefore gives away
+Under `bpr`, the gradient of an unrated item is −s u with s = 1 / (1 + exp(c (t − û·v))), where t is the score û·v' of
+its partner, a *rated* item that is drawn at random in each round. The amplitude −b of the gradient, b = c s, reveals
 
     t = û·v + ln((c − b) / b) / c        with deviation noise / (b (c − b)),
 
-the score of a random rated item, reported or not; c = ‖u‖ is the one that brings these scores to those of items known
-to be rated. The scores of many rounds are draws from a mixture with one part per rated item.
+the score of a random rated item, whether or not that item was reported. The norm c = ‖u‖ is the one with which these
+scores agree best with the scores of items known to be rated. The scores of many rounds are draws from a mixture with
+one component per rated item.
 """
 
 import math
@@ -20,20 +21,20 @@ from hushrec.audit.rank_one import Trace, UploadParts
 from hushrec.audit.statistics import BoolArray
 from hushrec.protocols.gradient.messages import ItemVectors
 
-SURE = 3.0  # nats for "rated" of an item that counts as known
-OUTLIERS = 0.05  # density of a score that no item explains
-REACH = 5.0  # deviations within which an item may explain a score
-STEPS = 30  # of expectation and maximization
-IMPOSSIBLE = -100.0
-SEARCH = ((4e-3, np.arange(250)), (5e-4, np.arange(-8, 9)), (6e-5, np.arange(-8, 9)))  # steps of ln c, from the largest
+SURE = 3.0  # evidence, in nats, above which an item counts as known to be rated
+OUTLIERS = 0.05  # density of scores that no item explains
+REACH = 5.0  # number of deviations within which an item can explain a score
+STEPS = 30  # iterations of expectation maximization
+IMPOSSIBLE = -100.0  # log density of an amplitude that a norm cannot explain
+SEARCH = ((4e-3, np.arange(250)), (5e-4, np.arange(-8, 9)), (6e-5, np.arange(-8, 9)))  # grids of ln c: step, multiples
 
 
 def evidence_of_partners(
     trace: Trace, log_odds: FloatArray, reported: BoolArray, announcements: tuple[ItemVectors, ...]
 ) -> FloatArray:
-    """Nats for "rated" of every item that was never reported, 0 for all others.
+    """Return the evidence, in nats, that each item is rated which was never reported; 0 for all other items.
 
-    `log_odds` is what signs say of the items that were; `reported`, `(n_items,)`, is true for those.
+    `log_odds` is the evidence from the signs of reported gradients; `reported`, `(n_items,)`, is true for those items.
     """
     evidence = np.zeros(len(log_odds))
     known, unknown = np.flatnonzero(log_odds > SURE), np.flatnonzero(~reported)
@@ -52,9 +53,9 @@ def evidence_of_partners(
 
 
 def partner_scores(part: UploadParts, norms: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The score t that every negative amplitude gives away, and its deviation; `(n_norms, n_negative)`.
+    """Return the partner's score t of every negative amplitude, and its deviation, each `(n_norms, n_negative)`.
 
-    Not a number where the norm is too small for the amplitude.
+    An entry is NaN if the norm is too small for the amplitude.
     """
     negative = part.amplitudes < -REACH * part.noise
     size = -part.amplitudes[negative]
@@ -63,9 +64,10 @@ def partner_scores(part: UploadParts, norms: FloatArray) -> tuple[FloatArray, Fl
 
 
 def likeliest_norm(part: UploadParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
-    """The c under which partners' scores are those of rated items: `share` of them known, the others like any item.
+    """Return the norm c with which the partners' scores are most likely, or None if the noise hides them.
 
-    Searched on a coarse grid with scores as blurred as that is, then on finer ones around the best.
+    The scores of rated items are modelled as a mixture of those of the known items, with weight `share`, and those of
+    all items. The search uses a coarse grid, with the density smoothed as coarsely, then finer grids around the best c.
     """
     largest = float(np.abs(part.amplitudes).max())
     deviation = partner_scores(part, 1.5 * np.array([[largest]]))[1]
@@ -79,30 +81,30 @@ def likeliest_norm(part: UploadParts, scores: FloatArray, known: IntArray, share
         norms = norm * np.exp(step * offsets)[:, None]
         found, spread = partner_scores(part, norms)
         height = np.interp(found, (edges[1:] + edges[:-1]) / 2, np.log(density))
-        height += np.log(spread / part.noise)  # |dt/db|: amplitudes are what is seen
+        height += np.log(spread / part.noise)  # |dt/db|, because the likelihood is that of the amplitudes
         norm = float(norms[np.argmax(np.where(np.isnan(height), IMPOSSIBLE, height).sum(axis=1)), 0])
     return norm
 
 
 def _smooth(scores: FloatArray, edges: FloatArray) -> FloatArray:
-    """Density of the scores on the bins between the edges, two bins of which are a deviation."""
+    """Return the density of the scores on the bins between the edges, smoothed by a Gaussian of two bins' width."""
     heights = np.histogram(scores, bins=edges, density=True)[0]
     return np.asarray(gaussian_filter1d(heights, 2.0, mode="constant"))
 
 
-Explained = tuple[FloatArray, IntArray, IntArray]
+Explained = tuple[FloatArray, IntArray, IntArray]  # densities, items, and the number of items of each score
 
 
 def _explained(part: UploadParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
-    """Of every partner's score of one upload: its density under each of the items near it; these; how many they are.
+    """Return the items that can explain each partner's score in one upload, and the density of the score under each.
 
-    Items are places in `possible`.
+    Densities and items, which are places in `possible`, are concatenated over the scores; the counts separate them.
     """
     norm = likeliest_norm(part, scores, known, share)
     if norm is None:
         return np.empty(0), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     found, deviation = (both[0][~np.isnan(both[0])] for both in partner_scores(part, np.array([[norm]])))
-    turned = float(np.std(scores)) * part.noise / part.strength  # the direction is known up to noise as well
+    turned = float(np.std(scores)) * part.noise / part.strength  # the error of the direction adds to that of a score
     deviation = np.hypot(deviation, turned)
     order = np.argsort(scores[possible])
     rising = scores[possible][order]
@@ -115,7 +117,10 @@ def _explained(part: UploadParts, scores: FloatArray, known: IntArray, possible:
 
 
 def _mixture(explained: list[Explained], n_items: int, chance: float) -> FloatArray:
-    """Ln P(scores | one partner in 1 / `chance` is this item) / P(scores | none is), the others as is likeliest."""
+    """Return ln(P(scores | a share `chance` of the partners is this item) / P(scores | none is)) of each item.
+
+    The weights of the other items are those of maximum likelihood.
+    """
     densities, places, counts = (np.concatenate(column) for column in zip(*explained, strict=True))
     table = csr_array((densities, places, np.append(0, np.cumsum(counts))), shape=(len(counts), n_items))
     weights = np.full(n_items, 1 / n_items)

@@ -1,4 +1,4 @@
-"""Devices that lie: a share of them promotes one item. What norm bounds on the server do against it."""
+"""Poisoning attacks: a share of the devices promotes one item, with a loose and a tight norm bound on the server."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,18 +19,18 @@ from hushrec.protocols.gradient.server import GradientServer
 from hushrec.server import Server
 
 SHARES = (0.01, 0.02, 0.05, 0.1)
-ROUNDS, PATIENT_ROUNDS = 5, 20  # what promoters have time for, with the default bound and with a tight one
-PEOPLE = 100
-TOP = 10
-GOAL = 3.0  # times the longest item vector
+ROUNDS, PATIENT_ROUNDS = 5, 20  # rounds with promoters, under the default bound and under a tight one
+PEOPLE = 100  # devices of the rounds with promoters
+TOP = 10  # length of the recommendation lists
+GOAL = 3.0  # norm that promoters aim at, in multiples of the longest item vector
 
 
 @dataclass(frozen=True, eq=False)
 class Promoter:
-    """A device that reports one item only: it pulls it along a vector of people, to where nothing else is as good.
+    """A malicious device that moves one item's vector along a direction that people like, to rank it first.
 
-    The pull stays within the server's bound and, so that no device refuses the table, within a few times the
-    longest item vector.
+    Its gradient stays within the server's norm bound, and its goal within `GOAL` times the longest item vector, so that
+    no honest device refuses the table.
     """
 
     target: int
@@ -38,7 +38,7 @@ class Promoter:
     bound: float
 
     def report(self, address: Address, announcement: ItemVectors) -> GradientReport:
-        """One round's report."""
+        """Return the report of one round: a gradient of the promoted item alone."""
         vectors = announcement.item_vectors
         longest = float(np.linalg.norm(vectors, axis=1).max())
         goal = self.direction / np.linalg.norm(self.direction) * min(GOAL * longest, LARGEST_ITEM_NORM / 2)
@@ -49,7 +49,7 @@ class Promoter:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A trained model, and people on whom to try what a few more rounds with liars do."""
+    """A trained model, and the people who take part in a few more rounds, some of them as promoters."""
 
     problem: GradientProblem
     user_vectors: FloatArray
@@ -60,7 +60,10 @@ class Stage:
 
 
 def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: np.random.Generator) -> list[Finding]:
-    """Exposure at 10 of the item that people like least, by share of promoters, with a loose and a tight bound."""
+    """Return the exposure of a promoted item, by the share of promoters, under a loose and a tight norm bound.
+
+    The item is the one that people like least. Its exposure is the share of honest people who find it in their top ten.
+    """
     people = np.sort(rng.choice(problem.active_users, min(PEOPLE, len(problem.active_users)), replace=False))
     last = problem.terms.max_rounds
     more = replace(problem, terms=replace(problem.terms, max_rounds=last + PATIENT_ROUNDS))
@@ -91,12 +94,12 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Return how many honest people are recommended the item after rounds with promoters, and how many there are."""
+    """Return how many honest people get the item recommended after rounds with promoters, and their number."""
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])
     devices: dict[int, Client | Promoter] = {int(user): trained_device(stage, int(user)) for user in honest}
     if n_promoters:
-        shared = stage.user_vectors[liars].mean(axis=0)  # they agree on one direction
+        shared = stage.user_vectors[liars].mean(axis=0)  # the promoters agree on one direction
         devices |= {int(user): Promoter(stage.target, shared, bound) for user in liars}
     side = GradientServer(stage.problem.terms, stage.problem.model, stage.item_vectors, max_gradient_norm=bound)
     server = Server(side, devices, round_number=stage.last_round)
@@ -108,7 +111,7 @@ def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int
 
 
 def _recommended(device: Client, side: GradientServer, stage: Stage) -> IntArray:
-    """Return the recommendations of the trained user vector."""
+    """Return the top items of a device, by its user vector and the server's item vectors."""
     rows = stage.problem.model.item_rows(side.item_vectors)
     return device.recommend(stage.problem.model.predict(device.private_state()["user_vector"], rows), TOP)
 
@@ -117,14 +120,14 @@ def _play_round(server: Server, devices: dict[int, Client | Promoter]) -> None:
     server.start_round()
     address = server.address
     for user, device in devices.items():
-        with suppress(RemoteProtocolError):  # an honest report may exceed a tight bound; it is lost
+        with suppress(RemoteProtocolError):  # the server refuses honest reports that exceed a tight bound
             message: ItemVectors = server.inbox(user)  # type: ignore[assignment]
             server.receive(user, address, device.report(address, message))
     server.close_phase()
 
 
 def trained_device(stage: Stage, user: int) -> Client:
-    """A device that comes out of training: its vector learned, its bits to be drawn."""
+    """Return a device with the trained user vector of one person; its permanent bits are not drawn yet."""
     device = make_device(stage.problem, user, seed=stage.problem.seed + 3)
     state = {"user_vector": stage.user_vectors[user], "last_round": np.array(stage.last_round)}
     device.restore_private_state({**device.private_state(), **state})
@@ -132,7 +135,10 @@ def trained_device(stage: Stage, user: int) -> Client:
 
 
 def honest_norm(stage: Stage) -> float:
-    """99th percentile, over honest devices, of the longest gradient in a report: one refused row loses it all."""
+    """Return the 99th percentile, over honest devices, of the longest gradient in a report.
+
+    A server refuses a whole report if one of its gradients exceeds the norm bound.
+    """
     announcement = ItemVectors(stage.problem.terms, stage.last_round + 1, stage.item_vectors)
     uploads = [upload_of(trained_device(stage, int(user)), announcement) for user in stage.people]
     longest = [np.linalg.norm(upload.gradients, axis=1).max() for upload in uploads if upload is not None]

@@ -1,45 +1,44 @@
-"""The attacks of one picture: what a server that follows its protocol recovers of a few people, in seconds."""
+"""A quick audit for the plot of accuracy against leakage: attacks of a server that follows its protocol, in seconds."""
 
 from typing import Any
 
 import numpy as np
 
+from hushrec.arrays import IntArray
 from hushrec.audit.attacks.combined import EXISTENCE
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
 from hushrec.audit.findings import Finding
 from hushrec.audit.judge import judge
-from hushrec.audit.masked.people import read_people
-from hushrec.audit.masked.sums import watch
-from hushrec.audit.masked.watched import Watched
-from hushrec.audit.observed_run import record
-from hushrec.audit.run import item_popularity
+from hushrec.audit.observed_run import item_popularity, record
 from hushrec.data.ratings import Ratings
-from hushrec.protocols.masked.terms import MaskedTerms
+from hushrec.engines.gradient import GradientProblem
+from hushrec.errors import ParameterError
+from hushrec.options import imported
+from hushrec.protocols import find_protocol
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
-PEOPLE = 20
+PEOPLE = 20  # number of people to attack by default
 EXISTENCE_BY = ("popularity", "selection average", "consistent ratings + popularity")
 
 
 def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -> dict[str, Any]:
-    """Train once and read items, ratings and taste; return findings as the record of an audit has them."""
+    """Train once, attack items, ratings and taste, and return the findings in the form of an audit's record."""
+    attacks = find_protocol(settings.protocol).quick_attacks
+    if attacks is None:
+        raise ParameterError(f"protocol must be one with attacks, got {settings.protocol}. Choose another.")
     problem = task_problem(settings.make_task(ratings), settings)
     rng = np.random.default_rng([settings.seed, 6])
     chosen = rng.permutation(problem.active_users)
-    victims = np.sort(chosen[:n_victims])
-    if isinstance(problem.terms, MaskedTerms):
-        findings = read_people(Watched(settings, problem, watch(problem)[0], victims))
-    else:
-        popularity = item_popularity(problem, chosen[n_victims:])
-        observation, truth, _ = record(problem, victims, victims[:1], popularity)
-        attacks = [one for one in EXISTENCE if one.name in EXISTENCE_BY]
-        findings = [
-            finding for attack in (*attacks, *VALUE, *MODEL) for finding in judge(attack, observation, truth, rng=rng)
-        ]
-    return {"protocol": _column(findings), "attacks": [one.record() for one in findings]}
+    findings = imported(attacks)(settings, problem, np.sort(chosen[:n_victims]), chosen[n_victims:], rng)
+    return {"protocol": findings[0].protocol, "attacks": [one.record() for one in findings]}
 
 
-def _column(findings: list[Finding]) -> str:
-    return findings[0].protocol
+def attack_reports(
+    settings: Settings, problem: GradientProblem, victims: IntArray, others: IntArray, rng: np.random.Generator
+) -> list[Finding]:
+    """Return the findings of attacks on the single reports of a gradient protocol."""
+    observation, truth, _ = record(problem, victims, victims[:1], item_popularity(problem, others))
+    attacks = (*(one for one in EXISTENCE if one.name in EXISTENCE_BY), *VALUE, *MODEL)
+    return [finding for attack in attacks for finding in judge(attack, observation, truth, rng=rng)]

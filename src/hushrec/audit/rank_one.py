@@ -1,6 +1,6 @@
-"""The rank-one attack: every gradient of one upload is parallel to the sender's vector.
+"""The rank-one attack: all gradients of one upload are parallel to the sender's user vector.
 
-Less the public prior term and divided by η_t N, an upload is
+Without the public prior term, and divided by η_t N, an upload is
 
     X = e uᵀ + noise of deviation 1 / (√η_t N),
 
@@ -15,13 +15,13 @@ import numpy as np
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors
 
-RECENT = 5
+RECENT = 5  # number of last uploads that determine the direction of a trace
 ALIKE = 0.85  # mean squared cosine of people's vectors with the public direction
 
 
 @dataclass(frozen=True, eq=False)
 class UploadParts:
-    """One upload taken apart."""
+    """One upload, decomposed into the direction of the user vector and an amplitude for each item."""
 
     round_number: int
     items: IntArray = field(repr=False)
@@ -34,21 +34,22 @@ class UploadParts:
 
     @property
     def strength(self) -> float:
-        """First singular value: the larger, the better known the direction."""
+        """The first singular value; the larger it is, the more exact is the direction."""
         return float(np.sqrt(self.amplitudes @ self.amplitudes)) + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All uploads of one person, their directions pointing the same way."""
+    """All uploads of one person, decomposed, with consistent signs of their directions."""
 
     parts: tuple[UploadParts, ...] = field(repr=False)
 
     @property
     def direction(self) -> FloatArray | None:
-        """û after the last upload: the mean of the last few, each counting by how well it is known.
+        """The direction û after the last upload: the mean of the last few directions, weighted by their precision.
 
-        An upload without a real error has no direction; alone, it would turn the sign of all that follow by a coin.
+        One upload would not do: an upload without real errors has a random direction, and would give all later
+        directions a random sign.
         """
         if not self.parts:
             return None
@@ -57,10 +58,10 @@ class Trace:
 
 
 def trace(announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None]) -> Trace:
-    """Takes the uploads of one person apart, in order of rounds.
+    """Return the decomposed uploads of one person, in the order of rounds.
 
-    A singular vector has no sign. Start vectors are positive, so the first direction has a positive sum; from then
-    on a direction makes an acute angle with those before.
+    A singular vector has no sign. Initial user vectors are positive, so the sign of the first direction makes its sum
+    positive; the sign of each later direction makes its scalar product with the earlier directions positive.
     """
     seen = Trace(())
     for announcement, upload in zip(announcements, uploads, strict=True):
@@ -70,7 +71,10 @@ def trace(announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport
 
 
 def take_apart(announcement: ItemVectors, upload: GradientReport, towards: FloatArray | None) -> UploadParts:
-    """Direction and amplitudes of one upload; `towards` settles the sign, by default all positive."""
+    """Return the direction and amplitudes of one upload.
+
+    The sign makes the scalar product of the direction with `towards` positive; without `towards`, its sum.
+    """
     vectors = announcement.item_vectors[upload.items].astype(np.float64)
     scaled, noise = without_prior(announcement, upload)
     direction = first_direction(scaled, towards)
@@ -90,7 +94,7 @@ def take_apart(announcement: ItemVectors, upload: GradientReport, towards: Float
 
 
 def without_prior(announcement: ItemVectors, upload: GradientReport) -> tuple[FloatArray, float]:
-    """X = e uᵀ + noise, one row per item, and the deviation of that noise."""
+    """Return X = e uᵀ + noise, with one row per reported item, and the standard deviation of the noise."""
     terms = announcement.terms
     step_size = terms.step_size(announcement.round_number)
     prior = step_size * announcement.item_vectors[upload.items].astype(np.float64) * terms.item_regularization
@@ -99,7 +103,7 @@ def without_prior(announcement: ItemVectors, upload: GradientReport) -> tuple[Fl
 
 
 def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatArray:
-    """First right singular vector: by power iteration from `start`, exactly where that does not settle soon."""
+    """Return the first right singular vector, by power iteration from `start`, or exactly if that does not converge."""
     direction = rows[np.argmax(np.einsum("ij,ij->i", rows, rows))] if start is None else start
     direction = direction / (np.linalg.norm(direction) + 1e-300)
     for _ in range(30):
@@ -114,14 +118,14 @@ def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatA
 
 
 def stacked_direction(parts: Sequence[UploadParts]) -> FloatArray:
-    """The common direction of several uploads, each counting by how well it is known."""
+    """Return the common direction of several uploads, weighted by the precision of each."""
     rows = np.array([part.direction * part.strength / part.noise for part in parts])
     direction = first_direction(rows, parts[-1].direction)
     return direction if direction @ parts[-1].direction >= 0 else -direction
 
 
 def likely_direction(table: FloatArray, known: FloatArray) -> FloatArray:
-    """The unit vector whose scores of the items are nearest to what is known of them, in least squares."""
+    """Return the direction of the least-squares solution x of table @ x = known, as a unit vector."""
     found = np.linalg.lstsq(table, known, rcond=None)[0]
     return np.asarray(found / (np.linalg.norm(found) + 1e-300))
 
@@ -129,14 +133,14 @@ def likely_direction(table: FloatArray, known: FloatArray) -> FloatArray:
 def pooled_direction(
     announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None], public: FloatArray
 ) -> FloatArray:
-    """One direction for the gradients of many uploads, each weighed by its noise: for noise that drowns one.
+    """Return one direction fitted to the gradients of many uploads, for noise that hides the direction of a single one.
 
-    Gradients X = a ûᵀ + τ noise of rounds in which the vector moves little are all nearly parallel. With amplitudes of
-    variance A² and û near the public direction w, the likeliest û is the first eigenvector of
+    The gradients X = a ûᵀ + τ noise of rounds in which the user vector moves little are almost parallel. If amplitudes
+    have variance A², and û is close to the public direction w, the most likely û is the first eigenvector of
 
         Σ XᵀX / τ² · A² / (A² + τ²) / 2 + κ w wᵀ.
 
-    A² is what the uploads hold beyond their noise.
+    A² is estimated by the mean square of the uploads minus that of their noise.
     """
     sent = zip(announcements, uploads, strict=True)
     seen = [without_prior(announcement, upload) for announcement, upload in sent if upload is not None]

@@ -1,13 +1,13 @@
-"""From errors up to a factor to ratings: a rating is one of few levels, the same in every round.
+"""Recovery of ratings from amplitudes, which are errors up to one factor: a rating is one of few levels in every round.
 
-An upload gives e ‖u‖ and û, so for a rated item
+An upload reveals a = e ‖u‖ and û, so for a rated item
 
     r = a / c + c û·v,        c = ‖u‖ the only unknown,
 
-must be one of the levels that people can give (1, …, 5 stars, say) *and* the same whenever the item is reported. A
-wrong c misses the levels, a fake misses them afresh in each round. `recover_ratings` finds the c of every round and
-weighs each item as fake against rated at each level; a device whose items are all real needs only two uploads
-(`two_upload_norms`). On a continuous scale no level is missed, and the agreement between rounds alone tells c.
+must be one of the levels that people can give (such as 1, …, 5 stars) *and* the same whenever the item is reported.
+With a wrong c, ratings fall between levels; a fake error gives a different rating in each round. `recover_ratings`
+finds the c of every round and compares, for each item, "fake" with "rated" at each level. If all reported items are
+rated, two uploads suffice (`two_upload_norms`). On a continuous scale, c follows from the agreement between rounds.
 """
 
 import math
@@ -23,20 +23,20 @@ from hushrec.audit.rating_levels import WHOLE_STARS, RatingLevels
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.protocols import GradientProtocol
 
-SHARE_REAL = 0.05  # about h / m
-SEARCH_ROUNDS = 20
-FLOOR = 0.005  # deviation of a recovered rating that no noise explains: rounding, a coarse c
-USUAL_NORM = 2.0  # of a person's vector
-BLUR = 0.1  # scale of a noise that hides whole numbers from a search among many
-CERTAIN = 50.0  # log odds of an item that only a rating can bring into a report
-CANDIDATES = 4  # norms to try when none stands out
-SURE = 0.99
+SHARE_REAL = 0.05  # prior share of rated items, about h / m
+SEARCH_ROUNDS = 20  # number of last uploads in which the first c is searched
+FLOOR = 0.005  # deviation of a recovered rating besides that of the noise: rounding, the spacing of candidates for c
+USUAL_NORM = 2.0  # typical norm of a user vector
+BLUR = 0.1  # scale of Laplace noise above which levels do not help to find c
+CERTAIN = 50.0  # log odds of an item that would not be reported if it were not rated
+CANDIDATES = 4  # number of candidates for c if none stands out
+SURE = 0.99  # probability of c above which no other candidate is tried
 OUTLIERS = 0.05  # share of rounds whose c may be wrong
 
 
 @dataclass(frozen=True, eq=False)
 class RecoveredRatings:
-    """What one person's uploads show. An item that never was reported has log odds of 0 and no rating."""
+    """The ratings recovered from one person's uploads. An item that was never reported has log odds 0 and no rating."""
 
     log_odds: FloatArray = field(repr=False)  # (n_items,) evidence that the item is rated, in nats
     ratings: FloatArray = field(repr=False)  # (n_items,) likeliest rating if rated, NaN if never reported
@@ -50,7 +50,10 @@ def recover_ratings(
     laws: list[ErrorLaw] | None = None,
     levels: RatingLevels = WHOLE_STARS,
 ) -> RecoveredRatings:
-    """Ratings and their existence from all uploads of one person; `laws` as `fit_laws` finds them."""
+    """Return which items one person has rated, and the ratings, as recovered from all uploads of the person.
+
+    `laws` are those of the uploads by `fit_laws`, which are fitted here if they are not given.
+    """
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
     if protocol.selection is None:
@@ -73,9 +76,9 @@ def recover_ratings(
 
 
 def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
-    """Return where to search for the norm: predictions lie near the mean rating.
+    """Return the norm with which the predictions c û·v have the mean rating, as the centre of a search.
 
-    Uploads count by their strength: one without a real error has no direction, and scores of nothing.
+    Uploads are weighted by their strength, because the direction of an upload without real errors is random.
     """
     sure = [(part.strength / part.noise) ** 2 for part in parts]
     mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
@@ -86,7 +89,7 @@ def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], mean_rati
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """One pass over all uploads: what the items' amplitudes say, the norms found, and how likely it all is."""
+    """The result of one pass over all uploads: the evidence for each item and level, the norms, and the likelihood."""
 
     evidence: FloatArray
     norms: FloatArray
@@ -97,10 +100,10 @@ class Sweep:
 def _search_norm(
     parts: tuple[UploadParts, ...], laws: list[ErrorLaw], levels: RatingLevels
 ) -> list[tuple[float, float]]:
-    """The c that brings most items of these rounds onto levels, and how much it is to be trusted.
+    """Return the c with which most items of these rounds have ratings on levels, and the probability of this c.
 
-    Predictions lie near the mean rating, which bounds the search: c û·v ≈ 3.5 within a factor of 1.8. When the
-    best one does not stand out, the next two are given too.
+    The search extends over a factor of 1.8 around `_likely_norm`. If the best c does not stand out, the next best ones
+    are returned as well, up to `CANDIDATES` in all.
     """
     candidates = _likely_norm(parts, laws, levels.mean) * np.exp(np.arange(-0.6, 0.6, 0.0025))
     total = np.zeros(len(candidates))
@@ -130,11 +133,11 @@ def _sweep(
     widths: tuple[float, int],
     chained: bool,
 ) -> Sweep:
-    """From the last upload to the first: the c of each near the one found before, then what its items say.
+    """Return the c of each upload, from the last to the first, and the evidence of all uploads for each item and level.
 
-    `evidence` (n_items, n_levels) is ln P(amplitudes | rated r) / P(amplitudes | fake). Chained, each c starts from the
-    later round's and counts only what this sweep has seen; otherwise c starts from its last value and the evidence
-    of all other rounds is used.
+    `evidence` (n_items, n_levels) is ln(P(amplitudes | rated r) / P(amplitudes | fake)). If `chained`, the search for
+    the c of an upload starts from that of the next upload, and uses the evidence of the uploads that this sweep has
+    seen. Otherwise it starts from the given norm, and uses the given evidence of all uploads.
     """
     width, count = widths
     offsets = np.linspace(-width, width, count)
@@ -166,9 +169,10 @@ def _sweep(
 def _grid_density(
     part: UploadParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Density of each amplitude if its item is rated: by the nearest level, for every candidate norm.
+    """Return two densities of each amplitude, if its item is rated.
 
-    First `(n_norms, n_items)`, weighed by the chance of that level; then `(n_items, n_levels)`, the first norm's.
+    The first, `(n_norms, n_items)`, is that of the nearest level, times the probability of that level, for every norm.
+    The second, `(n_items, n_levels)`, is that of each level, for the first norm.
     """
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores
@@ -182,17 +186,17 @@ def _grid_density(
 
 
 def _spread(part: UploadParts, c: FloatArray, coarseness: float) -> FloatArray:
-    """Deviation of a recovered rating: noise of its amplitude, and of the direction that scores it."""
+    """Return the deviation of each recovered rating, from the noise of its amplitude and of the direction."""
     own = (part.noise / c) ** 2 + (c * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2
     return np.asarray(np.sqrt(own + coarseness**2))
 
 
 def two_upload_norms(trace: Trace, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """‖u‖ of every upload but the last from it and the next, when all rated items are reported; and how sure each is.
+    """Return ‖u‖ of every upload but the last, and the weight of each, if all rated items are reported.
 
-    The device moved by u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖², u' is along x û (1 − η Λ) + η N mean(a v):
-    the x that makes it so is a least-squares solution, as in the attack on two consecutive uploads of [Chai2021]. It is
-    as sure as the turn of û is large beside the error of û: in early rounds, and in late ones not at all.
+    The device's vector becomes u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖², u' is parallel to
+    x û (1 − η Λ) + η N mean(a v), which gives x by least squares, as in the attack on two consecutive uploads of
+    [Chai2021]. The result is exact if û turns by much more than its error: in early rounds, but not in late ones.
     """
     norms, weights = [], []
     for part, following in zip(trace.parts, trace.parts[1:], strict=False):
@@ -210,7 +214,10 @@ def _across(vector: FloatArray, direction: FloatArray) -> FloatArray:
 
 
 def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
-    """Every reported item is rated, and its rating is the median over rounds of a / c + c û·v."""
+    """Return the ratings of a protocol without selection: every reported item is rated.
+
+    The rating of an item is the weighted median over rounds of a / c + c û·v.
+    """
     norms, weights = two_upload_norms(trace, terms)
     log_odds, ratings = np.zeros(terms.n_items), np.full(terms.n_items, np.nan)
     log_odds[trace.parts[0].items] = CERTAIN
@@ -221,11 +228,11 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
 
 
 def ratings_of_upload(part: UploadParts, levels: RatingLevels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
-    """Ratings from one upload whose items are all rated, with Laplace noise of this scale where devices add some.
+    """Return the ratings of one upload whose items are all rated, with Laplace noise of the scale `noise`.
 
-    The mean of people's ratings gives c, as mean(a) / c + c mean(û·v) = r̄ has it: two roots, of which the likelier
-    length counts. Where there are levels that noise does not blur, c is the one within a factor of 1.8 of either that
-    brings ratings nearest to them.
+    The mean rating r̄ of people gives c by mean(a) / c + c mean(û·v) = r̄, which has two roots. If noise does not hide
+    the levels, c is the value within a factor of 1.8 of either root that brings the ratings closest to levels.
+    Otherwise c is the root closer to a typical norm.
     """
     mean_rating = levels.mean
     mean_amplitude, mean_score = usual(part.amplitudes), usual(part.scores)
@@ -241,12 +248,12 @@ def ratings_of_upload(part: UploadParts, levels: RatingLevels = WHOLE_STARS, noi
 
 
 def usual(values: FloatArray) -> float:
-    """Mean without the tenth at either end: a server may have made one row loud."""
+    """Return the mean without the lowest and the highest tenth, because a malicious server may enlarge one row."""
     return float(trim_mean(values, 0.1))
 
 
 def weighted_median(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Median over rows, column by column; rows count by their weight."""
+    """Return the weighted median over rows of each column."""
     order = np.argsort(rows, axis=0)
     below = np.cumsum(weights[order], axis=0) / weights.sum()
     first = np.argmax(below >= 0.5, axis=0)

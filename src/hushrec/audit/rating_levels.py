@@ -1,8 +1,8 @@
-"""The ratings that people can give: public, because everybody sees the form, and what turns errors into ratings.
+"""The levels of a rating scale, which are public, and which help an attacker to turn errors into ratings.
 
-A rating that comes out between two of them was read wrongly, so that a scale of few levels gives away the one factor
-that an attacker does not know. A scale of very many is treated as continuous: an exact hit means nothing there, and
-what counts is how far off an attacker is.
+A recovered rating between two levels is wrong, so a scale with few levels reveals the one factor that an attacker does
+not know. A scale with very many levels is treated as continuous: attacks are then scored by their error, because exact
+hits are rare.
 """
 
 from dataclasses import dataclass, field
@@ -14,14 +14,14 @@ from hushrec.arrays import FloatArray, IntArray
 from hushrec.scale import HIGHEST, LOWEST
 
 STARS = np.arange(LOWEST, HIGHEST + 1)
-SHARES = np.array([0.06, 0.11, 0.27, 0.34, 0.22])  # how people rate films, by stars: outside knowledge
-MOST_LEVELS = 25
-FINE = 21  # levels that stand for a continuous scale
+SHARES = np.array([0.06, 0.11, 0.27, 0.34, 0.22])  # shares of 1 to 5 stars in ratings of films: public knowledge
+MOST_LEVELS = 25  # a scale with more levels is treated as continuous
+FINE = 21  # number of levels that approximate a continuous scale
 
 
 @dataclass(frozen=True, eq=False)
 class RatingLevels:
-    """Ratings on the scale 1 to 5, rising, and how often people give each."""
+    """The levels of a rating scale, mapped to 1 to 5 in increasing order, and the share of ratings at each level."""
 
     values: FloatArray = field(repr=False)
     shares: FloatArray = field(repr=False)
@@ -29,7 +29,7 @@ class RatingLevels:
 
     @staticmethod
     def of(ratings: FloatArray) -> "RatingLevels":
-        """Return the levels that these ratings show; a single one shows nothing, and stars are assumed."""
+        """Return the levels that occur in these ratings, or whole stars if only one level occurs."""
         values = np.unique(ratings)
         if len(values) < 2:
             return WHOLE_STARS
@@ -42,28 +42,28 @@ class RatingLevels:
         return len(self.values)
 
     def in_words(self) -> str:
-        """Say what kind of scale this is, and what is measured on it."""
+        """Return a phrase that names the kind of scale and the measure of attacks on it."""
         if self.continuous:
             return f"ratings of more than {MOST_LEVELS} values, taken as continuous: the error removed is measured"
         return f"ratings of {len(self)} values: exact hits are measured"
 
     @property
     def mean(self) -> float:
-        """What people give on average."""
+        """The mean rating that people give."""
         return float(self.values @ self.shares)
 
     @property
     def deviation(self) -> float:
-        """How much what people give varies."""
+        """The standard deviation of the ratings that people give."""
         return float(np.sqrt((self.values - self.mean) ** 2 @ self.shares))
 
     @property
     def coarseness(self) -> float:
-        """How far a true rating is from its level, as a standard deviation: 0 but for a continuous scale."""
+        """The standard deviation of a true rating from its nearest level; 0 unless the scale is continuous."""
         return float(self.values[1] - self.values[0]) / np.sqrt(12) if self.continuous else 0.0
 
     def places(self, ratings: FloatArray) -> IntArray:
-        """Return the place of the level nearest to each rating."""
+        """Return the index of the level nearest to each rating."""
         if self._step is None:
             return np.asarray(np.searchsorted((self.values[1:] + self.values[:-1]) / 2, ratings), dtype=np.int64)
         places = np.rint((ratings - self.values[0]) / self._step)
@@ -71,11 +71,11 @@ class RatingLevels:
 
     @property
     def reach(self) -> float:
-        """Half the smallest distance between two levels: a guess nearer than this to a rating is a hit."""
+        """Half the smallest distance between two levels; a guess closer to a rating than this is a hit."""
         return float(np.diff(self.values).min()) / 2
 
     def nearest(self, ratings: FloatArray) -> FloatArray:
-        """Return the level nearest to each rating; of a continuous scale, the rating brought within it."""
+        """Return the level nearest to each rating; on a continuous scale, the rating clipped to the scale."""
         if self.continuous:
             return np.clip(ratings, LOWEST, HIGHEST)
         with np.errstate(invalid="ignore"):
@@ -83,7 +83,7 @@ class RatingLevels:
 
     @cached_property
     def _step(self) -> float | None:
-        """The distance between levels, where it is the same between all."""
+        """The distance between neighbouring levels, or None if it is not constant."""
         steps = np.diff(self.values)
         return float(steps[0]) if np.allclose(steps, steps[0]) else None
 

@@ -1,8 +1,8 @@
-"""What other people's protocols would show, as far as their messages can be simulated, attacked as ours are.
+"""Attacks on simulated protocols of other papers, scored like the attacks on our protocols.
 
-Each rival gives what its server sees of one victim after everything else that the attack knows is removed, and a guess
-made from it. What is *not* simulated is said in `left_out`. Cryptography is taken to work: where a paper sums under
-encryption, the sum is what is seen.
+The attack on a rival guesses from what the rival's server sees of one victim, after subtracting what the attacker knows
+about everybody else. `Rival.left_out` says what is *not* simulated. Cryptography is assumed to be secure: if a paper
+sums under encryption, the server sees the sum only.
 """
 
 from collections.abc import Callable
@@ -10,29 +10,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import logit
 
 from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.findings import EXACT, Finding
 from hushrec.audit.judge import abs_cosines, judge_existence
-from hushrec.audit.masked.sums import Profile, profile_of, watch
+from hushrec.audit.masked.sums import watch
 from hushrec.audit.masked.watched import Named, owners
-from hushrec.audit.observed_run import Truth
-from hushrec.audit.statistics import BoolArray, mean_interval
+from hushrec.audit.observed_run import Truth, rating_matrix
+from hushrec.audit.statistics import BoolArray, log_odds, mean_interval
 from hushrec.simulation.tasks import RatingTask
 from hushrec.simulation.training_problem import AnyProblem, make_problem
 
 STARS = np.arange(1.0, 6.0)
-FACTORS, RIDGE = 10, 5.0
-LENGTHS = np.geomspace(1, 40, 4000)  # of a person's vector, that an attacker tries
-PERTURBED_EPSILON = 1.0  # of the number of items in each category
-SURE = 20.0  # log-odds of an item that is in the profile as sent
-PUBLIC_SHARE = 0.2  # of people, in Xin and Jaakkola's public group
+FACTORS, RIDGE = 10, 5.0  # length of the vectors, and penalty of the ridge regression
+LENGTHS = np.geomspace(1, 40, 4000)  # candidates for the norm of a user vector
+PERTURBED_EPSILON = 1.0  # budget of the number of items in each category
+SURE = 20.0  # log odds of an item in the perturbed profile
+PUBLIC_SHARE = 0.2  # share of people in Xin and Jaakkola's public group
 
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """What an attack makes of one rival: scores of items, ratings and vectors, one row per victim; None: not asked."""
+    """The guesses of an attack on one rival, one row per victim; None for what the attack does not guess."""
 
     items: FloatArray = field(repr=False)
     ratings: FloatArray | None = field(default=None, repr=False)
@@ -42,7 +41,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Rival:
-    """One system: what of it was simulated, what was not, and how."""
+    """A protocol of another paper: what is simulated, what is not, and the attack on it."""
 
     label: str
     simulated: str
@@ -53,7 +52,7 @@ class Rival:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """People, who is attacked, and public knowledge of how popular items are among the others."""
+    """The data of an attack on rivals: everybody's ratings, the victims, and the items' popularity among the others."""
 
     task: RatingTask = field(repr=False)
     problem: AnyProblem = field(repr=False)
@@ -61,13 +60,9 @@ class Scene:
     popularity: FloatArray = field(repr=False)
     rng: np.random.Generator = field(repr=False)
 
-    def profile(self, user: int | np.integer[Any]) -> Profile:
-        """Rated items and their values."""
-        return profile_of(self.problem, int(user))
-
     @property
     def dense(self) -> tuple[FloatArray, FloatArray]:
-        """Ratings with zeros, and which are there, `(n_users, n_items)`."""
+        """Everybody's ratings, 0 for unrated items, and 1 for rated items, each `(n_users, n_items)`."""
         shape = self.problem.n_users, self.problem.n_items
         ratings, there = np.zeros(shape), np.zeros(shape)
         ratings[owners(self.problem), self.problem.items] = self.problem.values
@@ -76,7 +71,10 @@ class Scene:
 
 
 def exact_sums(scene: Scene) -> Guess:
-    """Sums of gradients e u of every item, everybody else's subtracted: u from their direction, then r = e + u·v."""
+    """Return the guesses from exact sums of gradients e u per item, with everybody else's gradients subtracted.
+
+    The direction of what remains is that of u, and the ratings are r = e + u·v.
+    """
     _, there = scene.dense
     vectors = scene.rng.standard_normal((scene.problem.n_items, FACTORS)) * 0.3
     tastes, errors = _fit(scene, vectors)
@@ -94,18 +92,18 @@ def exact_sums(scene: Scene) -> Guess:
 
 
 def _fit(scene: Scene, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Everybody's vector by ridge regression on public item vectors, and all errors."""
+    """Return everybody's user vector, by ridge regression on the item vectors, and the errors of all predictions."""
     ratings, _ = scene.dense
     tastes = np.zeros((scene.problem.n_users, FACTORS))
     for user in range(scene.problem.n_users):
-        items, values = scene.profile(user)
+        items, values = scene.problem.profile(user)
         rows = vectors[items]
         tastes[user] = np.linalg.solve(rows.T @ rows + RIDGE * np.eye(FACTORS), rows.T @ values)
     return tastes, ratings - tastes @ vectors.T
 
 
 def _ratings_on_grid(along: FloatArray, scores: FloatArray, there: BoolArray) -> FloatArray:
-    """Ratings e + u·v from e‖u‖ and v·u/‖u‖: the length ‖u‖ that puts them nearest to whole stars, of either sign."""
+    """Return the ratings e + u·v, given e‖u‖ and v·u/‖u‖, with the ±‖u‖ that brings them closest to whole stars."""
     found, best = np.full(len(along), np.nan), np.inf
     for length in np.concatenate([LENGTHS, -LENGTHS]):
         guess = along[there] / length + length * scores[there]
@@ -117,13 +115,17 @@ def _ratings_on_grid(along: FloatArray, scores: FloatArray, there: BoolArray) ->
 
 
 def slope_one(scene: Scene) -> Guess:
-    """Sums over pairs of items, everybody else's subtracted: one person's pairs, and their ratings up to a shift."""
+    """Return the guesses from exact sums over pairs of items, with everybody else's pairs subtracted.
+
+    What remains reveals the person's items and the differences of their ratings. The ratings themselves are those that
+    fit the scale and are closest to the items' means.
+    """
     means = _item_means(scene)
     items, ratings = [], []
     for user in scene.victims:
-        own, values = scene.profile(user)
+        own, values = scene.problem.profile(user)
         score = np.zeros(scene.problem.n_items)
-        score[own] = 1.0 if len(own) > 1 else 0.0  # a pair shows both of its items
+        score[own] = 1.0 if len(own) > 1 else 0.0  # a pair reveals both of its items
         differences = values - values[0]
         shifts = [first for first in STARS if np.all((first + differences >= 1) & (first + differences <= 5))]
         best = min(shifts, key=lambda first: float(((first + differences - means[own]) ** 2).sum()))
@@ -135,11 +137,11 @@ def slope_one(scene: Scene) -> Guess:
 
 
 def slope_one_error(scene: Scene) -> float:
-    """Test error of weighted Slope One."""
+    """Return the test RMSE of weighted Slope One."""
     ratings, there = scene.dense
     counts = there.T @ there
     np.fill_diagonal(counts, 0)
-    sums = ratings.T @ there  # of j over those who rated k too
+    sums = ratings.T @ there  # (j, k): ratings of j by people who rated k as well
     deviations = (sums - sums.T) / np.maximum(counts, 1)
     users, items, actual = scene.task._test()
     weights = there @ counts
@@ -155,16 +157,16 @@ def _item_means(scene: Scene) -> FloatArray:
 
 
 def perturbed_profiles(scene: Scene) -> Guess:
-    """Sent once: a profile whose number of items in every category has Laplace noise of 1/ε.
+    """Return the guesses from a perturbed profile: a profile with Laplace noise in its number of items per category.
 
-    Items are added or removed within their category, by chance, until the numbers fit; the others are the person's own.
+    The noise has scale 1/ε. Random items of the category are added or removed until the number fits.
     """
     categories = _categories(scene)
-    odds = logit(np.clip(scene.popularity, 1e-4, 1 - 1e-4))
+    odds = log_odds(scene.popularity)
     items = []
     for user in scene.victims:
         there = np.zeros(scene.problem.n_items, dtype=bool)
-        there[scene.profile(user)[0]] = True
+        there[scene.problem.profile(user)[0]] = True
         sent = there.copy()
         for category in np.unique(categories):
             inside = scene.rng.permutation(np.flatnonzero(categories == category))
@@ -176,12 +178,12 @@ def perturbed_profiles(scene: Scene) -> Guess:
 
 
 def _categories(scene: Scene) -> IntArray:
-    """Return the category of every item, the attribute that sets it apart most: public, `(n_items,)`."""
+    """Return the public category of every item, `(n_items,)`: the attribute with the largest value."""
     return np.asarray(scene.problem.model.columns.taste.argmax(axis=1))
 
 
 def constant_noise(scene: Scene) -> Guess:
-    """Gradients of all items in two rounds, each with the same noise: it cancels in their difference."""
+    """Return the guesses from the gradients of two rounds with the same noise, which cancels in their difference."""
     vectors = scene.rng.standard_normal((scene.problem.n_items, FACTORS)) * 0.3
     moved = vectors + 0.1 * scene.rng.standard_normal(vectors.shape)
     before, errors_before = _fit(scene, vectors)
@@ -189,7 +191,7 @@ def constant_noise(scene: Scene) -> Guess:
     items, taste = [], []
     for user in scene.victims:
         noise = scene.rng.laplace(0, 10, vectors.shape)
-        there = np.isin(np.arange(len(vectors)), scene.profile(user)[0])[:, None]
+        there = np.isin(np.arange(len(vectors)), scene.problem.profile(user)[0])[:, None]
         first = there * np.outer(errors_before[user], before[user]) + noise
         second = there * np.outer(errors_after[user], after[user]) + noise
         difference = second - first
@@ -200,12 +202,12 @@ def constant_noise(scene: Scene) -> Guess:
 
 
 def public_group(scene: Scene) -> Guess:
-    """Private people send nothing of their own that is looked at: popularity is all there is."""
-    return Guess(np.tile(logit(np.clip(scene.popularity, 1e-4, 1 - 1e-4)), (len(scene.victims), 1)))
+    """Return the guesses about people who send nothing: the popularity of items."""
+    return Guess(np.tile(log_odds(scene.popularity), (len(scene.victims), 1)))
 
 
 def public_group_error(scene: Scene) -> float:
-    """Test error of model gp with items learned from the public group alone, without noise; devices predict."""
+    """Return the test RMSE of model `gp` if the items are learned from a public group only, without noise."""
     problem = scene.problem
     people = np.setdiff1d(np.flatnonzero(problem.rated_counts > 0), scene.victims)
     public = np.sort(scene.rng.permutation(people)[: int(PUBLIC_SHARE * problem.n_users)])
@@ -264,14 +266,11 @@ RIVALS = (
 
 
 def attack_rival(rival: Rival, scene: Scene) -> dict[str, Any]:
-    """Return what a rival gives away, as the record of an audit has it, and its test error where it was trained."""
+    """Return the findings of the attack on a rival in the form of an audit's record, and its test error if computed."""
     guess = rival.attack(scene)
-    ratings = np.full((len(scene.victims), scene.problem.n_items), np.nan)
-    for row, user in enumerate(scene.victims):
-        items, values = scene.profile(user)
-        ratings[row, items] = values
+    ratings = rating_matrix(scene.problem, scene.victims)
     truth = Truth(~np.isnan(ratings), ratings, np.zeros((0, 0)), np.zeros((0, 0)))
-    blind = np.tile(logit(np.clip(scene.popularity, 1e-4, 1 - 1e-4)), (len(scene.victims), 1))
+    blind = np.tile(log_odds(scene.popularity), (len(scene.victims), 1))
     findings = judge_existence(Named("popularity", "existence", "–"), rival.label, blind, truth, scene.rng)
     findings += judge_existence(Named(rival.simulated, "existence", "–"), rival.label, guess.items, truth, scene.rng)
     findings += _values(rival, guess, truth, scene) + _taste(rival, guess, scene)

@@ -1,4 +1,4 @@
-"""`hushrec.audit.run.audit`: every attack on every protocol asked for, with the claims they test."""
+"""The audit of the gradient protocols: `audit` runs every attack on each of the chosen protocols."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hushrec.arrays import FloatArray, IntArray
+from hushrec.arrays import IntArray
 from hushrec.audit.attacks import Attack
 from hushrec.audit.attacks.combined import EXISTENCE
 from hushrec.audit.attacks.existence import ConsistentRatings, OppositeDirections, PartnersOfPairs, SelectionAverage
@@ -16,39 +16,40 @@ from hushrec.audit.attacks.person import PersonFromUploads
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.attacks.value import VALUE
 from hushrec.audit.canaries import judge_canaries, plant
-from hushrec.audit.devices import Clock, profile, replay
+from hushrec.audit.devices import Clock, replay
 from hushrec.audit.difference import attack_difference
 from hushrec.audit.findings import TARGETS, Finding, worst
 from hushrec.audit.judge import FALSE_RATES, judge, judge_linkage, judge_people, mean_roc
 from hushrec.audit.malicious import attack_by_marks, attack_devices
 from hushrec.audit.observation import Observation
-from hushrec.audit.observed_run import Truth, record
+from hushrec.audit.observed_run import Truth, item_popularity, record
 from hushrec.audit.poisoning import attack_integrity
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.audit.selection_rounds import selection_curve
 from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
-from hushrec.engines.gradient import GradientProblem
 from hushrec.errors import ParameterError
 from hushrec.plugins import plugins
 from hushrec.protocols import PROTOCOLS, find_protocol, protocols_of
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
-Progress = Callable[[str, str, int, int], None]  # protocol, what is done, step, steps
+Progress = Callable[
+    [str, str, int, int], None
+]  # called with the protocol, the current step's name, its number, and all
 People = dict[str, IntArray]
 Task = tuple[Ratings, Settings, int, People | None, Clock | None]
 Outcome = tuple[list[Finding], dict[str, Any]]
 
 STEPS = 6
-FEWEST = 4  # people to attack: their quarters are compared
-USUAL = 100  # people to attack, where there are twice as many
-MALICIOUS_ROUNDS = 30  # where items are selected; else two uploads tell all
-CROWD = 1000
-TIMED_ROUNDS = 20
-RETURNED_ROUNDS = 20
-AUDITED = ("mf", "bpr")  # by every attack
-READ = (*AUDITED, "fm")  # fm by the attacks of `machines` alone
+FEWEST = 4  # smallest number of people to attack, because quarters of them are compared
+USUAL = 100  # number of people to attack by default, if there are twice as many
+MALICIOUS_ROUNDS = 30  # rounds of a malicious server under a protocol with selection; otherwise two suffice
+CROWD = 1000  # largest number of people in the crowd
+TIMED_ROUNDS = 20  # rounds in which the time of reports is measured
+RETURNED_ROUNDS = 20  # rounds of people who left and came back
+AUDITED = ("mf", "bpr")  # models that this module audits
+READ = (*AUDITED, "fm")  # models with attacks on their gradients; `machines` audits fm
 TOLD_BY: tuple[Attack, ...] = (SelectionAverage(), ConsistentRatings(), OppositeDirections(), PartnersOfPairs())
 ROC_OF = (
     "popularity",
@@ -64,7 +65,7 @@ ROC_OF = (
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """All findings, and the curves that the plots show."""
+    """The result of an audit: all findings, the curves of its plots, and a description of data and settings."""
 
     findings: list[Finding] = field(repr=False)
     curves: dict[str, Any] = field(repr=False)
@@ -75,11 +76,11 @@ class Audit:
         return list(dict.fromkeys(finding.protocol for finding in self.findings))
 
     def worst(self, protocol: str, target: str) -> Finding | None:
-        """The most successful attack of a protocol on a target."""
+        """Return the most successful attack on a protocol and target, or None if there is none."""
         return worst(self.findings, protocol, target)
 
     def record(self) -> dict[str, Any]:
-        """What `audit --json` prints."""
+        """Return the audit as a dictionary for JSON, with the most successful attack on each target."""
         table = {
             protocol: {
                 target: None if found is None else {"name": found.name, "metric": found.metric, "value": found.value}
@@ -102,14 +103,18 @@ def audit(
     progress: Progress | None = None,
     run_all: Callable[[list[Task]], list[Outcome]] | None = None,
 ) -> Audit:
-    """Attacks every protocol of `settings` (one entry each) on the same people.
+    """Attack every protocol of `settings`, which has one entry per protocol, and return all findings.
 
-    They are 100, or half of those who take part, unless `n_victims` says. One protocol after the other, telling
-    `progress`; or as `run_all` sees fit, which has `run_task` do each.
+    The same `n_victims` people are attacked under each protocol, by default 100, or half of all people if that is
+    fewer. `people` are known attributes of people, `clock` measures the time of reports; without them, the attacks on
+    attributes and timing are left out. Protocols are audited one after the other, with calls of `progress`; or by
+    `run_all`, which gets the tasks and must return the results of `run_task`.
     """
     factors = settings[0].options["factors"]
     if factors < 2:
-        raise ParameterError(f"factors must be at least 2 in an audit, got {factors}: one number has no direction.")
+        raise ParameterError(
+            f"factors must be at least 2 in an audit, got {factors}: the attacks need vectors with a direction."
+        )
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
     tasks: list[Task] = [(ratings, chosen, n_victims, people, clock) for chosen in settings]
@@ -125,7 +130,7 @@ def audit(
 
 
 def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:
-    """Return what every record of an audit says of itself: data, model, people, levels of ratings, budgets."""
+    """Return the entries of an audit's record about its data, model, people, scale of ratings, and budgets."""
     first = next(iter(columns.values()))
     values = ratings.values
     if values is not None and ratings.scale is not None:
@@ -141,28 +146,31 @@ def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> 
 
 
 def check_people(n_people: int, n_victims: int) -> int:
-    """Half of the people at most are attacked: popularity, canaries and the crowd are those of the others."""
+    """Return the number of people to attack; raise `ParameterError` if it is too small or above half of all people.
+
+    The other half is needed for the popularity of items, the canaries and the crowd.
+    """
     if n_people < 2 * FEWEST:
-        raise ParameterError(f"an audit needs at least {2 * FEWEST} people who take part, got {n_people}.")
+        raise ParameterError(f"an audit needs at least {2 * FEWEST} people, got {n_people}. Use more data.")
     if n_victims < FEWEST:
         raise ParameterError(f"users must be at least {FEWEST}, got {n_victims}.")
     if n_victims > n_people // 2:
         raise ParameterError(
-            f"users must be at most {n_people // 2}, half of the {n_people} people who take part, got {n_victims}: the"
-            " others are the crowd."
+            f"users must be at most {n_people // 2}, half of the {n_people} people, got {n_victims}: attacks need the"
+            " others as a crowd."
         )
     return n_victims
 
 
 def run_task(task: Task) -> Outcome:
-    """Audit one protocol without reporting progress, for a worker process."""
+    """Audit one protocol without progress, in a worker process."""
     return Bench(*task, lambda *_: None).run()
 
 
 def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> list[Settings]:
-    """One entry per protocol, by default every one of the model; each budget goes to the protocols that use it.
+    """Return the settings of each protocol, by default all protocols of the model.
 
-    A budget that none of them uses is refused.
+    Each protocol gets the options that it uses. Raises `ParameterError` for an option that none of them uses.
     """
     if model not in READ:
         raise ParameterError(f"model must be one of {', '.join(READ)}, got {model}.")
@@ -170,7 +178,7 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
     for name in names:
         if model not in find_protocol(name).models:
             raise ParameterError(
-                f"protocol must be one that speaks model {model}, got {name}. The attacks read the models"
+                f"protocol must be one that supports model {model}, got {name}. An audit can attack the models"
                 f" {', '.join(READ)}, and gp and audience under masked."
             )
     used = {name: {option.name for option in find_protocol(name).options} for name in names}
@@ -189,7 +197,7 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
 
 
 class Bench:
-    """One protocol on the bench: a run with canaries planted, recorded, and every attack on it."""
+    """The audit of one protocol: a recorded run with canaries, and every attack on it."""
 
     def __init__(
         self,
@@ -214,7 +222,7 @@ class Bench:
         self.popularity = item_popularity(problem, others)
 
     def run(self) -> Outcome:
-        """Findings of all attacks, and curves."""
+        """Train, run all attacks, and return their findings and the curves of the plots."""
         watched = np.concatenate([self.victims, self.canaries.users])
         self._say("training", 0)
         everyone, truth, engine = record(self.problem, watched, self.crowd, self.popularity)
@@ -236,7 +244,7 @@ class Bench:
         return findings, self._curves(observation, truth)
 
     def _draws(self, part: int) -> np.random.Generator:
-        """Return the random numbers of one attack alone: adding an attack changes no other's numbers."""
+        """Return the random generator of one group of attacks, so that a new attack changes no other's numbers."""
         return np.random.default_rng([self.settings.seed, 6, part])
 
     def _say(self, what: str, step: int) -> None:
@@ -251,7 +259,7 @@ class Bench:
         return found + self._linkage(observation)
 
     def _linkage(self, observation: Observation) -> list[Finding]:
-        """Of consecutive rounds, and of people who leave before the last rounds and come back as if they were new."""
+        """Return how often consecutive uploads are linked, and people who leave and enrol again for the last rounds."""
         rounds = LinkRounds()
         if not rounds.applies_to(observation):
             return []
@@ -283,7 +291,7 @@ class Bench:
             return findings
         rounds = MALICIOUS_ROUNDS if selects else 2
         findings += attack_devices(self.problem, observation, few, rounds=rounds, rng=self._draws(6))
-        if observation.n_rounds < 2:  # nothing before to compare with
+        if observation.n_rounds < 2:  # the difference attack needs rounds before and after
             return findings
         return findings + attack_difference(self.problem, observation, few, rng=self._draws(8))
 
@@ -291,7 +299,7 @@ class Bench:
         return [one for attack in TOLD_BY for one in judge_canaries(attack, observation, self.canaries, self.problem)]
 
     def _curves(self, observation: Observation, truth: Truth) -> dict[str, Any]:
-        """ROC curves, success against rounds, and the average attack with and without permanent bits."""
+        """Return the ROC curves, the success by round, and the attack on selections with and without permanent bits."""
         curves: dict[str, Any] = {"false_rates": FALSE_RATES.tolist(), "roc": {}, "rounds": []}
         for attack in EXISTENCE:
             if attack.name in ROC_OF and attack.applies_to(observation):
@@ -301,7 +309,7 @@ class Bench:
                 curves["rounds"].append({"rounds": rounds, **self._early(observation.first_rounds(rounds), truth)})
         selection = observation.protocol.selection
         if selection is not None:
-            profiles = [profile(self.problem, int(user))[0] for user in self.victims]
+            profiles = [self.problem.profile(user)[0] for user in self.victims]
             points = selection_curve(profiles, selection, observation.terms, rng=self._draws(7))
             curves["selection"] = [asdict(point) for point in points]
         return curves
@@ -318,15 +326,7 @@ class Bench:
 
 
 def truth_rows(truth: Truth, count: int) -> Truth:
-    """The truth about the first few people."""
+    """Return the truth about the first `count` people."""
     return replace(
         truth, rated=truth.rated[:count], ratings=truth.ratings[:count], user_vectors=truth.user_vectors[:count]
     )
-
-
-def item_popularity(problem: GradientProblem, users: IntArray) -> FloatArray:
-    """Share of these people who rated each item: what is known of a catalogue without any message."""
-    counts = np.zeros(problem.n_items)
-    for user in users:
-        counts[profile(problem, int(user))[0]] += 1
-    return np.asarray(counts / max(len(users), 1))

@@ -1,7 +1,8 @@
-"""What the selections alone say: likelihood ratios of counts under the two-stage randomized response.
+"""Likelihood ratios of an attack on selections alone, under the two-stage randomized response.
 
-An item with permanent bit 1 is reported in each round with probability q, with bit 0 with probability p; the bit
-equals "rated" but for a flip of probability f/2. Counts over rounds are all that selections say.
+An item with permanent bit 1 is reported in each round with probability q, and an item with bit 0 with probability p.
+The bit says whether the item is rated, but is flipped with probability f/2. The number of rounds in which an item is
+reported is a sufficient statistic.
 """
 
 from functools import lru_cache
@@ -17,16 +18,19 @@ from hushrec.protocols.gradient.selection import Selection
 
 
 def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> FloatArray:
-    """Ln P(count | rated) / P(count | unrated); within ± ln((1 − f/2)/(f/2)) = ± ε_P/2h whatever the count."""
+    """Return ln(P(count | rated) / P(count | unrated)) of each item.
+
+    For every count, the result lies within ± ln((1 − f/2)/(f/2)) = ± ε_P/2h.
+    """
     one, zero = binom.pmf(counts, n_rounds, q), binom.pmf(counts, n_rounds, p)
     keep, flip = 1 - f / 2, f / 2
     return np.asarray(np.log(keep * one + flip * zero + 1e-300) - np.log(flip * one + keep * zero + 1e-300))
 
 
 def likeliest_count(counts: IntArray, n_rounds: int, selection: Selection, terms: Terms) -> int:
-    """The number of ratings h under which these counts over all items are likeliest.
+    """Return the number of ratings h with which these counts of all items are most likely.
 
-    With a profile cap f, p and q do not depend on h, and only the number of permanent ones is left to tell it.
+    With a profile cap, f, p and q do not depend on h, and only the number of ones among the permanent bits reveals it.
     """
     possible, table = _count_table(n_rounds, selection, terms)
     return int(possible[np.argmax(table @ np.bincount(counts, minlength=n_rounds + 1))])
@@ -34,7 +38,7 @@ def likeliest_count(counts: IntArray, n_rounds: int, selection: Selection, terms
 
 @lru_cache(maxsize=16)
 def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[IntArray, FloatArray]:
-    """Possible h, and ln P(an item is reported k times | h) for k = 0, …, n_rounds."""
+    """Return candidates for h, and for each of them ln P(an item is reported k times | h) for k = 0, …, n_rounds."""
     numbers = np.arange(n_rounds + 1)
     possible, rows = [], []
     for h in np.unique(np.rint([1, 2, 3, *np.geomspace(4, max(terms.n_items / 2, 5), 96)]).astype(np.int64)):
@@ -50,7 +54,7 @@ def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[Int
 
 
 def probabilities_for(n_rated: int, selection: Selection, terms: Terms) -> SelectionProbabilities[float] | None:
-    """Return the probabilities that a device with this many ratings calibrates; None where it cannot."""
+    """Return the selection probabilities of a device with this many ratings, or None if it cannot calibrate them."""
     assert terms.reports_per_client is not None
     n_protected = selection.n_protected(n_rated)
     if n_rated > n_protected:

@@ -1,8 +1,9 @@
-"""The average attack on selections against the number of rounds: with permanent bits and without.
+"""The success of the averaging attack on selections by the number of rounds, with and without permanent bits.
 
-Counts over T rounds are drawn as binomials, which is what T draws of the mechanism add up to. The attacker is given
-the victim's f, p and q: the best that selections alone allow. Without permanent bits every round tells more, and the
-attack succeeds; with them it stops at B', under the ceiling that ε_P / 2h gives for one bit.
+Counts over T rounds are drawn from binomial distributions, which T runs of the mechanism add up to. The attacker knows
+the victim's f, p and q, and is therefore as strong as selections allow. Without permanent bits, every round adds
+evidence, and the attack succeeds in the end. With them, the attack learns B' at most, and stays below the ceiling of
+ε_P / 2h per bit.
 """
 
 from dataclasses import dataclass
@@ -17,13 +18,13 @@ from hushrec.mechanisms.randomized_response import permanent_bits
 from hushrec.protocols.gradient.messages import Terms
 from hushrec.protocols.gradient.selection import Selection
 
-REDRAWS = 5  # fresh permanent bits for the same people, so that the mean is sharp
+REDRAWS = 5  # draws of permanent bits for each person, for a more exact mean
 ROUNDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 
 @dataclass(frozen=True)
 class SelectionPoint:
-    """Mean AUC over people after this many rounds."""
+    """The mean AUC over people after a number of rounds, with its confidence interval, and the AUC's ceiling."""
 
     rounds: int
     with_permanent_bits: float
@@ -35,7 +36,10 @@ class SelectionPoint:
 def selection_curve(
     profiles: list[IntArray], selection: Selection, terms: Terms, *, rng: np.random.Generator
 ) -> list[SelectionPoint]:
-    """One point per number of rounds. Of more ratings than the cap, as many as it says count, drawn at random."""
+    """Return one point per number of rounds.
+
+    Of a profile with more ratings than the profile cap, a random part of that size is used, as on a device.
+    """
     people = []
     cap = selection.profile_cap or terms.n_items
     for rated in profiles * REDRAWS:
@@ -70,7 +74,7 @@ def _areas(
     rounds: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """AUC with the two stages, and with p* and q* applied afresh in every round to the ratings that count."""
+    """Return the AUC with permanent bits, and the AUC without, where every round draws anew with p* and q*."""
     labels, own = np.zeros((2, len(bits)), dtype=bool)
     labels[rated] = own[counted] = True
     two_stage = rng.binomial(rounds, np.where(bits, chances.prob_send_one, chances.prob_send_zero))

@@ -1,4 +1,4 @@
-"""How attacks are scored: areas under curves, rates, intervals, and the least that an observed success rules out."""
+"""Statistics of attacks: ROC curves, AUC, confidence intervals, lower bounds on ε, and kernel ridge regression."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,7 +19,10 @@ RESAMPLES = 1000
 
 
 def auc(scores: FloatArray, labels: BoolArray) -> float:
-    """Probability that a true case scores above a false one, ties counting one half."""
+    """Return the area under the ROC curve: the probability that a true case scores above a false one.
+
+    Ties count one half. The result is NaN without a true or without a false case.
+    """
     n_true, n_false = int(labels.sum()), int((~labels).sum())
     if n_true == 0 or n_false == 0:
         return math.nan
@@ -28,16 +31,16 @@ def auc(scores: FloatArray, labels: BoolArray) -> float:
 
 
 def rate_at(scores: FloatArray, labels: BoolArray, false_rate: float = 0.01) -> float:
-    """Share of true cases found when `false_rate` of the false ones are accused, on the ROC joined by lines.
+    """Return the true-positive rate at a false-positive rate, by linear interpolation of the ROC curve.
 
-    Joining by lines is what breaking ties by coin achieves.
+    The interpolation is what an attacker achieves who breaks ties at random.
     """
     false_rates, true_rates = roc(scores, labels)
     return float(np.interp(false_rate, false_rates, true_rates))
 
 
 def roc(scores: FloatArray, labels: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Rates of false and of true accusations, from the strictest threshold to the laxest."""
+    """Return the false-positive and the true-positive rates, from the highest threshold to the lowest."""
     order = np.argsort(-scores, kind="stable")
     last_of_tie = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
     found = np.cumsum(labels[order])[last_of_tie]
@@ -48,8 +51,13 @@ def roc(scores: FloatArray, labels: BoolArray) -> tuple[FloatArray, FloatArray]:
     )
 
 
+def log_odds(shares: FloatArray) -> FloatArray:
+    """Return the log odds of probabilities, clipped to [1e-4, 1 − 1e-4] so that they are finite."""
+    return np.asarray(logit(np.clip(shares, 1e-4, 1 - 1e-4)))
+
+
 def mean_interval(per_person: FloatArray, *, rng: np.random.Generator) -> Interval:
-    """Percentile bootstrap of the mean over people, the unit that is drawn independently."""
+    """Return the percentile bootstrap interval of the mean over people; NaN and infinite values are left out."""
     values = per_person[np.isfinite(per_person)]
     if len(values) < 2:
         only = float(values[0]) if len(values) else math.nan
@@ -58,11 +66,11 @@ def mean_interval(per_person: FloatArray, *, rng: np.random.Generator) -> Interv
 
 
 def auc_interval(scores: FloatArray, labels: BoolArray, *, rng: np.random.Generator) -> Interval:
-    """Percentile bootstrap over cases, true and false ones apart."""
+    """Return the percentile bootstrap interval of the AUC, with true and false cases resampled separately."""
     true, false = scores[labels], scores[~labels]
     if len(true) == 0 or len(false) == 0:
         return math.nan, math.nan
-    if min(len(true), len(false)) < 2:  # drawn again, one case is always itself
+    if min(len(true), len(false)) < 2:  # SciPy needs two cases; two equal ones resample like one
         true, false = (np.repeat(cases, 2) if len(cases) == 1 else cases for cases in (true, false))
     return _percentiles((true, false), _auc_of_two, RESAMPLES // 5, rng)
 
@@ -75,7 +83,7 @@ def _auc_of_two(true: FloatArray, false: FloatArray) -> float:
 def _percentiles(
     data: Sequence[FloatArray], statistic: Callable[..., Any], n_resamples: int, rng: np.random.Generator
 ) -> Interval:
-    """Return the percentile bootstrap interval by SciPy, at 95 %."""
+    """Return the 95 % percentile bootstrap interval of a statistic, by SciPy."""
     found = bootstrap(
         data, statistic, n_resamples=n_resamples, confidence_level=CONFIDENCE, method="percentile", rng=rng
     ).confidence_interval
@@ -83,7 +91,7 @@ def _percentiles(
 
 
 def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Return Spearman's rank correlation along the last axis; 0 where one side is constant."""
+    """Return Spearman's rank correlation along the last axis, or 0 if one side is constant."""
     ranks = [rankdata(side, axis=-1) - (side.shape[-1] + 1) / 2 for side in (left, right)]
     products = (ranks[0] * ranks[1]).sum(axis=-1)
     lengths = np.sqrt((ranks[0] ** 2).sum(axis=-1) * (ranks[1] ** 2).sum(axis=-1))
@@ -91,24 +99,24 @@ def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def correlation_interval(left: FloatArray, right: FloatArray, *, rng: np.random.Generator) -> Interval:
-    """Percentile bootstrap of the rank correlation, over people."""
+    """Return the percentile bootstrap interval of the rank correlation, resampled over people."""
     rows = rng.integers(0, len(left), (RESAMPLES, len(left)))
     low, high = np.quantile(rank_correlation(left[rows], right[rows]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
 def share_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
-    """Clopper–Pearson: an exact interval for a probability, half of the error on each side."""
+    """Return the two-sided Clopper–Pearson confidence interval of a probability."""
     found = binomtest(successes, trials).proportion_ci(confidence, method="exact")
     return float(found.low), float(found.high)
 
 
 def epsilon_ruled_out(correct: int, guesses: int, confidence: float = CONFIDENCE) -> float:
-    """The largest ε that this many correct guesses of fair coins rule out, in one run.
+    """Return a lower bound on ε from the number of correct guesses of fair coins in one run.
 
-    The theorem of [Steinke2023] for pure privacy: if the mechanism is ε-private in every canary, the number of correct
-    guesses is stochastically at most Binomial(guesses, e^ε / (1 + e^ε)). Inverted by the one-sided Clopper–Pearson
-    bound; 0 when nothing is ruled out.
+    By the theorem of [Steinke2023] for pure differential privacy, the number of correct guesses about an ε-private
+    mechanism is stochastically at most Binomial(guesses, e^ε / (1 + e^ε)). The one-sided Clopper–Pearson bound inverts
+    this. The result is 0 if the guesses are no better than chance.
     """
     if correct == 0:
         return 0.0
@@ -117,7 +125,7 @@ def epsilon_ruled_out(correct: int, guesses: int, confidence: float = CONFIDENCE
 
 
 def ceiling_auc(epsilon: float | FloatArray) -> FloatArray:
-    """The AUC that no attack on an ε-private bit exceeds: e^ε / (1 + e^ε).
+    """Return the largest AUC of any attack on an ε-private bit: e^ε / (1 + e^ε).
 
     Every ROC lies under the two lines through (1 − a, a), a = e^ε / (1 + e^ε); the area under them is a.
     """
@@ -125,21 +133,21 @@ def ceiling_auc(epsilon: float | FloatArray) -> FloatArray:
 
 
 class KernelRidge:
-    """Ridge regression by the similarities of rows alone, for any labels of the same known rows.
+    """A kernel ridge regression from the labels of known rows to the labels of all rows.
 
-    The penalty is the one with the least leave-one-out error among the known, which one decomposition gives for all
+    The penalty is the one with the smallest leave-one-out error over the known rows. One eigendecomposition serves all
     penalties and labels.
     """
 
     def __init__(self, kernel: FloatArray, known: IntArray) -> None:
         from_known = kernel[:, known].mean(axis=1)
-        centered = kernel - from_known[:, None] - from_known + from_known[known].mean()  # as if the known were
+        centered = kernel - from_known[:, None] - from_known + from_known[known].mean()  # centred on the known rows
         self._known, self._kernel = known, centered
         values, self._vectors = np.linalg.eigh(centered[np.ix_(known, known)])
         self._values = np.maximum(values, 0)
 
     def scores(self, targets: FloatArray, asked: IntArray) -> FloatArray:
-        """Return scores of the rows `asked`, one per label, from the labels `targets` of the known rows."""
+        """Return a score per label for each of the rows `asked`, from the labels `targets` of the known rows."""
         offset = targets.mean(axis=0)
         projected = self._vectors.T @ (targets - offset)
         best, weights = math.inf, np.zeros_like(targets)
@@ -153,5 +161,5 @@ class KernelRidge:
 
 
 def folds(n_rows: int, n_folds: int, *, rng: np.random.Generator) -> list[IntArray]:
-    """The rows dealt at random into parts of nearly equal size."""
+    """Return a random partition of the row numbers into parts of nearly equal size."""
     return [np.sort(part) for part in np.array_split(rng.permutation(n_rows), n_folds)]

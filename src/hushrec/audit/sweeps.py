@@ -1,4 +1,4 @@
-"""Success against budget, and against the Langevin noise that would stop the rank-one attack."""
+"""Sweeps of an audit: the success of attacks and the accuracy, by ε_g or by the variance of the Langevin noise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,8 +11,8 @@ from hushrec.audit.attacks.existence import AveragedErrors, ConsistentRatings, E
 from hushrec.audit.attacks.taste import MODEL
 from hushrec.audit.judge import abs_cosines
 from hushrec.audit.observation import Observation
-from hushrec.audit.observed_run import Truth, record
-from hushrec.audit.run import Audit, item_popularity
+from hushrec.audit.observed_run import Truth, item_popularity, record
+from hushrec.audit.run import Audit
 from hushrec.audit.statistics import auc
 from hushrec.data.ratings import Ratings
 from hushrec.engines.gradient import GradientProblem
@@ -20,26 +20,28 @@ from hushrec.errors import Diverged, ParameterError
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
-NOISE_FACTORS = (1.0, 1e2, 1e3, 1e4, 1e5, 1e6)
-BUDGETS_G = (4.0, 1.0, 0.25, 0.0625, 0.0)
+NOISE_FACTORS = (1.0, 1e2, 1e3, 1e4, 1e5, 1e6)  # multiples of the variance of the noise
+BUDGETS_G = (4.0, 1.0, 0.25, 0.0625, 0.0)  # values of ε_g
 BASELINES = {"bias": "the bias model", "item_mean": "item means"}
-PEOPLE = 30
+PEOPLE = 30  # number of people to attack
 
 
 def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
-    """Refuses what cannot be swept; asked before an audit, so that nobody waits for it in vain."""
+    """Raise `ParameterError` for a sweep that the settings do not allow. Call it before a long audit."""
     last = settings[-1]
     for kind in kinds:
         if kind not in SWEEPS:
             raise ParameterError(f"sweep must be {' or '.join(SWEEPS)}, got {kind}.")
         if last.model != "mf":
-            raise ParameterError(f"{kind} is swept for model mf alone, got {last.model}.")
+            raise ParameterError(f"sweep {kind} needs model mf, got {last.model}. Leave it out.")
         if kind == "budget" and "epsilon_g" not in last.options:
-            raise ParameterError(f"budget is swept for a protocol with epsilon_g, got {last.protocol}.")
+            raise ParameterError(
+                f"sweep budget needs a protocol with the option epsilon_g as the last one, got {last.protocol}."
+            )
 
 
 def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
-    """The audit with the curves of each kind of sweep, of the last protocol."""
+    """Return the audit with the curves of each sweep, which are made under the last protocol."""
     check_sweeps(settings, kinds)
     curves, about, last = dict(found.curves), dict(found.about), settings[-1]
     for kind in kinds:
@@ -50,10 +52,10 @@ def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: S
 
 
 def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] = NOISE_FACTORS) -> list[dict[str, Any]]:
-    """Cosine of the rank-one attack and test error against the variance of the Langevin noise, in units of its own.
+    """Return the success of attacks and the test error for multiples of the variance of the Langevin noise.
 
-    The noise has variance η = step / N beside a signal of step · e u: dividing N by a factor multiplies the variance
-    of every noise by it and leaves the signal as it is. A run that devices refuse to go on with has diverged: None.
+    The noise has variance η = step / N, and the signal is step · e u: dividing N by a factor multiplies the variance of
+    all noise by the factor and leaves the signal as it is. A run that diverges has the test error None and no attacks.
     """
     task = settings.make_task(ratings)
     points = []
@@ -79,7 +81,7 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
 
 
 def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] = BUDGETS_G) -> list[dict[str, Any]]:
-    """AUC of the attacks on existence, and test error, against ε_g of `sdcf`."""
+    """Return the AUC of the attacks on which items are rated, and the test error, for values of ε_g."""
     attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), AveragedErrors(), ConsistentRatings())
     points = []
     for epsilon_g in budgets:

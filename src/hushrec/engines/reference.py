@@ -127,6 +127,5 @@ def _make_client(problem: AnyProblem, user: int) -> Client:
         ledger=protocol.make_ledger(problem.terms),
         membership=simulated_membership(problem.seed, user),
     )
-    rows = slice(problem.starts[user], problem.starts[user + 1])
-    client.add_ratings(problem.items[rows], problem.values[rows])
+    client.add_ratings(*problem.profile(user))
     return client

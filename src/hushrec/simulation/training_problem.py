@@ -50,6 +50,11 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         """Return the protocol of this user's device, configured with the user's budgets."""
         return self.protocols[0] if len(self.protocols) == 1 else self.protocols[user]
 
+    def profile(self, user: int | np.integer[Any]) -> tuple[IntArray, FloatArray]:
+        """Return one user's rated items, in increasing order, and ratings."""
+        rows = slice(self.starts[user], self.starts[user + 1])
+        return self.items[rows], self.values[rows]
+
     @property
     def rated_counts(self) -> IntArray:
         """The number of ratings of each user, h_i, `(n_users,)`."""

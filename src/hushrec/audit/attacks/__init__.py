@@ -1,7 +1,7 @@
-"""The attacks of a curious server. Each is one small class that sees an `Observation` and nothing else.
+"""The attacks of an honest-but-curious server. Each is one small class that sees nothing but an `Observation`.
 
-A new attack states its name, target and the claim it tests, and returns a guess for every victim; `judge` scores it.
-These modules may import messages, public formulas and each other; a test holds them to it.
+A new attack declares its name, its target and the claim that it tests, and returns a guess for every victim; `judge`
+scores the guesses. These modules may import messages, public formulas and each other, which a test checks.
 """
 
 from typing import Protocol, runtime_checkable
@@ -12,10 +12,11 @@ from hushrec.audit.observation import Observation
 
 @runtime_checkable
 class Attack(Protocol):
-    """What every attack says of itself, and its guess.
+    """An attack on an observed run, with its name, its target and the claim that it tests.
 
-    The guess has one row per victim. Existence: a score per item, higher for rated. Value: a rating per item. Model:
-    a vector parallel to the user vector. Metadata: one number, rising with what is to be told.
+    A guess has one row per victim. By target, a row holds: for existence, a score per item, higher for rated items; for
+    value, a rating per item; for model, a vector parallel to the user vector. For metadata, a row is one number that
+    increases with the guessed quantity.
     """
 
     @property
@@ -24,14 +25,14 @@ class Attack(Protocol):
 
     @property
     def target(self) -> str:
-        """What it is after: existence, value, model or metadata."""
+        """What the attack tries to recover: existence, value, model or metadata."""
 
     @property
     def claim(self) -> str:
-        """The claim that it tests."""
+        """The claim that the attack tests."""
 
     def applies_to(self, observation: Observation) -> bool:
-        """Return whether this attack can use such a run."""
+        """Return whether this attack can attack such a run."""
 
     def guess(self, observation: Observation) -> FloatArray:
         """Return the guess of this attack."""

@@ -1,4 +1,4 @@
-"""Attacks on existence taken further: with what is known besides, or judged on items of which nothing was sent."""
+"""Attacks on existence combined with a prior, or restricted to items that were never reported."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +24,7 @@ from hushrec.audit.observation import Observation
 
 @dataclass(frozen=True)
 class WithPopularity:
-    """Another attack's evidence, in nats, added to the log odds that popularity gives."""
+    """An attack that adds another attack's evidence, in nats, to the log odds of the items' popularity."""
 
     base: Attack
     target: ClassVar[str] = "existence"
@@ -47,7 +47,7 @@ class WithPopularity:
 
 @dataclass(frozen=True)
 class LikeMinded(WithPopularity):
-    """Another attack's evidence, added to log odds learned from the uploads of people like the victim."""
+    """An attack that adds another attack's evidence to log odds learned from people similar to the victim."""
 
     added: ClassVar[str] = " + like-minded people"
 
@@ -66,7 +66,7 @@ class LikeMinded(WithPopularity):
 
 @dataclass(frozen=True)
 class NeverReported(WithPopularity):
-    """Another attack, judged only on items that were in no upload."""
+    """Another attack, scored only on items that were never reported."""
 
     added: ClassVar[str] = ", items never reported"
 

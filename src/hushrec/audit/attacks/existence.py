@@ -1,4 +1,4 @@
-"""Which items did this person rate?"""
+"""Attacks on existence: which items has this person rated?"""
 
 from dataclasses import dataclass
 
@@ -13,13 +13,13 @@ from hushrec.audit.partners import evidence_of_partners
 from hushrec.audit.rank_one import without_prior
 from hushrec.audit.selection import likeliest_count, log_ratio, probabilities_for
 
-UNEXPLAINED = 1.0  # nats by which an average must exceed its noise to count for "rated"
-SURE = 5.0  # nats that one report of an item may count: directions are sometimes wrong
+UNEXPLAINED = 1.0  # evidence, in nats, that is subtracted for the noise of an average
+SURE = 5.0  # largest evidence, in nats, of one report of an item, because directions are sometimes wrong
 
 
 @dataclass(frozen=True)
 class Popularity:
-    """Guess without any message: popular items are rated by more people. Every other attack must beat this."""
+    """A guess without any message, by the popularity of items; the baseline of all other attacks."""
 
     name: str = "popularity"
     target: str = "existence"
@@ -34,7 +34,7 @@ class Popularity:
 
 @dataclass(frozen=True)
 class SelectionAverage:
-    """Count how often an item was reported: a likelihood ratio over all rounds."""
+    """An attack by how often an item was reported: the likelihood ratio of the count over all rounds."""
 
     name: str = "selection average"
     target: str = "existence"
@@ -59,7 +59,10 @@ class SelectionAverage:
 
 @dataclass(frozen=True)
 class ErrorSize:
-    """A fake error lies within [−α, α]: the largest amplitude that an item ever showed, in its round's typical size."""
+    """An attack by the size of errors, because fake errors lie within [−α, α].
+
+    The score of an item follows from its largest amplitude, relative to the typical amplitude of the round.
+    """
 
     name: str = "error size"
     target: str = "existence"
@@ -79,7 +82,7 @@ class ErrorSize:
 
 @dataclass(frozen=True)
 class ErrorLikelihood:
-    """Compare two laws fitted to the uploads: normal for real errors, truncated normal for fakes."""
+    """An attack by the likelihood ratio of real errors, which are normal, and fake ones, which are truncated normal."""
 
     name: str = "error likelihood"
     target: str = "existence"
@@ -98,9 +101,10 @@ class ErrorLikelihood:
 
 @dataclass(frozen=True)
 class AveragedErrors:
-    """An item's gradients along one direction for many rounds, averaged: a real error stays, noise and fakes vanish.
+    """An attack that averages an item's gradients along one direction over many rounds, for strong noise.
 
-    The square of the mean in its deviations; for noise that drowns a single gradient.
+    The average of real errors stays; that of noise and fake errors vanishes. The score is half the squared mean,
+    in units of its variance.
     """
 
     name: str = "averaged errors"
@@ -119,7 +123,7 @@ class AveragedErrors:
             for announcement, upload in zip(observation.announcements, uploads, strict=True):
                 if upload is not None:
                     amplitudes = without_prior(announcement, upload)[0] @ direction
-                    variance = (np.median(np.abs(amplitudes)) / 0.6745) ** 2  # of noise and fakes: most are
+                    variance = (np.median(np.abs(amplitudes)) / 0.6745) ** 2  # of noise and fake errors, the majority
                     total[victim, upload.items] += amplitudes / variance
                     weight[victim, upload.items] += 1 / variance
         return np.asarray(np.where(weight > 0, total**2 / np.maximum(weight, 1e-300) / 2 - UNEXPLAINED, 0.0))
@@ -127,7 +131,7 @@ class AveragedErrors:
 
 @dataclass(frozen=True)
 class ConsistentRatings:
-    """Test whether an item's errors give the same rating in every round, as real ones do and fakes do not."""
+    """An attack that checks whether an item's errors give the same rating in every round, as real errors do."""
 
     name: str = "consistent ratings"
     target: str = "existence"
@@ -142,7 +146,7 @@ class ConsistentRatings:
 
 @dataclass(frozen=True)
 class StepsOfTheVector:
-    """Add evidence on items that were never reported: the user vector's steps depend on them too."""
+    """`ConsistentRatings` with evidence about items that were never reported, from the steps of the user vector."""
 
     name: str = "consistent ratings and steps"
     target: str = "existence"
@@ -164,7 +168,10 @@ class StepsOfTheVector:
 
 @dataclass(frozen=True)
 class OppositeDirections:
-    """One-class: a rated item's gradient points along u, an unrated one's against it; ln odds of the sign."""
+    """An attack on model `bpr` by signs: gradients of rated items point along u, those of unrated items against u.
+
+    The score is the log odds of the signs over all uploads, or of the last upload if `last_only`.
+    """
 
     name: str = "opposite directions"
     target: str = "existence"
@@ -185,7 +192,7 @@ class OppositeDirections:
 
 @dataclass(frozen=True)
 class PartnersOfPairs:
-    """Add evidence on items that were never reported: scores show whether they were partners of reported ones."""
+    """`OppositeDirections` with evidence about items that were never reported, from the pairs of model `bpr`."""
 
     name: str = "partners of pairs"
     target: str = "existence"

@@ -1,4 +1,4 @@
-"""Whether messages without names come from the same person."""
+"""Linkage attacks: do two anonymous messages come from the same person?"""
 
 import math
 from dataclasses import dataclass
@@ -10,17 +10,16 @@ from hushrec.audit.attacks.existence import ErrorSize, OppositeDirections
 from hushrec.audit.observation import Observation
 from hushrec.audit.rank_one import UploadParts
 
-CERTAIN = 10.0  # nats that one item may count
-MOVED = 0.003  # deviation of a direction's numbers from one round to the next
-STRANGERS = 0.06  # and from one person to another
+CERTAIN = 10.0  # largest evidence, in nats, of one item
+MOVED = 0.003  # standard deviation of a direction's components between two rounds of one person
+STRANGERS = 0.06  # standard deviation of a direction's components between two people
 
 
 @dataclass(frozen=True)
 class LinkRounds:
-    """Uploads of two consecutive rounds without names: one person sends one direction, and draws on the same bits.
+    """An attack that links the uploads of two consecutive rounds, by their directions and their permanent bits.
 
-    Scores are in nats for "the same person"; each upload is joined to one of the round before, so that the sum of
-    scores is largest.
+    A score is the evidence, in nats, that two uploads are of the same person.
     """
 
     name: str = "linkage of rounds"
@@ -31,21 +30,21 @@ class LinkRounds:
         return observation.n_victims > 1 and all(len(trace.parts) > 1 for trace in observation.traces)
 
     def scores(self, observation: Observation) -> FloatArray:
-        """Return a score for each pair of a last upload (row) and a last but one (column)."""
+        """Return a score for each pair of a person's last upload (row) and a person's last but one (column)."""
         later, earlier = ([trace.parts[-back] for trace in observation.traces] for back in (1, 2))
         return np.array([[_same_direction(a, b) + _same_bits(a, b, observation) for b in earlier] for a in later])
 
 
 @dataclass(frozen=True)
 class LinkEnrolments:
-    """A person comes back with a new key, new permanent bits and a new start: the same ratings are the same person.
+    """An attack that links two enrolments of one person, with new keys and new permanent bits, by the rated items.
 
-    With evidence a and b, in nats, that an item is rated in either enrolment, and its popularity π, the two are
-    one person's with a likelihood ratio of
+    If a and b are the evidence, in nats, of the two enrolments that an item of popularity π is rated, the likelihood
+    ratio of "the same person" is, for each item,
 
-        (π e^(a + b) + 1 − π) / ((π e^a + 1 − π) (π e^b + 1 − π)),
+        (π e^(a + b) + 1 − π) / ((π e^a + 1 − π) (π e^b + 1 − π)).
 
-    item by item. Neither vectors nor bits are compared, so two runs of different models can be joined as well.
+    Neither user vectors nor permanent bits are compared, so runs of different models can be linked as well.
     """
 
     name: str = "linkage after re-enrolment"
@@ -53,7 +52,7 @@ class LinkEnrolments:
     claim: str = "none: new bits are paid for once more; nothing says that they make a new person"
 
     def scores(self, before: Observation, after: Observation) -> FloatArray:
-        """Return the evidence, in nats, that a new person (row) is one who left (column)."""
+        """Return the evidence, in nats, that a new device (row) is of the same person as one that left (column)."""
         odds = before.popularity_odds
         known = [_evidence(seen) for seen in (after, before)]
         singles = [np.logaddexp(one + odds, 0.0).sum(axis=1) for one in known]
@@ -63,7 +62,7 @@ class LinkEnrolments:
 
 
 def _evidence(observation: Observation) -> FloatArray:
-    """Return the evidence, in nats, that each item is rated, by the quickest attack that works for the protocol."""
+    """Return the evidence, in nats, that each item is rated, by the quickest attack that applies."""
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):
             return np.clip(observation.guessed_by(attack), -CERTAIN, CERTAIN)
@@ -71,7 +70,7 @@ def _evidence(observation: Observation) -> FloatArray:
 
 
 def _same_direction(one: UploadParts, other: UploadParts) -> float:
-    """Return the evidence that two uploads have the same direction, which is known up to noise."""
+    """Return the evidence, in nats, that two noisy directions are of the same person."""
     turn = 2 - 2 * abs(float(one.direction @ other.direction))
     variance = (one.noise / one.strength) ** 2 + (other.noise / other.strength) ** 2 + MOVED**2
     apart = variance + STRANGERS**2
@@ -79,6 +78,6 @@ def _same_direction(one: UploadParts, other: UploadParts) -> float:
 
 
 def _same_bits(one: UploadParts, other: UploadParts, observation: Observation) -> float:
-    """Return the evidence that two uploads use the same permanent bits: they then share twice as many items."""
+    """Return the evidence, in nats, that two uploads use the same permanent bits, which doubles the shared items."""
     shared = len(np.intersect1d(one.items, other.items, assume_unique=True))
     return shared * math.log(2) - len(one.items) * len(other.items) / observation.terms.n_items

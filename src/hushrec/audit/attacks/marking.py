@@ -1,9 +1,9 @@
-"""A server that marks items, and reads off a person's vector which of them it was pulled along.
+"""The marking attack of a malicious server: it marks items, and sees which of the marks a user vector moves along.
 
-A device learns from *all* its ratings, reported or not: u' = u + η N mean(e v). A server that gives a few items rows
-at right angles to u, and to each other, finds in the direction of the next upload which of those rows u moved along:
-those of the rated items, each as far as it was rated high. The permanent bits do not help, because nothing of those
-items needs to be sent.
+A device learns from *all* its ratings, reported or not: u' = u + η N mean(e v). The server gives a few items vectors
+that are orthogonal to u and to each other. The direction of the next upload reveals along which of these vectors u has
+moved: those of the rated items, in proportion to the ratings. Permanent bits do not protect against this attack,
+because the marked items need not be reported.
 """
 
 import math
@@ -16,42 +16,39 @@ from hushrec.audit.rank_one import Trace, take_apart
 from hushrec.audit.rating_levels import RatingLevels
 from hushrec.protocols.gradient.messages import ItemVectors, Terms
 
-QUIET = 0.0101  # norm of the rows that are not to move anything, just long enough for a device
-LOUD = 2.0  # times the step, of the rows that mark
-LONGEST = 99.0
-SURE = 6.0
-FEWEST = 3  # rounds: look, mark, read; and factors: two directions that u may have moved along, and one mark
+QUIET = 0.0101  # norm of the other vectors, just above the smallest norm that devices accept
+LOUD = 2.0  # norm of the marks times the step
+LONGEST = 99.0  # largest norm of the marks, below the largest norm that devices accept
+SURE = 6.0  # score above which an item counts as rated
+FEWEST = 3  # rounds (to find u, to mark, to read) and factors (two directions of u, and one mark) of an attack
 
 
 def can_mark(terms: Terms) -> bool:
-    """Return whether a direction is free for a mark, and a round to read it in."""
+    """Return whether the terms have enough factors and rounds for a mark."""
     return terms.n_factors >= FEWEST and terms.max_rounds >= FEWEST
 
 
 class MarkingServer:
-    """A server that marks a block of items in every even round and reads the mark in the next one."""
+    """A malicious server that marks a block of items in every even round and reads the marks in the next round."""
 
     def __init__(self, terms: Terms, items: IntArray, *, rng: np.random.Generator) -> None:
         self.terms = terms
-        self.scores = np.full(terms.n_items, np.nan)  # deviations above "unrated", of the items asked for
-        self.pulls = np.full(terms.n_items, np.nan)  # what u moved along each mark: a rating times one unknown factor
-        self._length = 0.3 * math.sqrt(50 / 3)  # of u, about: start values are uniform
+        self.scores = np.full(terms.n_items, np.nan)  # move of u along each mark, in standard deviations of the noise
+        self.pulls = np.full(terms.n_items, np.nan)  # move of u along each mark: a rating times an unknown factor
+        self._length = 0.3 * math.sqrt(50 / 3)  # approximate norm of u, whose initial values are uniform
         self._seen = Trace(())
-        self._known = [_unit(rng.standard_normal(terms.n_factors))]  # directions that u may have moved along
+        self._known = [_unit(rng.standard_normal(terms.n_factors))]  # the last directions of u
         self._blocks = np.array_split(items, max(1, -(-len(items) // (terms.n_factors - 2))))
         self._asked: IntArray = np.empty(0, dtype=np.int64)
         self._marks = np.empty((0, terms.n_factors))
 
     @property
     def n_rounds(self) -> int:
-        """Rounds until every block is read."""
+        """The number of rounds after which the marks of all blocks are read."""
         return 2 * len(self._blocks) + 1
 
     def announce(self, round_number: int) -> ItemVectors:
-        """Return the item vectors of a round.
-
-        Even rounds mark the next block, odd ones show what was learned from it.
-        """
+        """Return the item vectors of a round, with marks on the next block of items in even rounds."""
         table = np.tile(QUIET * self._known[-1], (self.terms.n_items, 1))
         if round_number % 2 == 0:
             self._asked = self._blocks[round_number // 2 - 1]
@@ -60,7 +57,7 @@ class MarkingServer:
         return ItemVectors(self.terms, round_number, table)
 
     def receive(self, announcement: ItemVectors, upload: Upload) -> None:
-        """In odd rounds, find the vector's direction and the marks that it moved along."""
+        """In odd rounds, compute the direction of u and its moves along the marks of the round before."""
         if upload is None or announcement.round_number % 2 == 0:
             return
         part = take_apart(announcement, upload, self._seen.direction)
@@ -73,7 +70,7 @@ class MarkingServer:
         self._known = [self._known[-1], part.direction]
 
     def ratings(self, levels: RatingLevels) -> FloatArray:
-        """Return the ratings of items that seem rated, scaled onto the levels by one factor; NaN for all others."""
+        """Return the ratings of items that count as rated, scaled to fit the levels best; NaN for all other items."""
         found = np.where(self.scores > SURE, self.pulls, np.nan)
         if np.isnan(found).all():
             return found

@@ -1,4 +1,4 @@
-"""How much a person rated."""
+"""Attacks on metadata: how many items has a person rated?"""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,10 @@ from hushrec.audit.selection import likeliest_count
 
 @dataclass(frozen=True)
 class CountFromSelections:
-    """Guess the number of ratings that makes the selections likeliest; without selections, count the reported items."""
+    """An attack that guesses the number of ratings with which the selections are most likely.
+
+    Without selection, it counts the items that were reported in every round.
+    """
 
     name: str = "count from selections"
     target: str = "metadata"
@@ -31,7 +34,7 @@ class CountFromSelections:
 
 @dataclass(frozen=True)
 class CountFromValues:
-    """Guess the share of reported items that their values show to be rated."""
+    """An attack that counts the items whose gradient values show that they are rated."""
 
     name: str = "count from values"
     target: str = "metadata"
@@ -46,10 +49,11 @@ class CountFromValues:
 
 @dataclass(frozen=True)
 class FinishTiming:
-    """Time from the announcement to "finished" in a quiet round, less what an upload's length by chance explains.
+    """An attack by the time that a device needs for a report, which increases with its number of ratings.
 
-    A device computes an error for every rated item, reported or not; how much longer a longer upload takes is told
-    by the rounds of each person among themselves.
+    A device computes an error for every rated item, reported or not. The time for sending randomly selected items is
+    subtracted; its cost per item is estimated from the differences between the rounds of each person. The guess is the
+    lower quartile over the rounds.
     """
 
     name: str = "timing of finish"
@@ -66,7 +70,7 @@ class FinishTiming:
         length_turns = lengths - lengths.mean(axis=1, keepdims=True)
         turns = seconds - np.median(seconds, axis=1, keepdims=True)
         per_item = float((length_turns * turns).sum() / max(float((length_turns**2).sum()), 1.0))
-        by_chance = observation.protocol.selection is not None  # else the length tells what is asked, as the time does
+        by_chance = observation.protocol.selection is not None  # otherwise the length is the number of ratings itself
         return np.asarray(np.quantile(seconds - by_chance * max(per_item, 0.0) * lengths, 0.25, axis=1))
 
 

@@ -1,4 +1,4 @@
-"""Gender, age, occupation: learned from people whose attributes the attacker knows, guessed for the others."""
+"""Attribute inference: gender, age and occupation, learned from people whose attributes the attacker knows."""
 
 from dataclasses import dataclass
 
@@ -8,19 +8,19 @@ from hushrec.arrays import FloatArray
 from hushrec.audit.crowd import Table
 from hushrec.audit.observation import Observation
 
-WEIGHT_OF_PULLS = 0.3  # what people rated says more of them than how
+WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the ratings
 
 
 @dataclass(frozen=True)
 class PersonFromUploads:
-    """Kernel ridge regression on what the last few uploads of each person show: the items rated, and how."""
+    """An attack by kernel ridge regression on the estimates of `crowd`: which items are rated, and how."""
 
     name: str = "a few uploads"
     target: str = "person"
     claim: str = "none: what ratings say of their owner is not covered"
 
     def kernel(self, observation: Observation) -> FloatArray:
-        """How alike people of the crowd are, `(n_crowd, n_crowd)`: in the items that seem rated, and in their pulls."""
+        """Return the similarity of the people of the crowd, `(n_crowd, n_crowd)`, in their items and their pulls."""
         seen = observation.glance
         length = np.sqrt(seen.rated.sum(axis=1, keepdims=True)) + np.float32(1e-9)
         return np.asarray(alike(seen.rated / length) + WEIGHT_OF_PULLS * alike(seen.pulls))

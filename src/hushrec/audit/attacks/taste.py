@@ -1,4 +1,4 @@
-"""The person's own vector: its direction, and what the server could recommend with it."""
+"""Attacks on the model: the direction of a person's user vector."""
 
 from dataclasses import dataclass
 
@@ -12,10 +12,7 @@ from hushrec.audit.rank_one import stacked_direction
 
 @dataclass(frozen=True)
 class PublicTaste:
-    """Guess without any upload: the direction of what people in general like, from the public item vectors.
-
-    What every other attack on the model must beat.
-    """
+    """A guess without any upload, the direction of an average person; the baseline of the other attacks."""
 
     name: str = "public item vectors"
     target: str = "model"
@@ -30,7 +27,7 @@ class PublicTaste:
 
 @dataclass(frozen=True)
 class RankOne:
-    """Take the first singular vector of the last upload, or of the last few stacked."""
+    """The rank-one attack on the last upload, or on the last `n_uploads` uploads together."""
 
     name: str = "rank one, one upload"
     n_uploads: int = 1
@@ -48,7 +45,7 @@ class RankOne:
 
 @dataclass(frozen=True)
 class PooledRankOne:
-    """Fit one direction to all uploads of the later half of the rounds, in which the vector moves little."""
+    """The rank-one attack on all uploads of the later half of the rounds, in which the user vector moves little."""
 
     name: str = "rank one, later half pooled"
     target: str = "model"

@@ -1,4 +1,4 @@
-"""What rating did this person give?"""
+"""Attacks on values: which ratings has this person given?"""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from hushrec.scale import HIGHEST, LOWEST
 
 @dataclass(frozen=True)
 class OneUpload:
-    """Recover errors by the rank-one attack on the last upload, and ratings from these with the likeliest ‖u‖."""
+    """An attack on the last upload: the rank-one attack recovers errors, and the most likely ‖u‖ gives ratings."""
 
     name: str = "one upload"
     target: str = "value"
@@ -38,7 +38,7 @@ class OneUpload:
 
 @dataclass(frozen=True)
 class AllUploads:
-    """Recover ratings from all uploads: ‖u‖ from two consecutive ones, or, in `sdcf`, from agreement over rounds."""
+    """An attack on all uploads of a protocol without selection, with ‖u‖ from pairs of consecutive uploads."""
 
     name: str = "two consecutive uploads"
     target: str = "value"
@@ -55,7 +55,7 @@ class AllUploads:
 
 @dataclass(frozen=True)
 class GridRatings(AllUploads):
-    """Recover the ratings that lie on the levels of the scale and agree in every round."""
+    """An attack on all uploads of a protocol with selection: ratings must lie on levels and agree in all rounds."""
 
     name: str = "consistent ratings"
 
@@ -65,7 +65,7 @@ class GridRatings(AllUploads):
 
 @dataclass(frozen=True)
 class GuessedByTaste(GridRatings):
-    """Recover ratings as another attack does, and predict those of items never reported by the recovered vector."""
+    """`GridRatings`, with predictions by the recovered user vector for items that were never reported."""
 
     name: str = "consistent ratings, the rest by taste"
 
@@ -80,7 +80,10 @@ class GuessedByTaste(GridRatings):
 
 
 def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -> FloatArray:
-    """The rating that a Laplace-noisy one most likely comes from, given how people rate; its mean if continuous."""
+    """Return the most likely rating behind each noisy one, given the shares of the levels and Laplace noise.
+
+    On a continuous scale, return the posterior mean instead.
+    """
     odds = np.log(levels.shares) - epsilon / (HIGHEST - LOWEST) * np.abs(noisy[..., None] - levels.values)
     if levels.continuous:
         return np.asarray(softmax(odds, axis=-1) @ levels.values)
@@ -91,7 +94,10 @@ VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings(), GuessedBy
 
 
 def read_last_upload(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: RatingLevels) -> FloatArray:
-    """A rating per item from the last upload alone, NaN of items not in it; from all of them where there are fakes."""
+    """Return a rating per item from the last upload, or from all uploads under a protocol with selection.
+
+    An item that was not reported has NaN.
+    """
     if protocol.selection is not None:
         return recover_ratings(trace, protocol, terms, levels=levels).ratings
     part, ratings = trace.parts[-1], np.full(terms.n_items, np.nan)

@@ -1,8 +1,8 @@
-"""Attacks on `masked`: what a server can make of the sums, and of everything else that it sees of a cohort.
+"""The audit of protocol `masked`: attacks on the sums, and on all other messages that a server sees.
 
-The attacker is the one that differential privacy promises to bound: it knows everybody else's ratings, every public
-table and the law of the noise. What is left of a sum, once everybody else is subtracted, is one person's table and the
-noise. `sums` runs the protocol and keeps what the server saw; `trials` measures ε by coins; `readings` reads items,
-ratings, taste and counts off the sums; `crafted` has tables of a server that cheats; `cohorts` has collusion,
-differences and masked tables; `bench` runs them all.
+The attacker is the one that differential privacy bounds: it knows everybody else's ratings, every public table and the
+distribution of the noise. A sum minus everybody else's tables is one person's table plus noise. `sums` runs the
+protocol and keeps what the server saw; `trials` and `pairs` measure ε; `readings` and `people` recover items, ratings,
+taste and counts from the sums; `crafted` holds tables of a malicious server; `cohorts` and `collusion` run single
+rounds of secure aggregation; `bench` runs all attacks.
 """

@@ -1,4 +1,4 @@
-"""Gender, age and occupation from the sums, and how many items a person rated from the time that a device takes."""
+"""Attacks on attributes of people (gender, age, occupation) from the sums, and on their number of ratings by timing."""
 
 import numpy as np
 
@@ -16,15 +16,15 @@ from hushrec.protocols.masked.plan import BIAS, COUNTS, MOMENTS, PRIOR
 from hushrec.protocols.masked.upload import BlockValues, make_upload
 from hushrec.randomness import SeededRandomness
 
-CROWD = 1000
-TOLD_BY = (COUNTS, MOMENTS, BIAS, PRIOR)  # blocks: what is rated, by whom such items are, how, and the taste
-TIMES = 5  # that each device's run is timed
+CROWD = 1000  # largest number of people whose attributes are guessed
+TOLD_BY = (COUNTS, MOMENTS, BIAS, PRIOR)  # blocks that depend on a person's items, ratings and taste
+TIMES = 5  # number of times that each device is timed
 
 
 def attack_attributes(run: Watched) -> list[Finding]:
-    """Learn attributes from people whose attributes are known, guess those of others; everybody's ratings are known.
+    """Return how well attributes of people are guessed from the sums, by an attacker who knows those of other people.
 
-    Of each person there is what their sums leave when everybody else is subtracted, with noise of its own.
+    The attacker subtracts everybody else's tables from the sums. What remains of each person has noise of its own.
     """
     if run.people is None:
         return []
@@ -34,7 +34,7 @@ def attack_attributes(run: Watched) -> list[Finding]:
     places = [readings.place_of(run.seen.blocks, name) for name in TOLD_BY if name in names]
     rows: list[list[FloatArray]] = [[] for _ in places]
     for user in crowd:
-        left = readings.left_of(run.seen, run.tables(run.profile(user)), rng=rng)
+        left = readings.left_of(run.seen, run.tables(run.problem.profile(user)), rng=rng)
         for kept, place in zip(rows, places, strict=True):
             kept.append(left[place].astype(np.float32))
     kernel = np.sum([alike(np.array(kept)) for kept in rows], axis=0)
@@ -44,18 +44,19 @@ def attack_attributes(run: Watched) -> list[Finding]:
 
 
 def attack_timing(run: Watched) -> list[Finding]:
-    """How long devices of different profiles take for their tables of all rounds, on a machine with nothing else."""
+    """Return how well the time that a device needs for its tables reveals the number of ratings."""
     if run.clock is None:
         return []
-    _seconds(run, run.profile(run.victims[0]), 0)  # compiled, and in the cache
+    _seconds(run, run.problem.profile(run.victims[0]), 0)  # compiles the code and fills the cache
     times = [
-        [_seconds(run, run.profile(user), number) for number, user in enumerate(run.victims)] for _ in range(TIMES)
+        [_seconds(run, run.problem.profile(user), number) for number, user in enumerate(run.victims)]
+        for _ in range(TIMES)
     ]
     return judge_count(FinishTiming(), run.label, np.median(times, axis=0), truth_of(run), run.draws(27))
 
 
 def _seconds(run: Watched, profile: Profile, seed: int) -> float:
-    """Return the time from all public tables to the device's integers with noise."""
+    """Return the seconds that a device needs to compute its noisy tables of all rounds."""
     assert run.clock is not None
     priced, spent = run.problem.terms.priced, TableAccountant()
     randomness, started = SeededRandomness(seed), run.clock()

@@ -1,4 +1,4 @@
-"""`masked` on the bench: one run watched for each budget, and every attack on it."""
+"""The audit of `masked`: one recorded run for each budget, and every attack on it."""
 
 import math
 from collections.abc import Callable
@@ -27,8 +27,8 @@ from hushrec.data.ratings import Ratings
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 
-EPSILONS = (8.0, 1.0, math.inf)
-FEWEST_RATINGS = 2  # of a person who is attacked: one is taken away
+EPSILONS = (8.0, 1.0, math.inf)  # budgets to audit by default
+FEWEST_RATINGS = 2  # smallest number of ratings of a victim, because one of them is removed
 Say = Callable[[str, int], None]
 Task = tuple[Ratings, Settings, int, People | None, Clock | None]
 Outcome = tuple[list[Finding], dict[str, Any]]
@@ -50,7 +50,7 @@ STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
 def attack_masked(
     ratings: Ratings, settings: Settings, n_victims: int, people: People | None, clock: Clock | None, say: Say
 ) -> Outcome:
-    """Train once, attack that run; return the findings, and what else a record says of this budget."""
+    """Train once and attack the run; return the findings, and the other entries of the record about this budget."""
     say("training", 0)
     task = settings.make_task(ratings)
     problem = task_problem(task, settings)
@@ -67,7 +67,7 @@ def attack_masked(
 
 
 def _about(run: Watched) -> dict[str, Any]:
-    """The budget, and who has an item that nobody else rated."""
+    """Return the budget of the run, and how many items and people are exposed because only one person rated an item."""
     problem = run.problem
     raters = np.bincount(problem.items, minlength=problem.n_items)
     exposed = np.unique(owners(problem)[raters[problem.items] == 1])
@@ -80,13 +80,13 @@ def _about(run: Watched) -> dict[str, Any]:
 
 
 def masked_settings(model: str | None, epsilon: float | None, seed: int) -> list[Settings]:
-    """One entry for each budget: the one that is asked for, or ε = 8, 1 and none."""
+    """Return the settings for each budget: the given ε, or by default 8, 1 and infinity (no noise)."""
     chosen = EPSILONS if epsilon is None else (epsilon,)
     return [Settings(protocol="masked", model=model, epsilon=one, seed=seed) for one in chosen]
 
 
 def run_masked(task: Task) -> Outcome:
-    """Audit one budget without reporting progress, for a worker process."""
+    """Audit one budget without progress, in a worker process."""
     return attack_masked(*task, lambda *_: None)
 
 
@@ -100,9 +100,10 @@ def audit_masked(
     progress: Callable[[str, str, int, int], None] | None = None,
     run_all: Callable[[list[Task]], list[Outcome]] | None = None,
 ) -> Audit:
-    """Attack `masked` at every budget of `settings`, on the same people; one column each.
+    """Attack `masked` with every budget of `settings`, and return all findings, with one column per budget.
 
-    They are 100, or half of those who have ratings, unless `n_victims` says.
+    The same `n_victims` people are attacked with each budget, by default 100, or half of the people with at least two
+    ratings if that is fewer. The other arguments are those of `audit.run.audit`.
     """
     first = settings[0]
     counts = task_problem(first.make_task(ratings), first).rated_counts

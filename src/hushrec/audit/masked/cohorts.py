@@ -1,4 +1,4 @@
-"""What the server sees of single devices in one round of secure aggregation: masked tables, message by message."""
+"""One round of secure aggregation with real devices: what the server sees of each device, message by message."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -20,14 +20,15 @@ from hushrec.protocols.masked.terms import MaskedTerms
 from hushrec.randomness import RandomStream
 
 RUN_ID = "0" * 32
-COHORT = 60  # devices of the round that runs message by message
-CELLS = 256  # values of the leading byte of a number
+COHORT = 60  # number of devices in the round
+CELLS = 256  # number of values of the leading byte of a number
 
 
 class SeenCohort(NamedTuple):
-    """One attempt: public keys and a masked table of each device, and the sum, which the server got.
+    """One attempt of a round as the server sees it: the roster with public keys, the masked tables, and their sum.
 
-    `secrets` are what each device kept to itself: an attack gets those of the devices that help the server.
+    `pairings` and `secrets` are the secrets of each device; an attack uses those of devices that collude with the
+    server.
     """
 
     roster: Roster
@@ -40,7 +41,7 @@ class SeenCohort(NamedTuple):
 def watch_cohort(
     terms: MaskedTerms, uploads: Sequence[Table], *, attempts: int = 1, rng: RandomStream
 ) -> list[SeenCohort]:
-    """Run attempts of one round among real devices with these uploads, and keep what the server gets."""
+    """Run attempts of one round with real devices that send these uploads, and return what the server sees."""
     server, *identities = (Ed25519PrivateKey.from_private_bytes(rng.bytes(32)) for _ in range(len(uploads) + 1))
     names = [number.to_bytes(DEVICE_BYTES, "big") for number in range(len(uploads))]
     table = digest(b"table")
@@ -67,7 +68,10 @@ def watch_cohort(
 def _attempt(
     server: ServerRound, devices: Mapping[bytes, DeviceRound], table_digest: bytes, rng: RandomStream
 ) -> SeenCohort:
-    """Run one attempt to its end. Names rise, so that the order of devices is that of the roster."""
+    """Run one attempt to its end, and return what the server sees.
+
+    The names of the devices increase, so the devices are in the order of the roster.
+    """
     tables, secrets, sent = list[Table](), list[Secrets](), list[Sent]()
     while server.phase in EXPECTED:
         for name, device in devices.items():
@@ -85,10 +89,10 @@ def _attempt(
 
 
 def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
-    """Return the part of mask keys, channel keys and hashes of seeds that came more than once.
+    """Return the share of mask keys, channel keys and seed hashes that occur more than once in the attempts.
 
-    With the mask key of a device that dropped out of one attempt, rebuilt by the server, and its seed as a survivor of
-    another, a device that keeps its keys is stripped of all masks.
+    A device that used its keys twice would lose all masks: the server rebuilds its mask key if it drops out of one
+    attempt, and its seed if it survives another.
     """
     every = [
         key
@@ -100,12 +104,12 @@ def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
 
 
 def table_scores(tables: Sequence[Table], expected: FloatArray) -> FloatArray:
-    """Return how well each masked table fits what one profile would send: their scalar product."""
+    """Return the scalar product of each masked table with the table that is expected of one profile."""
     return np.asarray([table.view(np.int32).astype(np.float64) @ expected for table in tables])
 
 
 def uniformity(tables: Sequence[Table]) -> float:
-    """Return the p-value of "the leading bytes are uniform", by the chi-square test."""
+    """Return the p-value of a chi-square test for uniformly distributed leading bytes of the numbers."""
     leading = np.concatenate([table >> np.uint32(24) for table in tables]).astype(np.int64)
     counts = np.bincount(leading, minlength=CELLS)
     expected = len(leading) / CELLS

@@ -1,8 +1,8 @@
-"""One round of real devices, attacked by the server alone, and by the server with devices that help it.
+"""Attacks on one round of real devices, by the server alone and in collusion with some devices.
 
-A device that helps the server tells it everything: its table before masks, its noise and its secrets of the attempt.
-The server has rebuilt the seed of every survivor, because it needs them for the sum. So the own mask of a victim's
-table and the masks that it shares with helpers come off; those that it shares with honest devices stay on.
+A colluding device, or helper, gives the server its table before masking, its noise and its secrets of the attempt. The
+server has rebuilt the seed of every survivor, which it needs for the sum. It can therefore remove from a victim's
+masked table the victim's own mask and the masks shared with helpers, but not the masks shared with honest devices.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,24 +32,27 @@ from hushrec.randomness import Purpose, RandomStream, SeededRandomness
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One round: what was seen, what devices put in, and which of them have the profile (`coins`), not zeros."""
+    """One round: what the server sees, and the inputs of the devices."""
 
     cohort: SeenCohort = field(repr=False)
     codes: Sequence[BlockCode] = field(repr=False)
-    uploads: Sequence[Table] = field(repr=False)  # with noise, before masks: helpers tell theirs
-    integers: Sequence[IntArray] = field(repr=False)  # before noise: known of everybody whose ratings are known
-    coins: BoolArray = field(repr=False)
+    uploads: Sequence[Table] = field(repr=False)  # with noise, before masking; helpers reveal theirs
+    integers: Sequence[IntArray] = field(repr=False)  # before noise; the attacker knows them from the ratings
+    coins: BoolArray = field(repr=False)  # True for a device with the profile, False for one that sends zeros
     most_corrupt: int
 
 
 def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
-    """Run two attempts of the first round: half of the devices have one person's profile, half have nothing."""
+    """Run two attempts of the first round, in which half of the devices, drawn at random, have one victim's profile.
+
+    The other half sends zeros. Return both attempts, and the scene of the first.
+    """
     priced, plan = run.problem.terms.priced, run.problem.terms.priced.plan
     cohort = Cohort(cohorts.COHORT, 1.0, COLLUDING)
     few = price_plan(plan, epsilon=priced.epsilon, delta=priced.delta, cohort=cohort)
     terms = MaskedTerms(few, choose_rules(cohort.devices, cohort.smallest, cohort.most_corrupt))
     first, codes = run.seen.rounds[0], few.codes[0]
-    entries = run.seen.learning.entries(first.one.blocks, first.table, *run.profile(run.victims[run.longest]))
+    entries = run.seen.learning.entries(first.one.blocks, first.table, *run.problem.profile(run.victims[run.longest]))
     blocks = [BlockValues(*own) for own in entries]
     coins = run.draws(20).permutation(np.arange(cohort.devices) < cohort.devices // 2)
     uploads, integers = [], []
@@ -62,19 +65,19 @@ def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
 
 
 def _integers(codes: Sequence[BlockCode], blocks: Sequence[BlockValues], rounding: RandomStream) -> IntArray:
-    """What `make_upload` rounds, before noise: the same draws of the same device."""
+    """Return the integers that `make_upload` computes before noise, given the same random numbers for rounding."""
     return np.concatenate(
         [encode_block(code, *own, rounding=rounding) for code, own in zip(codes, blocks, strict=True)]
     )
 
 
 def attack_tables(run: Watched) -> list[Finding]:
-    """Attack two attempts of a round of real devices."""
+    """Run two attempts of a round of real devices, and return the findings of all attacks on them."""
     return attack_round(run, *set_scene(run))
 
 
 def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> list[Finding]:
-    """Look at single tables and at keys; then again with the help of c_max devices, and of all but one."""
+    """Return the findings of attacks on single tables and on keys, and of those in collusion with devices."""
     tables = scene.cohort.tables
     claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
     twice = keys_seen_twice(attempts)
@@ -86,7 +89,7 @@ def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> 
 
 
 def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Table:
-    """Return a victim's masked table less every mask that the server and the helpers know."""
+    """Return a victim's masked table without the masks that the server and the helpers know."""
     table, context = cohort.tables[victim].copy(), cohort.pairings[victim].context
     keystream = Keystream(len(table))
     keystream.subtract(table, derive(cohort.secrets[victim].seed, SELF_LABEL, context, victim))
@@ -98,7 +101,10 @@ def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Ta
 
 
 def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
-    """Strip single tables and the sum: with c_max helpers, which is paid for, and with all devices but one."""
+    """Return the findings of the server in collusion with c_max devices, for which the noise is sized, and all but one.
+
+    The attacks are on single tables without their known masks, and on the noise that is left in the sum.
+    """
     everybody, most_corrupt = range(len(scene.uploads)), scene.most_corrupt
     helpers, honest = everybody[:most_corrupt], everybody[most_corrupt:]
     few = [strip_table(scene.cohort, victim, helpers) for victim in honest]
@@ -115,7 +121,7 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 
 
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
-    """How well tables with the profile are told from tables with nothing; they are those of the last devices."""
+    """Return how well the tables of the last devices reveal which of the devices have the profile."""
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
     measured, interval = auc(scores, coins), auc_interval(scores, coins, rng=run.draws(22))
@@ -124,7 +130,7 @@ def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: 
 
 
 def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -> list[Finding]:
-    """What the sum still holds when helpers' uploads and everybody's integers are subtracted, beside the claim."""
+    """Return the ratio of measured to claimed variance of the noise in the sum, without the noise of the helpers."""
     honest = [place for place in range(len(scene.uploads)) if place not in helpers]
     known = np.zeros(len(scene.cohort.total), np.uint32)
     for place in helpers:

@@ -1,4 +1,4 @@
-"""How far apart two devices are in a whole run, scored beside the ε that is claimed for that pair."""
+"""Lower bounds on ε: how well the sums of a run distinguish two inputs of one device, compared with the claimed ε."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,19 +17,19 @@ from hushrec.budget.gaussian import Cohort
 from hushrec.protocols.masked.price import price_plan
 
 NOISE_RATIO, KEYS_TWICE = "variance_measured_to_claimed", "share_seen_twice"
-KINDS = ("ruled_out", "counted")  # of bounds on ε
-CANARIES = 200  # of one run, at most half of the people
-DRAWS = 20  # sums in which each rating is looked for
-COLLUDING = 0.1  # part of the devices that the noise is made to allow for
+KINDS = ("ruled_out", "counted")  # kinds of lower bounds on ε, as in the names of metrics
+CANARIES = 200  # largest number of canaries in one run, which are at most half of the people
+DRAWS = 20  # number of simulated sums for each rating
+COLLUDING = 0.1  # share of colluding devices for which the noise is sized
 
 
 class Unit(NamedTuple):
-    """What a claim is about: its words, its entry in the statement, how many clips apart two devices can be."""
+    """The unit of a claimed ε, which defines which two inputs of a device are compared."""
 
     words: str
-    budget: str
-    factor: float
-    suffix: str  # of the measure: ε of different units must not be compared
+    budget: str  # entry of the run's statement with the claimed ε
+    factor: float  # largest distance of the two inputs, in clips
+    suffix: str  # of the metric's name, because ε of different units must not be compared
 
 
 PROFILE = Unit("whole profile", "epsilon", 1.0, "")
@@ -40,7 +40,10 @@ NOT_COVERED = Unit("not covered; whole profile", "epsilon", 1.0, "_not_covered")
 def tell_pair(
     run: Watched, name: str, seen: SeenRun, difference: PersonTables, part: int, *, unit: Unit, **more: Any
 ) -> list[Finding]:
-    """How often the two are told apart, the ε that this rules out, and μ, beside what is claimed."""
+    """Return lower bounds on ε and a measured μ of two inputs of a device that differ by `difference`.
+
+    `more` are further arguments of `trials.draw_scores`.
+    """
     scores = trials.draw_scores(seen, difference, rng=run.draws(part), **more)
     delta, name = run.budget["delta"], f"{name}, {trials.TRIALS:,} runs"
     mu = unit.factor * run.budget["mu"]
@@ -60,9 +63,10 @@ def tell_pair(
 
 
 def contradictions(findings: Sequence[Finding], budget: Mapping[str, Any]) -> list[str]:
-    """Return what contradicts a claim, in words: a larger ε than is claimed, too little noise, keys or masks that tell.
+    """Return the findings that contradict a claim, in words: a larger ε than claimed, too little noise, repeated keys.
 
-    All bounds of one column hold together at 95 %, so that an honest run is accused once in twenty audits at most.
+    All bounds of one column hold together with 95 % confidence, so a run that keeps its claims is accused in at most
+    one of twenty audits.
     """
     limits = {f"epsilon_{kind}{unit.suffix}": budget[unit.budget] for kind in KINDS for unit in (PROFILE, RATING)}
     found = []
@@ -77,7 +81,7 @@ def contradictions(findings: Sequence[Finding], budget: Mapping[str, Any]) -> li
 
 
 def measure_noise(run: Watched) -> list[Finding]:
-    """What the sums of the run hold beside everybody's tables, in units of the noise that is claimed."""
+    """Return the ratio of measured to claimed variance of the noise in the sums of the run."""
     if run.budget["mu"] == math.inf:
         return []
     squares = [(block.noise.astype(float) ** 2).sum() / block.variance for block in run.seen.blocks]
@@ -87,16 +91,22 @@ def measure_noise(run: Watched) -> list[Finding]:
 
 
 def variance_ratio(squares: float, numbers: int) -> tuple[float, Interval]:
-    """Return the mean of so many squares of noise in units of its claimed variance, and its bounds from either side."""
+    """Return the mean of `numbers` squares of noise that add up to `squares`, and its confidence interval.
+
+    The squares are in units of the claimed variance.
+    """
     most, least = chi2.ppf(1 - trials.ERROR, numbers), chi2.ppf(trials.ERROR, numbers)
     return squares / numbers, (float(squares / most), float(squares / least))
 
 
 def attack_profiles(run: Watched) -> list[Finding]:
-    """A profile against zeros: with the run's own tables, and with tables that make blocks as long as they may be."""
+    """Return lower bounds on ε of a profile against zeros, with the run's public tables and with crafted ones.
+
+    The crafted tables make all blocks reach their clips.
+    """
     found = tell_pair(run, "profile or nothing", run.seen, _longest(run), 10, unit=PROFILE)
     heavy = run.seen.with_tables(lengthen)
-    crafted = run.tables(run.profile(run.victims[run.longest]), heavy)
+    crafted = run.tables(run.problem.profile(run.victims[run.longest]), heavy)
     return found + tell_pair(run, "profile or nothing, crafted table", heavy, crafted, 11, unit=PROFILE)
 
 
@@ -105,11 +115,15 @@ def _longest(run: Watched) -> PersonTables:
 
 
 def attack_ratings(run: Watched) -> list[Finding]:
-    """Tell whether one rating exists, all else known: of every victim, and of the one with the largest effect."""
+    """Return how well the existence of one rating is recovered by an attacker who knows all other ratings.
+
+    The AUC is over one rating of every victim, the lower bounds on ε are for the rating with the largest effect, and
+    for one with a crafted public table.
+    """
     rng, first, second = run.draws(12), list[float](), list[float]()
     longest, most = _longest(run), -1.0
     for user, tables in zip(run.victims, run.victims_tables, strict=True):
-        items, values = run.profile(user)
+        items, values = run.problem.profile(user)
         position = int(rng.integers(len(items)))
         difference = tables.minus(run.tables((np.delete(items, position), np.delete(values, position))))
         apart = trials.distance(run.seen, difference)
@@ -135,8 +149,11 @@ def attack_ratings(run: Watched) -> list[Finding]:
 
 
 def _crafted(run: Watched) -> list[Finding]:
-    """A server that asks about one item alone: 1 or 5 stars, or, where there are no stars, there or not."""
-    items, values = run.profile(run.victims[run.longest])
+    """Return lower bounds on ε for one rating, 1 or 5 stars, with a public table that is crafted for its item.
+
+    Under a model without rating values, the rating exists or not.
+    """
+    items, values = run.problem.profile(run.victims[run.longest])
     position = int(run.draws(14).integers(len(items)))
     aimed = run.seen.with_tables(lambda table: aim_at(table, int(items[position])))
     if run.predicts_values:
@@ -150,7 +167,10 @@ def _crafted(run: Watched) -> list[Finding]:
 
 
 def attack_cohorts(run: Watched) -> list[Finding]:
-    """Sums that differ in one device, and devices that tell the server their noise."""
+    """Return lower bounds on ε from the difference of two cohorts, and from collusion with devices.
+
+    Cohorts differ in one device. Colluding devices reveal their noise: as many as the noise allows for, or all but one.
+    """
     found = tell_pair(
         run, "difference of two cohorts, nobody's ratings known", run.seen, _longest(run), 16, unit=PROFILE, sums=2
     )
@@ -159,7 +179,7 @@ def attack_cohorts(run: Watched) -> list[Finding]:
         cohort = Cohort(priced.cohort.devices, priced.cohort.survivors, COLLUDING)
         dearer = price_plan(priced.plan, epsilon=priced.epsilon, delta=priced.delta, cohort=cohort)
         allowed = run.seen.with_codes(dearer.codes)
-        own = run.tables(run.profile(run.victims[run.longest]), allowed)
+        own = run.tables(run.problem.profile(run.victims[run.longest]), allowed)
         name, honest = f"collusion with c_max = {cohort.most_corrupt} devices", cohort.honest / cohort.devices
         found += tell_pair(run, name, allowed, own, 17, unit=PROFILE, honest=honest)
     alone = "collusion with all but one"
@@ -167,19 +187,22 @@ def attack_cohorts(run: Watched) -> list[Finding]:
 
 
 def attack_one_run(run: Watched) -> list[Finding]:
-    """Coins decide whose devices send zeros, or leave out one rating; real runs, whose tables depend on the sums."""
+    """Return lower bounds on ε from canaries in two real runs, whose public tables depend on the sums.
+
+    In the first run coins decide which canaries send zeros, and in the second which canaries leave out one rating.
+    """
     rng = run.draws(19)
     rated = np.flatnonzero(run.problem.rated_counts > 1)
     users = np.sort(rng.permutation(rated)[: min(CANARIES, len(rated) // 2)])
     coins = rng.random(len(users)) < 0.5
     seen, _ = watch(without_profiles(run.problem, users[~coins]))
-    canaries = [seen.tables(run.profile(user), rng=rng) for user in users]
+    canaries = [seen.tables(run.problem.profile(user), rng=rng) for user in users]
     found = _one_run(run, "profiles or nothing", seen, canaries, coins, PROFILE)
     asked = run.problem.starts[users] + rng.integers(run.problem.rated_counts[users])
     seen, _ = watch(without_ratings(run.problem, asked[~coins]))
     differences = []
     for user, row in zip(users, asked, strict=True):
-        (items, values), left_out = run.profile(user), int(row - run.problem.starts[user])
+        (items, values), left_out = run.problem.profile(user), int(row - run.problem.starts[user])
         without = seen.tables((np.delete(items, left_out), np.delete(values, left_out)), rng=run.draws(0))
         differences.append(seen.tables((items, values), rng=run.draws(0)).minus(without))
     return [found, _one_run(run, "one rating there or not", seen, differences, coins, RATING)]
@@ -188,7 +211,7 @@ def attack_one_run(run: Watched) -> list[Finding]:
 def _one_run(
     run: Watched, name: str, seen: SeenRun, canaries: list[PersonTables], coins: BoolArray, unit: Unit
 ) -> Finding:
-    """Guess the coins of one run; beside the claim for that unit."""
+    """Return the lower bound on ε from guessing the coins of one run, with the claim for the unit."""
     told = trials.tell_coins(seen, canaries, coins, run.budget["delta"])
     claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g} ({told.correct} of {told.guesses} coins right)"
     metric = f"epsilon_ruled_out{unit.suffix}"

@@ -1,26 +1,27 @@
-"""What the sums of a run say of people, scored: their items, ratings, taste, how much they rated, who they are."""
+"""Attacks on people from the sums of a run: their items, ratings, taste, number of ratings, and identity."""
 
 import numpy as np
-from scipy.special import logit
 
-from hushrec.arrays import FloatArray
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.audit.findings import EXACT, Finding
 from hushrec.audit.judge import abs_cosines, judge_count, judge_existence
 from hushrec.audit.masked import readings
-from hushrec.audit.masked.sums import Profile
+from hushrec.audit.masked.sums import Profile, watch
 from hushrec.audit.masked.watched import Named, Watched, owners
-from hushrec.audit.observed_run import Truth
+from hushrec.audit.observed_run import Truth, rating_matrix
 from hushrec.audit.rating_levels import RatingLevels
-from hushrec.audit.statistics import auc, mean_interval, rate_at, share_interval
+from hushrec.audit.statistics import auc, log_odds, mean_interval, rate_at, share_interval
 from hushrec.protocols.masked.plan import AUDIENCE, COUNTS
+from hushrec.simulation.settings import Settings
+from hushrec.simulation.training_problem import AnyProblem
 
-RATINGS_ASKED = 5  # of each person
-RARE_ITEMS = 40
+RATINGS_ASKED = 5  # number of ratings of each person that are guessed
+RARE_ITEMS = 40  # largest number of items with one rating whose raters are guessed
 SUMS = "sums, everybody else known"
 
 
 def attack_people(run: Watched) -> list[Finding]:
-    """Every victim in a world of their own: the run with this person in it, everybody else's ratings known."""
+    """Return the findings of all attacks on the victims, each by an attacker who knows everybody else's ratings."""
     left = _left(run)
     return [
         *_existence(run, left),
@@ -32,8 +33,11 @@ def attack_people(run: Watched) -> list[Finding]:
     ]
 
 
-def read_people(run: Watched) -> list[Finding]:
-    """Items, ratings and taste alone."""
+def attack_sums(
+    settings: Settings, problem: AnyProblem, victims: IntArray, others: IntArray, rng: np.random.Generator
+) -> list[Finding]:
+    """Train once, and return the findings of the attacks on items, ratings and taste only."""
+    run = Watched(settings, problem, watch(problem)[0], victims)
     left = _left(run)
     return _existence(run, left) + _taste(run, left) + _values(run, left)
 
@@ -44,7 +48,7 @@ def _left(run: Watched) -> list[readings.Left]:
 
 
 def _existence(run: Watched, left: list[readings.Left]) -> list[Finding]:
-    blind = logit(np.clip(run.popularity, 1e-4, 1 - 1e-4))
+    blind = log_odds(run.popularity)
     scores = np.array([readings.item_scores(run.seen.blocks, one, run.usual_count) for one in left])
     guesses = {"popularity": np.tile(blind, (len(left), 1)), SUMS: scores, f"{SUMS} + popularity": scores + blind}
     return [
@@ -57,11 +61,8 @@ def _existence(run: Watched, left: list[readings.Left]) -> list[Finding]:
 
 
 def truth_of(run: Watched) -> Truth:
-    """Return what the judge knows of the victims."""
-    ratings = np.full((len(run.victims), run.problem.n_items), np.nan)
-    for row, user in enumerate(run.victims):
-        items, values = run.profile(user)
-        ratings[row, items] = values
+    """Return the ratings of the victims, which only the judge knows."""
+    ratings = rating_matrix(run.problem, run.victims)
     nothing = np.zeros((len(run.victims), 0))
     return Truth(~np.isnan(ratings), ratings, nothing, nothing)
 
@@ -91,7 +92,7 @@ def _count(run: Watched, left: list[readings.Left]) -> list[Finding]:
 
 
 def _known_again(run: Watched, left: list[readings.Left]) -> Finding:
-    """People who leave and come back as somebody new: the same profile in a second run, with other noise."""
+    """Return how often people are recognized in a second run, by the same profile with other noise."""
     place, rng = readings.place_of(run.seen.blocks, COUNTS), run.draws(5)
     before = np.array([one[place] for one in left])
     after = np.array([readings.left_of(run.seen, one, rng=rng)[place] for one in run.victims_tables])
@@ -117,13 +118,13 @@ def _cosines(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _values(run: Watched, left: list[readings.Left]) -> list[Finding]:
-    """A few ratings of every person, all else known, the person's other ratings too."""
+    """Return the share of exact guesses of a few ratings of each victim, by an attacker who knows all other ratings."""
     levels = RatingLevels.of(run.problem.values)
     if not run.predicts_values or levels.continuous:
         return []
     rng, right, blind, asked = run.draws(6), 0, 0, 0
     for user, own in zip(run.victims, left, strict=True):
-        items, values = run.profile(user)
+        items, values = run.problem.profile(user)
         for position in map(int, rng.permutation(len(items))[:RATINGS_ASKED]):
             prior = readings.level_prior(_ratings_of_others(run, int(items[position]), int(user)), levels)
             true = int(levels.places(values[position : position + 1])[0])
@@ -151,7 +152,7 @@ def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
 
 
 def _rare_items(run: Watched) -> list[Finding]:
-    """Who rated what only one person rated, told among all people of whom such an item is asked."""
+    """Return how often the one rater of an item is identified among all people with such an item."""
     problem, rng = run.problem, run.draws(7)
     raters = np.bincount(problem.items, minlength=problem.n_items)
     rows = rng.permutation(np.flatnonzero(raters[problem.items] == 1))[:RARE_ITEMS]
@@ -161,8 +162,8 @@ def _rare_items(run: Watched) -> list[Finding]:
     few, right = run.seen.only(COUNTS, AUDIENCE), 0
     for row in rows:
         item, own = int(problem.items[row]), int(owners(problem)[row])
-        left = readings.left_of(few, few.tables(run.profile(own), rng=rng), rng=rng)
-        candidates = [_without_item(run.profile(user), item) for user in people]
+        left = readings.left_of(few, few.tables(run.problem.profile(own), rng=rng), rng=rng)
+        candidates = [_without_item(run.problem.profile(user), item) for user in people]
         right += int(people[readings.name_rater(few, left, item, candidates, rng=rng)]) == own
     return [
         run.finding(

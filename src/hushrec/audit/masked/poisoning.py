@@ -1,7 +1,7 @@
-"""Devices that lie under `masked`: some of them promote one item. Nobody sees a single table, so nobody can tell which.
+"""Poisoning attacks on `masked`: some devices promote one item, and no one sees their single tables.
 
-The clip bounds a device that runs the software as it is, with made-up ratings, and one that writes its own tables and
-keeps to the clip. A device that does not keep to it is bounded by the server's checks of the sums alone.
+The clip bounds a device that runs the software with made-up ratings, and a device that writes its own table within the
+clip. A device that exceeds the clip is bounded only by the server's checks of the sums.
 """
 
 from collections.abc import Callable
@@ -22,18 +22,18 @@ from hushrec.protocols.masked.encoding import BlockCode, Table, decode_sum, enco
 from hushrec.protocols.masked.plan import BIAS, COUNTS, FACTORS, Round
 from hushrec.simulation.training_problem import AnyProblem
 
-SHARES = (0.01, 0.05)  # of the devices
-PEOPLE = 100  # honest ones to whom lists are made
-TOP = 10
-BISECTIONS = 12
-FILLERS = 30  # popular items that a made-up profile rates as everybody does
+SHARES = (0.01, 0.05)  # shares of promoters among the devices
+PEOPLE = 100  # largest number of honest people whose recommendations are counted
+TOP = 10  # length of the recommendation lists
+BISECTIONS = 12  # steps of the search for the longest table that passes the checks
+FILLERS = 30  # number of popular items in a made-up profile
 CLAIM = "none: poisoning is not covered"
 
-Write = Callable[["PoisonedEngine", Round, Any, list[Table]], list[IntArray]]  # what promoters add to the sums
+Write = Callable[["PoisonedEngine", Round, Any, list[Table]], list[IntArray]]  # returns what promoters add to the sums
 
 
 class PoisonedEngine(CpuMaskedEngine):
-    """The engine that trains, with promoters' integers in every sum."""
+    """The training engine of `masked`, with promoters' integers added to every sum."""
 
     def __init__(self, problem: AnyProblem, write: Write) -> None:
         super().__init__(problem)
@@ -45,12 +45,12 @@ class PoisonedEngine(CpuMaskedEngine):
 
     @property
     def codes(self) -> tuple[BlockCode, ...]:
-        """Those of the round that runs."""
+        """The codes of the blocks of the current round."""
         codes: tuple[BlockCode, ...] = self.priced.codes[self.round_number]
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Whether a server keeps these sums: none is longer than honest tables can make it, or fits no item."""
+        """Return whether the sums pass the server's checks of their length and of their fit to what was learned."""
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
             return False
@@ -60,51 +60,54 @@ class PoisonedEngine(CpuMaskedEngine):
 
 
 def added(totals: list[Table], more: list[IntArray]) -> list[Table]:
-    """Return the sums with what promoters add to them."""
+    """Return the sums with the promoters' integers added."""
     return [total + own.astype(np.uint32) for total, own in zip(totals, more, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Promotion:
-    """Who lies, for which item, and who is recommended to."""
+    """An attack by promoters (`liars`) for one item (`target`), and the honest people whose recommendations count."""
 
     run: Watched = field(repr=False)
     liars: IntArray = field(repr=False)
     honest: IntArray = field(repr=False)
     target: int
-    counts: bool = True  # whether tables of their own push its count, too: good for lists, bad for its rating
+    counts: bool = True  # whether own tables raise the item's count as well, which helps its rank but not its rating
 
     def train(self, write: Write) -> Predictor:
-        """Return what a run learns in which the liars' devices send this."""
+        """Return the predictor after a run in which `write` computes what the promoters add to the sums."""
         engine = PoisonedEngine(without_profiles(self.run.problem, self.liars), write)
         for _ in range(self.run.problem.terms.max_rounds):
             engine.run_round()
         return engine.predictor()
 
     def exposed(self, predictor: Predictor) -> int:
-        """To how many honest people the item is recommended."""
+        """Return the number of honest people who get the item recommended."""
         scores = predictor.scores(self.honest)
         for row, user in enumerate(self.honest):
-            scores[row, self.run.profile(user)[0]] = -np.inf
+            scores[row, self.run.problem.profile(user)[0]] = -np.inf
         return int((scores[:, [self.target]] > np.sort(scores, axis=1)[:, -TOP - 1, None]).sum())
 
     def stars(self, predictor: Predictor) -> float:
-        """What honest people are predicted to give the item, on average."""
+        """Return the mean of the ratings that are predicted for honest people and the item."""
         return float(predictor.predict(self.honest, np.full(len(self.honest), self.target)).mean())
 
     def rate(self, engine: PoisonedEngine, one: Round, table: Any, _: list[Table]) -> list[IntArray]:
-        """Made-up ratings, given to the software as it is: the item at its best, popular ones as everybody rates."""
+        """Return what promoters add who run the real software with a made-up profile."""
         entries = self.run.seen.learning.entries(one.blocks, table, *made_up_profile(self.run, self.target))
         rng = self.run.draws(24)
         integers = (encode_block(code, *own, rounding=rng) for code, own in zip(engine.codes, entries, strict=True))
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Tables of one's own, as long as the clip: everything for the item."""
+        """Return what promoters add who write their own tables for the item, at the clip."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
-        """One table that is as long as the server's checks let pass, by bisection: it knows the sum of the others."""
+        """Return the longest table for the item that passes the server's checks, by bisection.
+
+        The promoter knows the sum of the other tables.
+        """
         passing, failing = 0.0, float(2 * self.run.problem.n_users)  # clips
         for _step in range(BISECTIONS):
             clips = (passing + failing) / 2
@@ -113,14 +116,14 @@ class Promotion:
         return self._pushes(engine, one, passing)
 
     def _pushes(self, engine: PoisonedEngine, one: Round, clips: float) -> list[IntArray]:
-        """Everything for the item, as long as so many clips."""
+        """Return tables for the item whose blocks are as long as this many clips."""
         return [
             self._push(block.name, code, int(clips * code.clip_units))
             for block, code in zip(one.blocks, engine.codes, strict=True)
         ]
 
     def _push(self, name: str, code: BlockCode, units: int) -> IntArray:
-        """All on the item: its residuals and its count; what is said of its raters stays."""
+        """Return one block that raises the item's residuals, and its count if `counts`; other blocks are zero."""
         found = np.zeros(code.size, np.int64)
         if name == COUNTS and self.counts:
             found[self.target] = units
@@ -130,7 +133,7 @@ class Promotion:
 
 
 def made_up_profile(run: Watched, target: int) -> Profile:
-    """Return the item with the best rating, and popular items with the ratings that most people give them."""
+    """Return a profile with the best rating for the item, and the rounded mean ratings for popular items."""
     counts = np.bincount(run.problem.items, minlength=run.problem.n_items)
     popular = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     items = np.sort([target, *popular[popular != target][:FILLERS]])
@@ -143,7 +146,10 @@ def _usual(run: Watched, item: int) -> float:
 
 
 def attack_integrity(run: Watched) -> list[Finding]:
-    """Exposure of the item that people like least, and how many stars one device pushes it."""
+    """Return the exposure of a promoted item, and by how many stars one device raises its predicted rating.
+
+    The item is the one that people like least.
+    """
     people = run.draws(25).permutation(np.flatnonzero(run.problem.rated_counts > 0))
     honest = np.sort(people[-min(PEOPLE, len(people) // 2) :])
     first = Promotion(run, people[:0], honest, 0)
@@ -163,7 +169,7 @@ def attack_integrity(run: Watched) -> list[Finding]:
 
 
 def _by_aim(group: Promotion) -> list[tuple[Promotion, str]]:
-    """The group that writes tables for the item's rating, where there are ratings, and for its place in lists."""
+    """Return the attack on the item's rating, if the model predicts ratings, and on its rank, with words for each."""
     if not group.run.predicts_values:
         return [(group, "")]
     return [(replace(group, counts=False), ""), (group, ", counts too")]

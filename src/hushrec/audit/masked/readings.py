@@ -1,7 +1,7 @@
-"""What sums say of one person when everybody else's tables are subtracted: items, ratings, taste, how much.
+"""Guesses about one person from the sums of a run, after everybody else's tables are subtracted.
 
-`left` is what remains of every block: one person's integers plus noise, drawn for this person alone, because people
-who are compared with each other must not share it. Nothing here knows the truth.
+`left` is what remains of every block: one person's integers plus noise. The noise is drawn for each person anew,
+because people who are compared with each other must not share it. No function of this module sees the truth.
 """
 
 import math
@@ -17,13 +17,13 @@ from hushrec.protocols.masked.noise import summed_noise
 from hushrec.protocols.masked.plan import AUDIENCE, BIAS, COUNTS, FACTORS, MOMENTS, PRIOR
 from hushrec.randomness import RandomStream
 
-Left = list[FloatArray]  # of every block of a run
-LEAST_VARIANCE = 1.0  # of a number, in squared grid units: rounding, where there is no noise
+Left = list[FloatArray]  # one array for every block of a run
+LEAST_VARIANCE = 1.0  # variance of a number because of rounding, in squared grid units, for runs without noise
 ROWS = (AUDIENCE, BIAS, FACTORS)  # blocks with one row per item
 
 
 def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> Left:
-    """Return what remains of the sums of a run with this device when everybody else is subtracted."""
+    """Return what remains of the sums of a run after everybody else's tables are subtracted: one table plus noise."""
     found = []
     for block, places, integers in zip(run.blocks, tables.places, tables.integers, strict=True):
         law = summed_noise(block.code.share_variance, block.survivors)
@@ -34,10 +34,10 @@ def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> 
 
 
 def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> FloatArray:
-    """Return for every item how likely it is that the person rated it: a log-likelihood ratio.
+    """Return the log-likelihood ratio of "rated" to "not rated" for every item.
 
-    A rated item has min(1, C/√h) in the block of counts. In a row of k numbers it has about C²/(hk) as variance of
-    each. h is taken to be the usual one.
+    A rated item has the number min(1, C/√h) in the block of counts; in a block with rows of k numbers, each number of
+    its row has a variance of about C²/(hk). `usual_count` stands for the unknown h.
     """
     found: FloatArray | float = 0.0
     for block, numbers in zip(blocks, left, strict=True):
@@ -55,9 +55,10 @@ def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> 
 
 
 def taste_numbers(blocks: Sequence[SeenBlock]) -> tuple[int, int]:
-    """Return which block shows a person's taste most plainly, and how many of its first numbers are that.
+    """Return the place of the block that reveals a person's taste best, and how many of its first numbers hold it.
 
-    The last prior block of `gp` opens with twice the taste vector, the last moments of `audience` with the description.
+    The last prior block of `gp` begins with twice the taste vector, and the last moments block of `audience` with the
+    vector that describes the person.
     """
     names = {block.block.name for block in blocks}
     place = place_of(blocks, PRIOR if PRIOR in names else MOMENTS)
@@ -65,20 +66,20 @@ def taste_numbers(blocks: Sequence[SeenBlock]) -> tuple[int, int]:
 
 
 def place_of(blocks: Sequence[SeenBlock], name: str) -> int:
-    """Return where the last block of that name is."""
+    """Return the place of the last block with this name."""
     return max(place for place, block in enumerate(blocks) if block.block.name == name)
 
 
 def read_count(blocks: Sequence[SeenBlock], left: Left, popularity: FloatArray) -> float:
-    """Return a number that rises with how many items the person rated: counts, weighed by how popular items are."""
+    """Return a number that increases with the person's number of ratings: the counts, weighted by popularity."""
     return float(left[place_of(blocks, COUNTS)] @ popularity)
 
 
 def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[PersonTables], prior: FloatArray) -> int:
-    """Return the likeliest level of one rating, all else known: the person's tables with each level are given.
+    """Return the most likely level of one rating, given the person's tables with each level and a prior of the levels.
 
-    The log-likelihood of tables z is ⟨z, left⟩/variance − ‖z‖²/2 variance. Levels are compared with the first one, so
-    that what is the same for all of them is left out.
+    The log-likelihood of tables z is ⟨z, left⟩/variance − ‖z‖²/2 variance. Each level is compared with the first one,
+    so that only the numbers that differ are computed.
     """
     scores = np.log(prior)
     for level, tables in enumerate(levels):
@@ -93,7 +94,7 @@ def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[Person
 def level_tables(
     run: SeenRun, profile: Profile, position: int, levels: RatingLevels, *, rng: RandomStream
 ) -> list[PersonTables]:
-    """Return the tables of a profile with every level at one of its ratings."""
+    """Return the tables of a profile for every level of the rating at `position`."""
     items, values = profile
     found = []
     for level in levels.values:
@@ -104,16 +105,16 @@ def level_tables(
 
 
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
-    """Return how likely each level is before any sum: how other people rated the item, and how people rate."""
+    """Return the prior probability of each level, from other people's ratings of the item and the usual shares."""
     counts = np.bincount(levels.places(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))
 
 
 def name_rater(run: SeenRun, left: Left, item: int, candidates: Sequence[Profile], *, rng: RandomStream) -> int:
-    """Return who of the candidates rated an item that only one person rated: whose row fits the sums best.
+    """Return the candidate who most likely rated an item that only one person rated.
 
-    The row of such an item *is* one device's row and the noise; nobody has to be subtracted. The attacker knows what
-    each candidate rated besides. Rows that depend on the rating itself are left out.
+    In the sums, the row of such an item is one device's row plus noise, without anything to subtract. The attacker
+    knows all other ratings of each candidate. Blocks that depend on the rating itself are left out.
     """
     rows = [place for place, block in enumerate(run.blocks) if block.block.name in (COUNTS, AUDIENCE)]
     fits = np.zeros(len(candidates))

@@ -1,4 +1,4 @@
-"""Which attacks of the suite apply to `masked`, what stands for each there, and why others have nothing to work on."""
+"""The counterparts under `masked` of the attacks on the gradient protocols, and why some attacks have none."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ from hushrec.audit.attacks.value import VALUE
 
 
 class Applied(NamedTuple):
-    """Attacks of the suite, the findings that stand for them under `masked` (their names begin so), and why.
+    """Attacks on the gradient protocols, and their counterparts under `masked`, with a reason.
 
-    `findings` is empty where the attacks have nothing to work on.
+    `findings` are the beginnings of the names of the counterparts; it is empty if there is none.
     """
 
     attacks: tuple[str, ...]
@@ -81,11 +81,11 @@ SUITE = (
         "devices that are there or not by coin: in many runs, and in one",
     ),
 )
-KINDS = ("malicious V", "difference", "promotion", "canaries")  # of findings that no class of `attacks` makes
+KINDS = ("malicious V", "difference", "promotion", "canaries")  # attacks that are not classes of `attacks`
 
 
 def names_of_suite() -> list[str]:
-    """Return the names of all attacks of the suite, without what is added to some: a prior, or some of the items."""
+    """Return the names of all attacks on the gradient protocols, without the suffixes of combined attacks."""
     attacks = (*EXISTENCE, *VALUE, *MODEL, *METADATA)
     bare = [attack.name.removesuffix(", items never reported").partition(" + ")[0] for attack in attacks]
     others = (PersonFromUploads().name, FinishTiming().name, LinkRounds().name, LinkEnrolments().name, *KINDS)

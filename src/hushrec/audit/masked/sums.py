@@ -1,4 +1,4 @@
-"""A run of `masked` as the server sees it: public tables, and the noisy sum of every block."""
+"""A recorded run of `masked`: the public tables and the noisy sums that the server sees."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -15,26 +15,26 @@ from hushrec.protocols.masked.plan import Block, Round
 from hushrec.randomness import RandomStream
 from hushrec.simulation.training_problem import AnyProblem
 
-Profile = tuple[IntArray, FloatArray]  # items, rising, and ratings on 1 to 5
+Profile = tuple[IntArray, FloatArray]  # items in increasing order, and ratings on 1 to 5
 
 
 class SeenBlock(NamedTuple):
-    """One block of one round: its code, and what is left of the sum when everybody's integers are subtracted."""
+    """One block of one round: its code, and the noise in its sum."""
 
     round_number: int
     block: Block
     code: BlockCode
-    noise: IntArray  # sum − everybody's integers, (size,)
+    noise: IntArray  # the sum minus everybody's integers, (size,)
     survivors: int
 
     @property
     def variance(self) -> float:
-        """Variance of the noise as it is claimed, in squared grid units; 0 without noise."""
+        """The claimed variance of the noise, in squared grid units; 0 without noise."""
         return float(self.survivors * self.code.share_variance)
 
 
 class SeenRound(NamedTuple):
-    """One round: the public table that devices got, and the blocks of the sum."""
+    """One round: the public table that devices received, and the blocks of the sum."""
 
     one: Round
     table: Any
@@ -43,7 +43,7 @@ class SeenRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SeenRun:
-    """All rounds of one run. `learning` is the public software that devices run."""
+    """All rounds of one run, with `learning`, the public algorithm by which devices compute their tables."""
 
     rounds: tuple[SeenRound, ...] = field(repr=False)
     learning: Learning = field(repr=False)
@@ -54,16 +54,16 @@ class SeenRun:
         return [block for one in self.rounds for block in one.blocks]
 
     def only(self, *names: str) -> "SeenRun":
-        """Return the rounds that have one of these blocks."""
+        """Return the run with only the rounds that have at least one block with these names."""
         kept = [one for one in self.rounds if {block.name for block in one.one.blocks} & set(names)]
         return SeenRun(tuple(kept), self.learning)
 
     def with_tables(self, change: Callable[[Any], Any]) -> "SeenRun":
-        """Return the run with other public tables: what a server that cheats publishes."""
+        """Return the run with changed public tables, as a malicious server could publish them."""
         return SeenRun(tuple(one._replace(table=change(one.table)) for one in self.rounds), self.learning)
 
     def with_codes(self, codes: Sequence[Sequence[BlockCode]]) -> "SeenRun":
-        """Return the run with its blocks written in other codes."""
+        """Return the run with other codes of its blocks, one sequence per round."""
         rounds = [
             one._replace(blocks=tuple(b._replace(code=code) for b, code in zip(one.blocks, own, strict=True)))
             for one, own in zip(self.rounds, codes, strict=True)
@@ -71,24 +71,24 @@ class SeenRun:
         return SeenRun(tuple(rounds), self.learning)
 
     def tables(self, profile: Profile, *, rng: RandomStream) -> "PersonTables":
-        """Return what a device with this profile puts into every block, in integers before noise."""
+        """Return the integers of a device with this profile in every block, before noise."""
         return tables_of(self.rounds, self.learning, profile, rng=rng)
 
 
 class PersonTables(NamedTuple):
-    """The integers of one device that are not zero, block by block."""
+    """The non-zero integers of one device in every block, and their places."""
 
     places: tuple[IntArray, ...]
     integers: tuple[IntArray, ...]
 
     def dense(self, place: int, size: int) -> IntArray:
-        """Return one block with its zeros."""
+        """Return one block as a dense array."""
         found = np.zeros(size, np.int64)
         found[self.places[place]] = self.integers[place]
         return found
 
     def minus(self, other: "PersonTables") -> "PersonTables":
-        """Return the difference of two devices' tables."""
+        """Return the difference of these tables and another device's tables."""
         places, integers = [], []
         for mine, own, theirs, their in zip(self.places, self.integers, other.places, other.integers, strict=True):
             both = np.union1d(mine, theirs)
@@ -102,7 +102,7 @@ class PersonTables(NamedTuple):
 
 
 def tables_of(rounds: Sequence[SeenRound], learning: Learning, profile: Profile, *, rng: RandomStream) -> PersonTables:
-    """Return the integers of one device in these rounds, encoded as devices encode them."""
+    """Return the integers of a device with this profile in these rounds, encoded as on a device."""
     places, integers = [], []
     for seen in rounds:
         entries = learning.entries(seen.one.blocks, seen.table, *profile)
@@ -114,7 +114,7 @@ def tables_of(rounds: Sequence[SeenRound], learning: Learning, profile: Profile,
 
 
 class _WatchedEngine(CpuMaskedEngine):
-    """The engine that trains, keeping what the server published and received."""
+    """The training engine of `masked`, which also records what the server publishes and receives."""
 
     def __init__(self, problem: AnyProblem) -> None:
         super().__init__(problem)
@@ -139,14 +139,8 @@ def _centred(total: Table, exact: IntArray) -> IntArray:
 
 
 def watch(problem: AnyProblem) -> tuple[SeenRun, CpuMaskedEngine]:
-    """Train to the end of the plan; return what was seen, and the engine with what it learned."""
+    """Train to the end of the plan; return the recorded run, and the trained engine."""
     engine = _WatchedEngine(problem)
     for _ in range(problem.terms.max_rounds):
         engine.run_round()
     return SeenRun(tuple(engine.seen), engine.learning), engine
-
-
-def profile_of(problem: AnyProblem, user: int) -> Profile:
-    """Rated items and their values."""
-    rows = slice(problem.starts[user], problem.starts[user + 1])
-    return problem.items[rows], problem.values[rows]

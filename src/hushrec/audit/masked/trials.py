@@ -1,12 +1,12 @@
-"""How far apart two devices are in the noisy sums of a whole run: the likelihood ratio, with everything else known.
+"""Likelihood-ratio tests between two inputs of one device, from the noisy sums of a whole run.
 
-Two tables of one device, z and z', differ by d. With everybody else's integers subtracted, a sum is z or z' plus noise
-of known variance, and the statistic of the likelihood ratio is ⟨d, sum − z'⟩/variance, added over all blocks. It is
-normal with mean 0 or μ² and variance μ², μ² = Σ ‖d_b‖²/variance_b.
+Two inputs of a device have tables z and z' that differ by d. After everybody else's integers are subtracted, a sum is z
+or z' plus noise of known variance, and the test statistic is ⟨d, sum − z'⟩/variance, added over all blocks. It is
+normal with mean 0 or μ² and variance μ², where μ² = Σ ‖d_b‖²/variance_b.
 
-*Fixed* in the trials of one pair are the public tables (those of one real run, or crafted ones): a server may publish
-any table whatever the sums say, and the promise covers that. *Drawn anew* in every trial is the noise of every block,
-with the sampler that sums are made with. Whatever else is in the sums cancels, because it is known.
+All trials of one pair of inputs have the same public tables: those of a real run, or crafted ones. A server may publish
+any table, whatever the sums are, and the guarantee covers this. In every trial the noise of every block is drawn anew,
+by the sampler of the protocol. Everything else in the sums cancels, because the attacker knows it.
 """
 
 import math
@@ -23,27 +23,27 @@ from hushrec.audit.statistics import CONFIDENCE, BoolArray, Interval, auc, epsil
 from hushrec.budget.gaussian import epsilon_of_mu
 from hushrec.protocols.masked.noise import summed_noise
 
-TRIALS = 2000
-AT_ONCE = 250  # trials whose noise is held in memory together
-BOUNDS = 16  # that an audit states of one column, on ε and on noise: all of them hold together at 95 %
-ERROR = (1 - CONFIDENCE) / BOUNDS  # of one of them
-GUESSED = 1 / 3  # part of the coins of one run that are guessed: those that look surest
+TRIALS = 2000  # for each of the two inputs
+AT_ONCE = 250  # number of trials whose noise is in memory at the same time
+BOUNDS = 16  # number of bounds in one column of an audit, all of which hold together with 95 % confidence
+ERROR = (1 - CONFIDENCE) / BOUNDS  # error probability of one bound
+GUESSED = 1 / 3  # share of the coins of one run that are guessed, those with the clearest evidence
 
 
 class Scores(NamedTuple):
-    """The statistic in trials with the one device, and in as many with the other."""
+    """The test statistic in trials with the first input, and in as many with the second."""
 
     first: FloatArray
     second: FloatArray
 
     @property
     def auc(self) -> float:
-        """How often the two are told apart."""
+        """The AUC of distinguishing the two inputs."""
         return auc(*self._pooled())
 
     @property
     def rate(self) -> float:
-        """True accusations at 1 % false ones."""
+        """The true-positive rate at 1 % false positives."""
         return rate_at(*self._pooled())
 
     def _pooled(self) -> tuple[FloatArray, BoolArray]:
@@ -52,14 +52,14 @@ class Scores(NamedTuple):
 
 
 def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
-    """1/variance of each block; where no block has noise every number tells all, and they weigh the same."""
+    """Return the weight 1/variance of each block; in a run without noise, all blocks have the same weight."""
     noisy = [block.variance for block in blocks if block.variance > 0]
     least = min(noisy, default=1.0)
     return [1 / (block.variance or least / len(blocks)) for block in blocks]
 
 
 def distance(run: SeenRun, tables: PersonTables) -> float:
-    """Return μ of a difference, with the noise as it is claimed; infinite without noise."""
+    """Return μ of two inputs with this difference of tables, with the claimed noise; infinite without noise."""
     total = 0.0
     for block, integers in zip(run.blocks, tables.integers, strict=True):
         if len(integers) and block.variance == 0:
@@ -77,10 +77,10 @@ def draw_scores(
     honest: float = 1.0,
     sums: int = 1,
 ) -> Scores:
-    """Return the statistic of `trials` sums with each of the two devices.
+    """Return the test statistic in `trials` simulated runs with each of two inputs.
 
-    `honest` is the part of the devices whose noise the attacker does not know; `sums` is how many independent sums the
-    attacker has to subtract from each other.
+    `honest` is the share of devices whose noise the attacker does not know. `sums` is the number of independent sums
+    that the attacker must combine, each with noise of its own.
     """
     trials = TRIALS if trials is None else trials
     signal, found = 0.0, [np.zeros(trials), np.zeros(trials)]
@@ -99,9 +99,9 @@ def draw_scores(
 
 
 def measured_mu(scores: Scores) -> tuple[float, Interval]:
-    """Return the distance of the two means in deviations of the scores, and its 95 % interval.
+    """Return the difference of the two means in units of the scores' deviation, and its 95 % interval.
 
-    The scores are sums of many independent terms, so normal. Infinite where they do not vary: there is no noise.
+    The scores are approximately normal, as sums of many independent terms. Without noise, the result is infinite.
     """
     deviation = math.sqrt((scores.first.var(ddof=1) + scores.second.var(ddof=1)) / 2)
     gap = float(scores.first.mean() - scores.second.mean())
@@ -113,12 +113,12 @@ def measured_mu(scores: Scores) -> tuple[float, Interval]:
 
 
 def _mu_error(mu: float, trials: int) -> float:
-    """The deviation of a measured μ."""
+    """Return the standard error of a measured μ."""
     return math.sqrt(2 / trials + mu**2 / (4 * trials))
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return the ε that normal scores rule out at δ; without noise, what counting rules out."""
+    """Return a lower bound on ε at δ from normal scores; without noise, that of `epsilon_counted`."""
     found, _ = measured_mu(scores)
     if found == math.inf:
         return epsilon_counted(scores, delta)
@@ -127,10 +127,11 @@ def epsilon_of_scores(scores: Scores, delta: float) -> float:
 
 
 def epsilon_counted(scores: Scores, delta: float) -> float:
-    """Return the ε that counting rules out: no assumption about the law of the scores.
+    """Return a lower bound on ε at δ by counting, without an assumption about the distribution of the scores.
 
-    (ε, δ) allows true accusations ≤ e^ε · false ones + δ at every threshold, and the same for acquittals. Threshold and
-    side are chosen on the first half of the trials and counted on the second, with Clopper–Pearson on both rates.
+    Under (ε, δ)-privacy, the true-positive rate is at most e^ε · (false-positive rate) + δ at every threshold, and the
+    same holds for the true-negative and false-negative rates. The threshold and the side are chosen on the first half
+    of the trials and counted on the second half, with Clopper–Pearson bounds on both rates.
     """
     half = len(scores.first) // 2
     sides = [(scores.first, scores.second), (-scores.second, -scores.first)]
@@ -144,7 +145,7 @@ def epsilon_counted(scores: Scores, delta: float) -> float:
 
 
 def _counted(more: FloatArray, less: FloatArray, thresholds: FloatArray, delta: float) -> FloatArray:
-    """Return ln((P(more > t) − δ) / P(less > t)) at every threshold, both rates at the unfavourable end."""
+    """Return a lower confidence bound of ln((P(more > t) − δ) / P(less > t)) at every threshold t."""
     hits, alarms = ((side[:, None] > thresholds).sum(axis=0) for side in (more, less))
     low = np.where(hits > 0, beta.ppf(ERROR / 2, np.maximum(hits, 1), len(more) - hits + 1), 0.0)
     high = np.where(alarms < len(less), beta.ppf(1 - ERROR / 2, alarms + 1, np.maximum(len(less) - alarms, 1)), 1.0)
@@ -152,7 +153,7 @@ def _counted(more: FloatArray, less: FloatArray, thresholds: FloatArray, delta: 
 
 
 class Coins(NamedTuple):
-    """What one run says of the coins of its canaries."""
+    """The result of guessing the coins of one run: correct guesses, all guesses, and the lower bound on ε."""
 
     correct: int
     guesses: int
@@ -160,10 +161,11 @@ class Coins(NamedTuple):
 
 
 def tell_coins(run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray, delta: float) -> Coins:
-    """Guess from one run which canaries' devices sent their profile and which sent zeros; count what is right.
+    """Guess from one run which canaries' devices sent their profile and which sent zeros; return a lower bound on ε.
 
-    A third of the coins is guessed, the surest. [Steinke2023], Theorem 5.2: the number of correct guesses is at most
-    Binomial(guesses, e^ε/(1 + e^ε)), up to a probability of 2 · canaries · δ, which is taken off the confidence.
+    Only the third of the coins with the clearest evidence is guessed. By Theorem 5.2 of [Steinke2023], the number of
+    correct guesses is at most Binomial(guesses, e^ε/(1 + e^ε)), except with a probability of 2 · canaries · δ, which
+    reduces the allowed error of the bound.
     """
     lead = coin_leads(run, canaries, coins)
     guessed = np.argsort(-np.abs(lead), kind="stable")[: max(1, int(GUESSED * len(canaries)))]
@@ -173,16 +175,17 @@ def tell_coins(run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray,
 
 
 def coin_leads(run: SeenRun, canaries: Sequence[PersonTables], sent: BoolArray) -> FloatArray:
-    """Return how far each coin looks like "sent" rather than "zeros", from the sums of a run in which `sent` did.
+    """Return the evidence of each coin for "sent the profile" (positive) against "sent zeros" (negative).
 
-    The attacker knows every canary's profile and no coin: `sent` only makes the sums. They are linear in the coins,
-    whose posterior mean, with normal coins of mean and deviation ½ in place of fair ones, is a least-squares fit.
+    The attacker knows every canary's profile, but no coin: `sent` is only used to compute the sums. The sums are linear
+    in the coins. If the coins were normal with mean and deviation ½, their posterior mean would be a least-squares
+    solution, which is returned minus ½.
     """
     system, target = 4 * np.eye(len(canaries)), np.full(len(canaries), 2.0)
     for place, (block, weight) in enumerate(zip(run.blocks, weights_of(run.blocks), strict=True)):
         tables = [(one.places[place], one.integers[place]) for one in canaries]
         rows = _rows([places for places, _ in tables], [integers for _, integers in tables], block.code.size)
-        known = rows.T @ sent.astype(float) + block.noise  # the sum without the people who are no canaries
+        known = rows.T @ sent.astype(float) + block.noise  # the sum minus the tables of all other people
         system += weight * (rows @ rows.T).toarray()
         target += weight * (rows @ known)
     return np.asarray(np.linalg.solve(system, target) - 0.5)

@@ -11,6 +11,7 @@ ENGINES = {
     "ray": "hushrec.engines.ray.engine:RayGradientEngine",
 }
 PARTS_ENGINE = "hushrec.engines.sharded.gradient:ShardedGradientEngine"
+QUICK_ATTACKS = "hushrec.audit.quick:attack_reports"
 ROUNDS = Option("rounds", int, "Rounds to train.", 100)
 
 PLAIN = Protocol(
@@ -22,6 +23,7 @@ PLAIN = Protocol(
     models=("mf", "bpr", "fm"),
     engines=ENGINES,
     parts_engine=PARTS_ENGINE,
+    quick_attacks=QUICK_ATTACKS,
     implementation="hushrec.protocols.gradient.protocols:Plain",
     wording=Wording(wording.plain_label, wording.plain_protects, wording.numbers, in_label=()),
 )
@@ -39,6 +41,7 @@ ISGLD = Protocol(
     models=("mf", "fm"),
     engines=ENGINES,
     parts_engine=PARTS_ENGINE,
+    quick_attacks=QUICK_ATTACKS,
     implementation="hushrec.protocols.gradient.protocols:Isgld",
     wording=Wording(wording.isgld_label, wording.isgld_protects, wording.numbers, in_label=("epsilon", "clamp")),
     compared_with=("plain",),
@@ -79,6 +82,7 @@ SDCF = Protocol(
     models=("mf", "bpr", "fm"),
     engines=ENGINES,
     parts_engine=PARTS_ENGINE,
+    quick_attacks=QUICK_ATTACKS,
     implementation="hushrec.protocols.gradient.protocols:Sdcf",
     costs="hushrec.capacity:sdcf_training",
     unit="selection",

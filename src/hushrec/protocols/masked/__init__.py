@@ -67,6 +67,7 @@ MASKED = Protocol(
     parts_engine="hushrec.engines.sharded.masked:ShardedMaskedEngine",
     implementation="hushrec.protocols.masked.protocol:Masked",
     costs="hushrec.capacity:masked_training",
+    quick_attacks="hushrec.audit.masked.people:attack_sums",
     wording=Wording(wording.label, wording.protects, wording.numbers),
     unit="table",
     whole_catalogue=True,
