@@ -88,7 +88,7 @@ def test_every_accountant_refuses_what_it_cannot_price(kind: Any) -> None:
             composed(kind(), *priced)
         else:
             accountant = kind()
-            with pytest.raises(UnknownEvent, match=f"a {kind.__name__} cannot price a {type(event).__name__}."):
+            with pytest.raises(UnknownEvent, match=f"{kind.__name__} .* {type(event).__name__}"):
                 accountant.compose(event)
             assert accountant == kind()
 
@@ -179,7 +179,7 @@ def test_an_event_needs_a_positive_epsilon(epsilon: float) -> None:
     """All events that carry an epsilon."""
     makers: list[Any] = [lambda: PermanentDraw(epsilon, 3, capped=True), lambda: SelectionSent(epsilon)]
     for make in [*makers, lambda: RatingsPerturbed(epsilon)]:
-        with pytest.raises(ParameterError, match=f"epsilon must be positive and finite, got {epsilon}."):
+        with pytest.raises(ParameterError, match=f"epsilon .* got {epsilon}"):
             make()
 
 

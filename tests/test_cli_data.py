@@ -35,7 +35,7 @@ def test_list_says_how_to_get_what_is_not_here(elsewhere: Path) -> None:
     assert outcome.code == 0
     assert "built in" in outcome.out
     assert "hushrec data get ml-1m" in outcome.out
-    assert outcome.out.count("no publisher any more") == 2
+    assert outcome.out.count("no longer published") == 2
 
 
 def test_list_finds_a_set_and_prints_json(elsewhere: Path) -> None:

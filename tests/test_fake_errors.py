@@ -102,13 +102,13 @@ def test_one_bound_takes_microseconds() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ((math.nan, 1.0, 4.0), "mean and deviation of the errors must be finite"),
-        ((math.inf, 1.0, 4.0), "mean and deviation of the errors must be finite"),
-        ((0.25, -1.0, 4.0), "mean and deviation of the errors must be finite"),
-        ((0.25, math.nan, 4.0), "mean and deviation of the errors must be finite"),
-        ((0.25, 1.0, -4.0), "epsilon_g must be at least 0, got -4.0"),
-        ((0.25, 1.0, math.nan), "epsilon_g must be at least 0, got nan"),
-        ((np.array([0.25, math.nan]), 1.0, 4.0), "mean and deviation of the errors must be finite"),
+        ((math.nan, 1.0, 4.0), "mean and deviation"),
+        ((math.inf, 1.0, 4.0), "mean and deviation"),
+        ((0.25, -1.0, 4.0), "mean and deviation"),
+        ((0.25, math.nan, 4.0), "mean and deviation"),
+        ((0.25, 1.0, -4.0), "epsilon_g .* got -4.0"),
+        ((0.25, 1.0, math.nan), "epsilon_g .* got nan"),
+        ((np.array([0.25, math.nan]), 1.0, 4.0), "mean and deviation"),
     ],
 )
 def test_a_bound_of_nonsense_is_refused_without_echo(arguments: Any, sentence: str) -> None:

@@ -175,7 +175,7 @@ def test_limits_must_be_finite_and_not_negative(limit: float) -> None:
     """Each limit by its name."""
     names = {"selection": "max_selection_epsilon", "value": "max_value_rho", "rating": "max_rating_epsilon"}
     for unit, name in names.items():
-        with pytest.raises(ParameterError, match=f"{name} must be finite and not negative, got {limit}."):
+        with pytest.raises(ParameterError, match=f"{name} .* got {limit}"):
             Ledger(**{unit: limit})
     with pytest.raises(ParameterError, match="max_selection_epsilon"):
         used_ledger().raise_limit("selection", limit)
