@@ -51,7 +51,7 @@ class Crowd:
 def watch_crowd(
     announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> Crowd:
-    """Return the estimates for all people of the crowd, from their uploads to the last announcements."""
+    """Return the estimates for every person of the crowd, from the person's uploads in the last rounds."""
     terms = announcements[-1].terms
     shape = (len(crowd), terms.n_items)
     rated, pulls = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
@@ -62,7 +62,7 @@ def watch_crowd(
 
 
 def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return one person's rows of `rated` and `pulls`; `rated` follows from the largest amplitude of each item."""
+    """Return one person's rows of `Crowd.rated`, computed from the items' largest amplitudes, and `Crowd.pulls`."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes

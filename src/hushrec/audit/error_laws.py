@@ -62,7 +62,7 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
 
 
 def fit_laws(parts: tuple[UploadParts, ...], epsilon_g: float) -> list[ErrorLaw]:
-    """Return one law per upload, fitted by maximum likelihood to each of the `growing_blocks` of uploads."""
+    """Return one `ErrorLaw` per upload, fitted by maximum likelihood to each of the `growing_blocks` of uploads."""
     laws: list[ErrorLaw] = []
     guess: ErrorLaw | None = None
     for block in reversed(growing_blocks(len(parts))):
@@ -80,7 +80,7 @@ def growing_blocks(count: int) -> list[range]:
 
 
 def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
-    """Return the law of maximum likelihood, by a search that starts from `guess`, or else from three fixed points."""
+    """Return the `ErrorLaw` of maximum likelihood, by a search from `guess`, or else from three fixed points."""
     stride = -(-len(amplitudes) // MOST_FITTED)
     amplitudes, noise = amplitudes[::stride], noise[::stride]
     scale = float(np.sqrt(np.mean(amplitudes**2))) + 1e-12

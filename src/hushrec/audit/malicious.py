@@ -72,7 +72,7 @@ class LoudRow:
 
 @dataclass(frozen=True)
 class OrthogonalRows:
-    """A table of unit rows that are orthogonal to the victim's direction, as the uploads so far reveal it."""
+    """A table of unit rows that are orthogonal to the victim's user vector, as far as its uploads have revealed it."""
 
     name: str = "malicious V, orthogonal rows"
 

@@ -96,7 +96,7 @@ class Observation:
 
     @cached_property
     def laws(self) -> tuple[list[ErrorLaw] | None, ...]:
-        """The laws of real and fake amplitudes of every victim, one per upload; None without fake errors."""
+        """The `ErrorLaw` of each upload of every victim, or None for each victim if there are no fake errors."""
         fake_range = self.protocol.fake_range
         if fake_range is None:
             return (None,) * self.n_victims

@@ -1,4 +1,4 @@
-"""Evidence that items were rated which were never reported, from the steps of the user vector.
+"""Evidence about items that were never reported, from the steps of the user vector.
 
 A device learns from all its ratings, and consecutive uploads reveal the direction of its vector before and after a
 step. Ratings that were recovered give the norm c = ‖u‖, so the step is known up to noise, and
@@ -45,7 +45,7 @@ def evidence_of_steps(
     chances: FloatArray,
     levels: RatingLevels = WHOLE_STARS,
 ) -> FloatArray:
-    """Return the evidence, in nats, that each item is rated which was never reported; 0 for all other items.
+    """Return, for each item that was never reported, the evidence in nats that it is rated; 0 for all other items.
 
     `chances` are the prior probabilities that items are rated.
     """

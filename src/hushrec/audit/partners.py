@@ -32,7 +32,7 @@ SEARCH = ((4e-3, np.arange(250)), (5e-4, np.arange(-8, 9)), (6e-5, np.arange(-8,
 def evidence_of_partners(
     trace: Trace, log_odds: FloatArray, reported: BoolArray, announcements: tuple[ItemVectors, ...]
 ) -> FloatArray:
-    """Return the evidence, in nats, that each item is rated which was never reported; 0 for all other items.
+    """Return, for each item that was never reported, the evidence in nats that it is rated; 0 for all other items.
 
     `log_odds` is the evidence from the signs of reported gradients; `reported`, `(n_items,)`, is true for those items.
     """

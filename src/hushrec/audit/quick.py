@@ -27,7 +27,7 @@ def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -
     """Train once, attack items, ratings and taste, and return the findings in the form of an audit's record."""
     attacks = find_protocol(settings.protocol).quick_attacks
     if attacks is None:
-        raise ParameterError(f"protocol must be one with attacks, got {settings.protocol}. Choose another.")
+        raise ParameterError(f"protocol must be one that declares quick_attacks, got {settings.protocol}.")
     problem = task_problem(settings.make_task(ratings), settings)
     rng = np.random.default_rng([settings.seed, 6])
     chosen = rng.permutation(problem.active_users)

@@ -52,7 +52,7 @@ def recover_ratings(
 ) -> RecoveredRatings:
     """Return which items one person has rated, and the ratings, as recovered from all uploads of the person.
 
-    `laws` are those of the uploads by `fit_laws`, which are fitted here if they are not given.
+    `laws` are the distributions of amplitudes that `fit_laws` returns; they are fitted here if they are not given.
     """
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))

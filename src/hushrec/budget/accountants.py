@@ -132,7 +132,7 @@ class SelectionAccountant(Accountant):
         return self.closed_spent + min(self.epoch_sent, self.epoch_epsilon)
 
     def item_level(self) -> float:
-        """Return the cost for one rating replaced by another: the cost of each epoch divided by its h, or H."""
+        """Return the cost for one rating replaced by another: Σ over epochs of cost / number of protected ratings."""
         return self.closed_item_level + min(self.epoch_sent, self.epoch_epsilon) / self.epoch_protected
 
 

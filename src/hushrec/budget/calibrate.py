@@ -59,9 +59,10 @@ def calibrate_selection(
 def calibrate_selection(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
 ) -> SelectionProbabilities[float] | SelectionProbabilities[FloatArray]:
-    """Return the probabilities that spend exactly epsilon_p on B' and epsilon_i on each S, and send z items on average.
+    """Return the selection probabilities that spend exactly epsilon_p and epsilon_i, and send z items on average.
 
-    Theorem 1 of [SDCF] gives f, Theorem 2 with h q* + (m − h) p* = z gives p* and q*::
+    epsilon_p is the budget of the permanent bits B', and epsilon_i that of each round's selection S. Theorem 1 of
+    [SDCF] gives f, Theorem 2 with h q* + (m − h) p* = z gives p* and q*::
 
         epsilon_p = 2h ln((1 − f/2) / (f/2))              epsilon_i = h ln(q*(1 − p*) / (p*(1 − q*)))
         p* = (1 − f/2) p + (f/2) q                        q* = (f/2) p + (1 − f/2) q

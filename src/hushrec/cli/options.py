@@ -66,7 +66,7 @@ def _annotation(name: str, owners: dict[str, Option]) -> Any:
 def help_text(owners: dict[str, Option]) -> str:
     """Return the help of an option, given its declaration by each model or protocol.
 
-    A meaning is preceded by the names of its models or protocols, unless all models or all protocols share it.
+    The sentence of each declaration begins with the models or protocols it belongs to, unless all of them share it.
     """
     meanings: dict[str, list[str]] = {}
     for owner, option in owners.items():

@@ -118,9 +118,7 @@ def _in_words(scale: "Scale | None", guessed_from: tuple[float, float] | None) -
     if guessed_from is None:
         return f"scale {scale}"
     low, high = guessed_from
-    return (
-        f"scale {scale}, guessed from ratings of {low:g} to {high:g}. If the scale is wrong, pass --scale MIN,MAX"
-    )
+    return f"scale {scale}, guessed from ratings of {low:g} to {high:g}. If the scale is wrong, pass --scale MIN,MAX"
 
 
 def reads_ratings(command: Callable[..., None]) -> Callable[..., None]:

@@ -69,7 +69,7 @@ def serve(
         Path | None, typer.Option(help="Folder for the admin token and a self-signed certificate.  [default: .]")
     ] = None,
 ) -> None:
-    """Serve a training run to devices: publish the model, collect the devices' reports, and keep only their sum."""
+    """Serve a training run to devices: publish the model, collect reports, and keep only the sums of the reports."""
     from hushrec.service.certificates import certified_names
     from hushrec.service.settings import read_settings
 

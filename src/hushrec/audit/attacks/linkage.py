@@ -78,6 +78,6 @@ def _same_direction(one: UploadParts, other: UploadParts) -> float:
 
 
 def _same_bits(one: UploadParts, other: UploadParts, observation: Observation) -> float:
-    """Return the evidence, in nats, that two uploads use the same permanent bits, which doubles the shared items."""
+    """Return the evidence, in nats, that two uploads use the same permanent bits, by their number of common items."""
     shared = len(np.intersect1d(one.items, other.items, assume_unique=True))
     return shared * math.log(2) - len(one.items) * len(other.items) / observation.terms.n_items

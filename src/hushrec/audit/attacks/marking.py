@@ -24,7 +24,7 @@ FEWEST = 3  # rounds (to find u, to mark, to read) and factors (two directions o
 
 
 def can_mark(terms: Terms) -> bool:
-    """Return whether the terms have enough factors and rounds for a mark."""
+    """Return whether the run has enough factors and rounds for the marking attack."""
     return terms.n_factors >= FEWEST and terms.max_rounds >= FEWEST
 
 

@@ -20,14 +20,14 @@ class PersonFromUploads:
     claim: str = "none: what ratings say of their owner is not covered"
 
     def kernel(self, observation: Observation) -> FloatArray:
-        """Return the similarity of the people of the crowd, `(n_crowd, n_crowd)`, in their items and their pulls."""
+        """Return the similarity of all pairs of people, `(n_crowd, n_crowd)`, by the items that they rated and how."""
         seen = observation.glance
         length = np.sqrt(seen.rated.sum(axis=1, keepdims=True)) + np.float32(1e-9)
         return np.asarray(alike(seen.rated / length) + WEIGHT_OF_PULLS * alike(seen.pulls))
 
 
 def alike(table: Table) -> FloatArray:
-    """Return the products of centered rows, scaled so that a row times itself is 1 on average."""
+    """Return the scalar products of all pairs of centred rows, scaled so that a row times itself is 1 on average."""
     centered = (table - table.mean(axis=0)).astype(np.float64)
     products = centered @ centered.T
     return np.asarray(products / max(float(np.trace(products)) / len(products), 1e-12))

@@ -45,7 +45,7 @@ class PoisonedEngine(CpuMaskedEngine):
 
     @property
     def codes(self) -> tuple[BlockCode, ...]:
-        """The codes of the blocks of the current round."""
+        """The encodings of the blocks of the current round."""
         codes: tuple[BlockCode, ...] = self.priced.codes[self.round_number]
         return codes
 
@@ -93,14 +93,14 @@ class Promotion:
         return float(predictor.predict(self.honest, np.full(len(self.honest), self.target)).mean())
 
     def rate(self, engine: PoisonedEngine, one: Round, table: Any, _: list[Table]) -> list[IntArray]:
-        """Return what promoters add who run the real software with a made-up profile."""
+        """Return what promoters add to the sums if they run the real software with a made-up profile."""
         entries = self.run.seen.learning.entries(one.blocks, table, *made_up_profile(self.run, self.target))
         rng = self.run.draws(24)
         integers = (encode_block(code, *own, rounding=rng) for code, own in zip(engine.codes, entries, strict=True))
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return what promoters add who write their own tables for the item, at the clip."""
+        """Return what promoters add to the sums if they write their own tables for the item, as long as the clip."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
@@ -123,7 +123,7 @@ class Promotion:
         ]
 
     def _push(self, name: str, code: BlockCode, units: int) -> IntArray:
-        """Return one block that raises the item's residuals, and its count if `counts`; other blocks are zero."""
+        """Return one block of a table for the item: a residual, or a count if `counts`; zeros in other blocks."""
         found = np.zeros(code.size, np.int64)
         if name == COUNTS and self.counts:
             found[self.target] = units

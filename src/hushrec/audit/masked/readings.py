@@ -105,7 +105,7 @@ def level_tables(
 
 
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
-    """Return the prior probability of each level, from other people's ratings of the item and the usual shares."""
+    """Return the prior probability of each level, from other people's ratings of the item and the levels' shares."""
     counts = np.bincount(levels.places(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))
 

@@ -19,7 +19,7 @@ Profile = tuple[IntArray, FloatArray]  # items in increasing order, and ratings 
 
 
 class SeenBlock(NamedTuple):
-    """One block of one round: its code, and the noise in its sum."""
+    """One block of one round: its encoding (`code`), and the noise in its sum."""
 
     round_number: int
     block: Block
@@ -63,7 +63,7 @@ class SeenRun:
         return SeenRun(tuple(one._replace(table=change(one.table)) for one in self.rounds), self.learning)
 
     def with_codes(self, codes: Sequence[Sequence[BlockCode]]) -> "SeenRun":
-        """Return the run with other codes of its blocks, one sequence per round."""
+        """Return the run with other encodings of its blocks, one sequence per round."""
         rounds = [
             one._replace(blocks=tuple(b._replace(code=code) for b, code in zip(one.blocks, own, strict=True)))
             for one, own in zip(self.rounds, codes, strict=True)
@@ -134,7 +134,7 @@ class _WatchedEngine(CpuMaskedEngine):
 
 
 def _centred(total: Table, exact: IntArray) -> IntArray:
-    """Return total − exact modulo 2³², in −2³¹ … 2³¹ − 1."""
+    """Return total − exact modulo 2³², as signed numbers from −2³¹ to 2³¹ − 1."""
     return np.asarray((total - exact.astype(np.uint32)).view(np.int32), dtype=np.int64)
 
 

@@ -59,7 +59,10 @@ def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
 
 
 def distance(run: SeenRun, tables: PersonTables) -> float:
-    """Return μ of two inputs with this difference of tables, with the claimed noise; infinite without noise."""
+    """Return μ of Gaussian privacy for two inputs whose tables differ by this, with the claimed noise.
+
+    Without noise, μ is infinite.
+    """
     total = 0.0
     for block, integers in zip(run.blocks, tables.integers, strict=True):
         if len(integers) and block.variance == 0:
