@@ -295,9 +295,8 @@ def test_the_smallest_runs_are_audited_too(model, protocol, cap, rounds, factors
 def test_one_factor_is_refused():
     """A vector of one number points one of two ways: there is nothing for attacks on directions to find."""
     data = synthetic(n_users=16, n_items=20, n_ratings=140, seed=2)
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(ParameterError, match="factors .* got 1"):
         audit(data, settings_for(["plain"], model="mf", factors=1), n_victims=4)
-    assert str(refused.value) == "factors must be at least 2 in an audit, got 1: one number has no direction."
 
 
 @pytest.mark.parametrize("cap", [1, 2, 3, 100])
@@ -374,22 +373,15 @@ def test_the_command_prints_the_table_and_writes_the_page(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            {"protocols": ["plain"], "model": "mf", "epsilon_g": 1.0},
-            "none of the protocols plain uses epsilon_g. Leave it out.",
-        ),
-        ({"protocols": None, "model": "gp"}, "model must be one of mf, bpr, fm, got gp."),
-        (
-            {"protocols": ["masked"], "model": "mf", "rounds": 100},
-            "protocol must be one that speaks model mf, got masked.",
-        ),
+        ({"protocols": ["plain"], "model": "mf", "epsilon_g": 1.0}, "plain uses epsilon_g"),
+        ({"protocols": None, "model": "gp"}, "model .* got gp"),
+        ({"protocols": ["masked"], "model": "mf", "rounds": 100}, "protocol .* mf, got masked"),
     ],
 )
 def test_what_cannot_be_audited_is_refused(options, said):
     """In one sentence."""
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(ParameterError, match=said):
         settings_for(options.pop("protocols"), **options)
-    assert str(refused.value).startswith(said)
 
 
 @pytest.mark.data
@@ -439,18 +431,12 @@ def test_budgets_are_swept():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--sweep", "colour"), "sweep must be noise or budget, got colour."),
-        (
-            ("--sweep", "budget", "--protocol", "plain"),
-            "budget is swept for a protocol with epsilon_g, got plain.",
-        ),
-        (("--sweep", "noise", "--model", "bpr"), "noise is swept for model mf alone, got bpr."),
-        (("--sweep", "budget", "--model", "bpr"), "budget is swept for model mf alone, got bpr."),
-        (
-            ("--users", 100_000),
-            "users must be at most 30, half of the 60 people who take part, got 100000: the others are the crowd.",
-        ),
-        (("--users", 3), "users must be at least 4, got 3."),
+        (("--sweep", "colour"), ("sweep", "got colour")),
+        (("--sweep", "budget", "--protocol", "plain"), ("sweep budget", "epsilon_g", "got plain")),
+        (("--sweep", "noise", "--model", "bpr"), ("sweep noise", "got bpr")),
+        (("--sweep", "budget", "--model", "bpr"), ("sweep budget", "got bpr")),
+        (("--users", 100_000), ("users must be at most 30", "got 100000")),
+        (("--users", 3), ("users must be at least 4", "got 3")),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_the_first_round(options, said, monkeypatch):
@@ -463,7 +449,7 @@ def test_what_makes_no_sense_is_refused_before_the_first_round(options, said, mo
     monkeypatch.setattr(hushrec.audit.run, "record", play)
     outcome = run("audit", "synthetic:users=60,items=40,ratings=900", "--rounds", 2, "--factors", 3, *options)
     assert (outcome.code, outcome.out) == (1, "")
-    assert " ".join(outcome.err.split()).endswith(said)
+    assert all(part in " ".join(outcome.err.split()) for part in said)
 
 
 @pytest.mark.parametrize("n_users", [5, 7])

@@ -62,7 +62,7 @@ def test_noise_in_categories_is_all_that_changes_a_perturbed_profile(
     sent = rivals.perturbed_profiles(scene).items > rivals.SURE / 2
     own = np.zeros_like(sent)
     for row, user in enumerate(scene.victims):
-        own[row, scene.profile(user)[0]] = True
+        own[row, scene.problem.profile(user)[0]] = True
     assert np.array_equal(sent, own)
 
 
