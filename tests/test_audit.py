@@ -295,7 +295,7 @@ def test_the_smallest_runs_are_audited_too(model, protocol, cap, rounds, factors
 def test_one_factor_is_refused():
     """A vector of one number points one of two ways: there is nothing for attacks on directions to find."""
     data = synthetic(n_users=16, n_items=20, n_ratings=140, seed=2)
-    with pytest.raises(ParameterError, match="factors .* got 1"):
+    with pytest.raises(ParameterError, match=r"factors .* got 1"):
         audit(data, settings_for(["plain"], model="mf", factors=1), n_victims=4)
 
 
@@ -456,9 +456,8 @@ def test_what_makes_no_sense_is_refused_before_the_first_round(options, said, mo
 def test_too_few_people_are_refused(n_users):
     """Four to attack, and as many others."""
     data = synthetic(n_users=n_users, n_items=30, n_ratings=20 * n_users)
-    with pytest.raises(ParameterError) as refused:
+    with pytest.raises(ParameterError, match=rf"at least 8 people, got {n_users}"):
         audit(data, settings_for(["plain"], model="mf", rounds=1), n_victims=4)
-    assert str(refused.value) == f"an audit needs at least 8 people who take part, got {n_users}."
 
 
 def test_half_of_few_people_are_attacked_unless_somebody_says_how_many():
