@@ -264,4 +264,4 @@ class ServerSide(ABC):
 
     @abstractmethod
     def close(self, address: Address, reports: Iterable[tuple[Name, Any]]) -> Inbox | RoundOver | NextAttempt:
-        """Close the open phase with these reports, sorted by sender; return what follows it."""
+        """Close the open phase with these reports, sorted by sender; return the next messages or the end's result."""

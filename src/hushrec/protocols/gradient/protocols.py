@@ -383,8 +383,8 @@ def gradient_protocols(protocols: Sequence[ConfiguredProtocol]) -> list["Gradien
 def make_terms(protocol: GradientProtocol, fleet: Fleet, options: Mapping[str, Any]) -> Terms:
     """Return the terms of a run from the options `rounds`, `step`, `reports_per_client` and `epoch_rounds`.
 
-    z, `reports_per_client`, is by default the mean number of ratings of the devices that take part. N, `data_weight`,
-    is n z with selections, because the server must not know the number of ratings |R|, and |R| without.
+    z, `reports_per_client`, is by default the mean number of ratings of the n devices that take part. N, `data_weight`,
+    is n z in a protocol with selections, where the server must not know the number of ratings |R|; else N is |R|.
     """
     model, step, rounds = fleet.model, options["step"], options["rounds"]
     if rounds < 1:
