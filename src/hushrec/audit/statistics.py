@@ -33,7 +33,7 @@ def auc(scores: FloatArray, labels: BoolArray) -> float:
 def rate_at(scores: FloatArray, labels: BoolArray, false_rate: float = 0.01) -> float:
     """Return the true-positive rate at a false-positive rate, by linear interpolation of the ROC curve.
 
-    The interpolation is what an attacker achieves who breaks ties at random.
+    An attacker who breaks ties at random achieves the interpolated rates.
     """
     false_rates, true_rates = roc(scores, labels)
     return float(np.interp(false_rate, false_rates, true_rates))

@@ -16,7 +16,7 @@ ModelOption = Annotated[
     str | None,
     typer.Option(
         help=f"Model to train: {', '.join(f'{name} ({model.summary})' for name, model in MODELS.items())}."
-        "  [default: gp, or mf under plain, isgld and sdcf; for a file without values audience, or bpr]"
+        "  [default: gp, or mf with protocol plain, isgld or sdcf; for data without ratings, audience or bpr]"
     ),
 ]
 ProtocolOption = Annotated[

@@ -59,7 +59,7 @@ def train(
         bool,
         typer.Option(
             "--compare/--no-compare",
-            help="isgld, sdcf: also train plain, which is not private, and beside sdcf isgld, on the same split.",
+            help="isgld, sdcf: also train plain, which is not private, on the same split; for sdcf, also isgld.",
         ),
     ] = True,
     out: Annotated[

@@ -109,7 +109,7 @@ def _ranking_panel(study: Study) -> plots.Drawing:
 
 
 def _ranking_limits(study: Study) -> tuple[float, float]:
-    """Return the limits of the AUC axis: the lowest curve after a tenth of its rounds, and the best end or baseline."""
+    """Return limits of the AUC axis that show all curves from a tenth of their rounds on, and the baseline."""
     curves = [setting.curve for setting in study.settings if setting.curve]
     popular = study.baseline("popularity")
     ends = [curve.mean[-1] for curve in curves]

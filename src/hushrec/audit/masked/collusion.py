@@ -77,7 +77,7 @@ def attack_tables(run: Watched) -> list[Finding]:
 
 
 def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> list[Finding]:
-    """Return the findings of attacks on single tables and on keys, and of those in collusion with devices."""
+    """Return the findings of attacks on single tables and keys, by the server alone and in collusion with devices."""
     tables = scene.cohort.tables
     claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
     twice = keys_seen_twice(attempts)
