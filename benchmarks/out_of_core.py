@@ -2,6 +2,9 @@
 
     python benchmarks/out_of_core.py [--people 960000] [--epsilon 1] [--scratch FOLDER]
 
+ε is the budget of each person's profile for the whole training; it decides the plan, and so rounds and table sizes. The
+record is `out-of-core` at ε = 0.1, and `out-of-core-epsilon-1` at ε = 1.
+
 The largest run has 960,000 people, 17,770 items and 2 · 10⁸ ratings (those of benchmarks/masked_scaling.py, made
 10,000 people at a time and never in one memory). Each training runs in a process of its own, for its peak memory. The
 smaller size is trained in memory and on engine `ray` as well, and the bits are compared.
@@ -149,7 +152,8 @@ def main() -> None:
         "sizes": sizes,
         "ray": on_ray,
     }
-    write_record("out-of-core", about)
+    suffix = "" if options.epsilon == 0.1 else f"-epsilon-{options.epsilon:g}"
+    write_record(f"out-of-core{suffix}", about)
 
 
 if __name__ == "__main__":
