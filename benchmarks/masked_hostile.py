@@ -1,12 +1,12 @@
 """One hostile device among 200 in a masked run: accuracy, attempts, and what they cost the others in ε.
 
-    python benchmarks/masked_hostile.py [--model gp] [--devices 200] [--cohorts 1,3,4] [--seeds 12]
+    python benchmarks/masked_hostile.py [--model gp] [--devices 200] [--cohorts 1,3,4] [--seeds 8]
 
-200 people of the data set train with ε = 8 in one cohort or in several, and a reserve of a fifth. One more device has
-no ratings, and sends a table of its own in every round that asks it. Masks cancel exactly, as tests show integer by
-integer, so they are left out here: integers, noise shares, cohorts, suspicion, choice of members and learning are the
-product's own. Every run of one seed has the same people, and every device the same noise in the same attempt, so that
-runs differ by the lie and by what it causes.
+200 people of the data set train with ε = 8, in one cohort with the defaults of a network run or in several. One more
+device has no ratings, and sends a table of its own in every round that asks it. Masks cancel exactly, as tests show
+integer by integer, so they are left out here: integers, noise shares, cohorts, suspicion, choice of members and
+learning are the product's own. Every run of one seed has the same people, and every device the same noise in the same
+attempt, so that runs differ by the lie and by what it causes.
 
 A table is `huge` integers in every round, in every other one (`huge, resting`) or from the third on (`huge, late`),
 `random` ones, or d times as long as an honest table may be, block by block, in a direction that hurts: against the
@@ -18,6 +18,7 @@ the one item that people like least: `exposure` is the part of the people who ha
 
 import argparse
 import dataclasses
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -38,6 +39,7 @@ from hushrec.protocols.masked.cohorts import cohort_sizes, draw_cohorts
 from hushrec.protocols.masked.encoding import BlockCode
 from hushrec.protocols.masked.noise import discrete_gaussian
 from hushrec.protocols.masked.plan import BIAS, COUNTS, FACTORS, Block
+from hushrec.protocols.masked.protocol import NETWORK_CORRUPT, NETWORK_RESERVE, NETWORK_SURVIVORS
 from hushrec.protocols.masked.secagg.roster import device_name
 from hushrec.protocols.masked.server_side import MaskedServer
 from hushrec.protocols.parties import NextAttempt
@@ -46,10 +48,10 @@ from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.training_problem import settle_terms
 
-EPSILON, CORRUPT, RESERVE = 8.0, 0.02, 0.2
+EPSILON = 8.0
 MOST_ATTEMPTS = 60  # of one round
-LENGTHS = (1, 3, 10, 30, 100)
-BISECTIONS = 14
+LENGTHS = (10, 30, 100)
+BISECTIONS = 10
 TOP = 10
 PUSHED = 100  # items
 MEASURES = {"gp": "rmse", "audience": "auc"}
@@ -158,7 +160,12 @@ class Run:
     """Devices with and without ratings, the product's server, and one liar."""
 
     def __init__(self, setting: "Setting", people: Any, seed: int, attack: Attack | None, target: int | None) -> None:
-        terms = {"epsilon": EPSILON, "survivors": setting.survivors, "corrupt": CORRUPT, "reserve": RESERVE}
+        terms = {
+            "epsilon": EPSILON,
+            "survivors": setting.survivors,
+            "corrupt": NETWORK_CORRUPT,
+            "reserve": NETWORK_RESERVE,
+        }
         settings = Settings(model=setting.model, protocol="masked", split_seed=seed, seed=seed, **terms)
         with_liar = dataclasses.replace(people, user_ids=[*people.user_ids, "hostile"])
         self.task = settings.make_task(with_liar)
@@ -198,6 +205,8 @@ class Run:
 
     def shown(self, predictor: Any) -> tuple[int, float]:
         """The item that people like least, and the part of them whose ten recommendations have the promoted one."""
+        if self.attack is not None and not self.attack.promotes:
+            return -1, 0.0
         people = np.arange(self.hostile)
         scores = predictor.scores(people)
         disliked = int(np.argmin(scores.mean(axis=0)))
@@ -241,11 +250,8 @@ class Run:
         parts = self.engine.sum_integers(
             priced.plan.rounds[number - 1], priced.codes[number - 1], self.side.learner.table(), present
         )
-        for user in users:
-            noise = SeededRandomness(self.seed, user).stream(Purpose.NOISE_SHARES, number + count * 2**20)
-            for own, code in zip(parts, priced.codes[number - 1], strict=True):
-                own += discrete_gaussian(code.share_variance).draw(code.size, rng=noise)
-        return np.concatenate(parts).astype(np.uint32)
+        noise = sum(draw_noise(self.seed, user, number, count, priced.codes[number - 1]) for user in users)
+        return (np.concatenate(parts) + noise).astype(np.uint32)
 
     def lie(self, number: int, cohort: Any) -> np.ndarray:
         """What the hostile device adds to the sum of its cohort."""
@@ -288,17 +294,24 @@ class Run:
     def charge(self, number: int, users: list[int]) -> np.ndarray:
         """Charge those who can pay, and return who does; the hostile device has nothing to pay for."""
         priced, paid = self.problem.terms.priced, np.zeros(self.problem.n_users, dtype=bool)
-        event = priced.table_sent(number - 1)
+        event, most = priced.table_sent(number - 1), priced.mu_squared * (1 + 1e-12)
         for user in users:
             if user == self.hostile:
                 continue
             after = self.spent[user].copy()
             after.compose(event)
-            if after.spent() <= priced.mu_squared * (1 + 1e-12):
+            if after.spent() <= most:
                 self.spent[user], paid[user] = after, True
             else:
                 self.unpaid += 1
         return paid
+
+
+@functools.lru_cache(maxsize=4096)
+def draw_noise(seed: int, user: int, number: int, count: int, codes: tuple[BlockCode, ...]) -> IntArray:
+    """One device's noise of one attempt, all blocks in one vector."""
+    rng = SeededRandomness(seed, user).stream(Purpose.NOISE_SHARES, number + count * 2**20)
+    return np.concatenate([discrete_gaussian(code.share_variance).draw(code.size, rng=rng) for code in codes])
 
 
 class compared:  # noqa: N801
@@ -358,29 +371,18 @@ def measured(setting: Setting, ratings: Any, devices: int, seed: int, attacks: l
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Means over seeds, and the standard error of the mean shift."""
-
-    def mean(name: str, key: str) -> float:
-        return round(float(np.mean([np.sum(run[name][key]) for run in runs])), 5)
-
-    return {
-        name: {
-            key: mean(name, key)
+    """Means over seeds, lists round by round; the shift of each seed, and the standard error of their mean."""
+    found = {}
+    for name in runs[0]:
+        shifts = [run[name]["shift"] for run in runs]
+        means = {
+            key: np.mean([run[name][key] for run in runs], axis=0).round(5).tolist()
             for key in runs[0][name]
-            if key not in ("baselines", "tables_not_learned_from", "attempts")
+            if key != "baselines"
         }
-        | {
-            "shift_standard_error": round(
-                float(np.std([run[name]["shift"] for run in runs], ddof=1) / math.sqrt(len(runs))), 5
-            ),
-            "largest_shift": max((run[name]["shift"] for run in runs), key=abs),
-            "attempts": np.mean([run[name]["attempts"] for run in runs], axis=0).round(2).tolist(),
-            "tables_not_learned_from": np.mean([run[name]["tables_not_learned_from"] for run in runs], axis=0)
-            .round(1)
-            .tolist(),
-        }
-        for name in runs[0]
-    }
+        error = round(float(np.std(shifts, ddof=1) / math.sqrt(len(shifts))), 5)
+        found[name] = means | {"shift_standard_error": error, "shifts": shifts}
+    return found
 
 
 def main() -> None:
@@ -390,21 +392,22 @@ def main() -> None:
     parser.add_argument("--model", default="gp", choices=MEASURES)
     parser.add_argument("--devices", type=int, default=200)
     parser.add_argument("--cohorts", default="1,3,4", help="how many, comma-separated")
-    parser.add_argument("--survivors", type=float, default=0.75, help="n_min ÷ n_max")
-    parser.add_argument("--seeds", type=int, default=12)
+    parser.add_argument("--survivors", type=float, default=0.75, help="n_min ÷ n_max of several cohorts")
+    parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--attacks", default=";".join(ATTACKS), help="separated by semicolons")
     parser.add_argument("--name", default="masked-hostile", help="of the record")
     options = parser.parse_args()
     ratings, attacks = load_data(options.data), options.attacks.split(";")
     result = {}
     for cohorts in map(int, options.cohorts.split(",")):
-        setting = Setting(options.model, cohorts, options.survivors)
-        runs = [measured(setting, ratings, options.devices, seed, attacks) for seed in range(options.seeds)]
+        setting = Setting(options.model, cohorts, NETWORK_SURVIVORS if cohorts == 1 else options.survivors)
+        chosen = [name for name in attacks if ATTACKS[name].compared or cohorts >= FEWEST_COHORTS]
+        runs = [measured(setting, ratings, options.devices, seed, chosen) for seed in range(options.seeds)]
         baselines = {
             name: round(float(np.mean([run["none"]["baselines"][name] for run in runs])), 5)
             for name in runs[0]["none"]["baselines"]
         }
-        result[str(cohorts)] = {"baselines": baselines, "by_attack": summary(runs), "seeds": runs}
+        result[str(cohorts)] = {"survivors": setting.survivors, "baselines": baselines, "by_attack": summary(runs)}
     about = {"command": "python " + " ".join(sys.argv), **vars(options), "epsilon": EPSILON}
     write_record(f"{options.name}-{options.model}-{options.data}", about | {"by_cohorts": result})
 

@@ -105,15 +105,13 @@ class GpLearner(Learner[Learned]):
         learned, constants = self.learned, self.constants
         rows = multiply(np.ascontiguousarray(learned.columns), learned.root)
         spread = weighted_covariance(rows, learned.counts)
-        weights = (learned.counts + constants.weight_offset) ** -constants.weight_power
-        rare = 1 + (constants.rare_count / learned.counts) ** 2
         count = self._factor_count()
         return PublicTable(
             offsets=constants.centre + learned.effects + learned.columns @ learned.mean,
             rows=rows,
             variances=constants.noise + learned.effect_variances,
-            weights=unit_weights(weights, learned.counts),
-            factor_weights=unit_weights(weights / rare, learned.counts),
+            weights=self.item_weights(BIAS),
+            factor_weights=self.item_weights(FACTORS),
             directions=best_known_directions(spread, constants.noise, count) if count else np.zeros((len(spread), 0)),
             description_centre=learned.description_centre,
             description_map=learned.description_map,
@@ -177,9 +175,12 @@ class GpLearner(Learner[Learned]):
         return gp_surprise.surprise(self, sums, survivors)
 
     def item_weights(self, name: str) -> FloatArray:
-        table = self.table()
-        of_name = {COUNTS: np.ones(len(table.weights)), FACTORS: table.factor_weights}
-        return of_name.get(name, table.weights)
+        counts, constants = self.learned.counts, self.constants
+        if name == COUNTS:
+            return np.ones_like(counts)
+        weights = (counts + constants.weight_offset) ** -constants.weight_power
+        rare = 1 + (constants.rare_count / counts) ** 2 if name == FACTORS else 1.0
+        return unit_weights(weights / rare, counts)
 
     def item_sum(self, name: str, sums: Mapping[str, DecodedSum], share: float) -> ItemSum:
         """Return the sum of the item block `name`, scaled up from `share` of the devices."""

@@ -85,17 +85,15 @@ class AudienceLearner(Learner[Learned]):
         )
 
     def table(self) -> AudienceTable:
-        counts, of_server = self.learned.counts, ("count_sums", "count_variances", "prior_columns")
-        audience, count = (
-            unit_weights((counts + constants.WEIGHT_OFFSET) ** -power, counts)
-            for power in (constants.WEIGHT_POWER, constants.COUNT_WEIGHT_POWER)
-        )
+        of_server = ("count_sums", "count_variances", "prior_columns")
         arrays = {name: values for name, values in vars(self.learned).items() if name not in of_server}
-        return AudienceTable(weights=audience, count_weights=count, **arrays)
+        weights, count_weights = self.item_weights(AUDIENCE), self.item_weights(COUNTS)
+        return AudienceTable(weights=weights, count_weights=count_weights, **arrays)
 
     def item_weights(self, name: str) -> FloatArray:
-        table = self.table()
-        return table.count_weights if name == COUNTS else table.weights
+        counts = self.learned.counts
+        power = constants.COUNT_WEIGHT_POWER if name == COUNTS else constants.WEIGHT_POWER
+        return unit_weights((counts + constants.WEIGHT_OFFSET) ** -power, counts)
 
     def _learn(self, sums: Mapping[str, DecodedSum], survivors: int) -> Learned:
         share, learned = survivors / self.devices, self.learned
