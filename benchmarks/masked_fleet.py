@@ -4,7 +4,8 @@
 
 Every device has its own store, keys and connection, in two processes; the server is one of its own, with SQLite. The
 split is that of `hushrec train` (80 % of the file's rows, seed 0). The engine runs with the same number of devices, the
-same smallest cohort and the same reserve, so that both have the same noise; they differ in its draws.
+same smallest cohort, the same reserve and the same share for evaluation, so that both have the same noise; they differ
+in its draws. `--network RECORD` keeps the network's figures of an earlier record, and runs the engine alone.
 """
 
 import argparse
@@ -17,6 +18,7 @@ from served import fleet_options, run_network
 
 from hushrec.cli.fleet import _members
 from hushrec.data import load
+from hushrec.protocols.masked.evaluation import NETWORK_SHARE
 from hushrec.simulation.training import train
 
 CONFIG = """
@@ -39,19 +41,23 @@ def main() -> None:
     """Run the fleet, then the engine with several seeds, and print both."""
     parser = argparse.ArgumentParser(description=__doc__)
     fleet_options(parser, 8473)
-    parser.add_argument("--items", type=Path, required=True, help="the catalogue, as `hushrec serve --items` takes it")
+    parser.add_argument("--items", type=Path, help="the catalogue, as `hushrec serve --items` takes it")
     parser.add_argument("--epsilon", type=float, default=8.0)
     parser.add_argument("--survivors", type=float, default=0.9)
     parser.add_argument("--corrupt", type=float, default=0.02)
     parser.add_argument("--reserve", type=float, default=0.1)
     parser.add_argument("--seeds", type=int, default=5, help="runs of the engine")
+    parser.add_argument("--network", type=Path, help="a record whose figures of the network are kept")
     options = parser.parse_args()
     ratings = load(options.data)
     terms = {name: getattr(options, name) for name in ("epsilon", "devices", "survivors", "corrupt", "reserve")}
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        members = _members(ratings, options.devices, 0, place / "stores")
-        record, _ = run_network(options, place, CONFIG.format(**terms), options.items, members)
+    if options.network:
+        record = json.loads(options.network.read_text())
+    else:
+        with tempfile.TemporaryDirectory() as folder:
+            place = Path(folder)
+            members = _members(ratings, options.devices, 0, place / "stores")
+            record, _ = run_network(options, place, CONFIG.format(**terms), options.items, members)
     record |= terms
     record["engine_rmse"] = [
         train(
@@ -60,6 +66,7 @@ def main() -> None:
             survivors=options.survivors,
             corrupt=options.corrupt,
             reserve=options.reserve,
+            evaluation=NETWORK_SHARE,
             seed=seed,
             compare=False,
         ).metrics["rmse"]

@@ -170,7 +170,11 @@ def held_out_ranks(
     starts: IntArray,
     rated_items: IntArray,
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return g, t and c of `ranking_metrics` for each user, `(len(users),)`, computed in blocks of users."""
+    """Return the ranks of held-out items among unrated ones, as three arrays `(len(users),)`, for `ranking_metrics`.
+
+    They count, for each user, the unrated items that score higher than the held-out item (g), those that score the
+    same (t), and the unrated items other than the held-out one (c). Scores are computed in blocks of users.
+    """
     above, tied, others = (np.empty(len(users), dtype=np.int64) for _ in range(3))
     size, start = 1, 0
     while start < len(users):

@@ -1,6 +1,7 @@
 """The privacy ledger of a device, which is charged *before* anything is sent: one accountant for each unit.
 
-A ledger enforces the limits that the person has set, by unit. Without a limit, an accountant that needs one allows no
+A unit is the part of the data that a guarantee covers, such as `selection` or `value`. A ledger enforces the limits
+that the person has set for each unit. Without a limit, an accountant that needs one allows no
 release; other accountants only record their totals. Protocols put the totals into words.
 """
 

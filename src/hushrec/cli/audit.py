@@ -48,7 +48,9 @@ def audit(
     ] = None,
     epsilon_g: Annotated[
         float | None,
-        typer.Option(help="sdcf: sets the range of the fake errors; 0 is an unlimited range.  [default: 4]"),
+        typer.Option(
+            help="sdcf: the larger, the narrower the range of the fake errors; 0 does not limit it.  [default: 4]"
+        ),
     ] = None,
     epsilon: Annotated[
         float | None,
@@ -59,7 +61,9 @@ def audit(
     ] = None,
     profile_cap: Annotated[
         int | None,
-        typer.Option(help="sdcf: calibrate the selection from this public number of ratings, not from a person's own."),
+        typer.Option(
+            help="sdcf: public upper bound on the ratings per person; the selection of items is calibrated for it."
+        ),
     ] = None,
     factors: Annotated[
         int | None, typer.Option(help="Length of each user and item vector.  [default: 50; bpr: 10]")

@@ -27,8 +27,8 @@ def budget(
     epsilon_g: Annotated[
         float | None,
         typer.Option(
-            help="mf, fm: sets the range of the fake errors; 0 is an unlimited range. A parameter, not a privacy"
-            " guarantee.  [default: 4]"
+            help="mf, fm: the larger, the narrower the range of the fake errors; 0 does not limit it. A parameter,"
+            " not a privacy guarantee.  [default: 4]"
         ),
     ] = None,
     model: Annotated[str, typer.Option(help="Model to train: mf, fm or bpr.")] = "mf",

@@ -42,8 +42,8 @@ def init(
     epsilon_g: Annotated[
         float,
         typer.Option(
-            help="sdcf: sets the range of the fake errors; 0 is an unlimited range. A parameter, not a privacy"
-            " guarantee."
+            help="sdcf: the larger, the narrower the range of the fake errors; 0 does not limit it. A parameter,"
+            " not a privacy guarantee."
         ),
     ] = 4.0,
     max_value_rho: Annotated[

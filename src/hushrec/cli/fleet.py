@@ -35,7 +35,7 @@ def fleet(
     ] = 8.0,
     epsilon_i: Annotated[float, typer.Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
     epsilon_g: Annotated[
-        float, typer.Option(help="sdcf: sets the range of the fake errors; 0 is an unlimited range.")
+        float, typer.Option(help="sdcf: the larger, the narrower the range of the fake errors; 0 does not limit it.")
     ] = 4.0,
     epochs: Annotated[
         int, typer.Option(help="sdcf: number of draws of permanent bits that every device allows.", min=1)

@@ -43,7 +43,7 @@ def is_shards(source: object) -> bool:
 
 
 def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = RATINGS_PER_SHARD) -> "Shards":
-    """Write ratings in memory as shards of about `ratings_per_shard` ratings each; return the shards."""
+    """Write ratings that are in memory to `folder`, as shards of about `ratings_per_shard`; return the shards."""
     if ratings.public is not None:
         raise DataError("public must not be given, because shards cannot hold public ratings. Leave it out.")
     order = np.lexsort((ratings.items, ratings.users))

@@ -31,7 +31,10 @@ class Upload:
 
 
 class Kept:
-    """The named values of one store, decoded and encoded. Write only inside `Store.change`."""
+    """Typed access to the named values of one store: decodes them on reading and encodes them on writing.
+
+    Write only inside `Store.change`.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store

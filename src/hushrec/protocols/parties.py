@@ -130,8 +130,12 @@ class DeviceSide(ABC):
 
     def check_public(self, public: Arrays) -> None:
         """Raise `RemoteProtocolError` for a public state that an honest run cannot have: here, non-finite numbers."""
-        if not all(np.all(np.isfinite(array)) for array in public.values()):
-            raise RemoteProtocolError("the public state of a run must hold finite numbers only. Do not use it.")
+        for name, array in public.items():
+            if not np.all(np.isfinite(array)):
+                raise RemoteProtocolError(
+                    f"the public state of a run must hold finite numbers only, but {name} does not."
+                    " Do not use the results of this server."
+                )
 
     def begin_again(self, private: Private, reported: int) -> tuple[State, list[Event]]:
         """Return the state for a device that joins again with a new key, and the events to charge first.

@@ -161,7 +161,11 @@ class Registry:
         return len(self._ended & names)
 
     def listed(self, *, is_open: bool) -> list[dict[str, Any]]:
-        """Return what the admin sees of each device; `missed` counts the rounds closed since its last report."""
+        """Return one record per device for the admin.
+
+        `missed` counts the rounds closed since the device's last report, or since the device joined. `is_open` says
+        whether the current round is still open.
+        """
         names = ("id", "state", "first_round", "last_round", "last_seen")
         closed = self.round_number - is_open
         return [

@@ -165,7 +165,9 @@ class Result:
         ]
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
-        """Return the items most similar to this one among those that the user rated at or above their own mean.
+        """Return up to `n` items that the user likes and that are most similar to this one.
+
+        Liked are items rated at or above the user's own mean; for a model that ranks, items rated `at_least` or more.
 
         A device computes this from the user's ratings and the public state, without sending anything. The items are
         reasons that a person can check, not a derivation of the prediction.
@@ -173,7 +175,7 @@ class Result:
         return self._reasons(item, *self._profile(self._row_of(user, n)), n, valued=True)
 
     def explain_to(self, profile: Profile, item: str | int, n: int = 3) -> list[Reason]:
-        """Return the items most similar to this one among those in a profile; see `explain`."""
+        """Return up to `n` liked items of a profile that are most similar to this one; see `explain`."""
         return self._reasons(item, *self._read_profile(profile, n), n, valued=isinstance(profile, Mapping))
 
     def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:

@@ -1,4 +1,7 @@
-"""One round of secure aggregation with real devices: what the server sees of each device, message by message."""
+"""One round of secure aggregation with the protocol's own device code.
+
+It gives the messages that the server sees of each device.
+"""
 
 import functools
 from collections.abc import Mapping, Sequence

@@ -71,7 +71,7 @@ def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
-    """Decide the few comparisons that the highest bits left open, word by word."""
+    """Compare the remaining bits of uniform numbers and probabilities, for items not decided by the highest bits."""
     block = _REST_BLOCK
     for place in range(len(bits)):
         weight = BITS - _JOINT

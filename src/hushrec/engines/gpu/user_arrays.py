@@ -46,7 +46,10 @@ def training_key(problem: GradientProblem) -> tuple[object, ...]:
 
 
 def training_values(problem: GradientProblem) -> FloatArray:
-    """Return the values that devices train on, in the order of `problem.items`; all noise is drawn at once."""
+    """Return the values that devices train on, in the order of `problem.items`.
+
+    These are the ratings, with Laplace noise where the protocol of the user adds it.
+    """
     rng = SeededRandomness(problem.seed).stream(Purpose.RATING_NOISE)
     if len(problem.protocols) == 1:
         return problem.protocols[0].training_values(problem.values, rng=rng)

@@ -6,10 +6,10 @@ c qqᵀ and c² qqᵀ over ratings, from the curvature block of the same round. 
 
     y_j = n_j ω_j M θ_j + sampling + noise,     E‖y‖² = Σ_j (n_j ω_j)² ‖M‖² τ_j² + Σ_j n_j ω_j² v tr(M₂) + d s².
 
-θ_j is the part of the item that is not yet explained, with variance τ_j²: a public guess in the first round that
-measures it, later the posterior variance. v is the variance of one rating's value, d the size of the block and s the
-deviation of the noise. The noise may exceed its expected squared norm by a few deviations, and the other terms theirs
-by the factor `SLACK`. The decision uses a noisy sum and public numbers only, so it costs no budget.
+θ_j is the part of the item that is not yet explained, with variance τ_j²: a public constant, and for effects, from
+their second round on, the posterior variance. v is the variance of what one rating adds to the row, d the size of the
+block and s the deviation of the noise. The noise may exceed its expected squared norm by a few deviations, and the
+other terms theirs by the factor `SLACK`. The decision uses a noisy sum and public numbers only, so it costs no budget.
 """
 
 import math
@@ -41,12 +41,12 @@ def surprise(learner: "GpLearner", sums: Mapping[str, DecodedSum], survivors: in
         if name in sums:
             rows, weights = learner.item_sum(name, sums, share), learner.item_weights(name)
             counts = share * learner.learned.counts
-            found.append(block_surprise(sums[name], rows, counts, weights, *_left(learner, name)))
+            found.append(block_surprise(sums[name], rows, counts, weights, *_variances(learner, name)))
     return max(found, default=0.0)
 
 
-def _left(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
-    """Return the variances τ_j² of what the item block `name` measures, and the variance v of one rating's value."""
+def _variances(learner: "GpLearner", name: str) -> tuple[FloatArray, float]:
+    """Return τ_j² for every item, and v, of the module's formula for one item block."""
     learned, ones = learner.learned, np.ones(learner.item_columns.n_items)
     if name == AUDIENCE:
         return AUDIENCE_VARIANCE * ones, AUDIENCE_VARIANCE
