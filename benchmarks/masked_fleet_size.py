@@ -7,16 +7,18 @@ So many people are drawn at random (three times for up to 943 of them) and train
 default rule chooses for their number. Beside them: each person's own mean, which needs no server, and the bias model of
 the same people, which needs everybody's ratings in one place. `--bare` takes the attributes of the items away: what is
 left is a catalogue of ids and titles. `--network` runs the terms that `hushrec serve` offers, which size the noise for
-devices that drop out or are hostile and keep a reserve for attempts that are repeated.
+devices that drop out or are hostile and keep a reserve for attempts that are repeated. A call replaces the sizes that
+it measured in the record of its kind and leaves the rest.
 """
 
 import argparse
+import json
 import sys
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from measure import load_data, write_record
+from measure import RECORDS, load_data, write_record
 from people import choose_people
 
 from hushrec.engines import train_all_rounds
@@ -60,17 +62,21 @@ def main() -> None:
     ratings, epsilons = load_data(chosen.data), [float(epsilon) for epsilon in chosen.epsilon.split(",")]
     if chosen.bare:
         ratings = replace(ratings, attributes=None, catalogue=replace(ratings.catalogue, attributes=None))
-    sizes = []
+    name = f"masked-fleet-size-{chosen.data}" + "-bare" * chosen.bare + "-network" * chosen.network
+    path = RECORDS / f"{name}.json"
+    known = json.loads(path.read_text())["sizes"] if path.exists() else []
+    sizes = {size["devices"]: size for size in known}
     for devices in map(int, chosen.sizes.split(",")):
         draws = 3 if devices <= REPEATED_UP_TO else 1
         runs = [measured(ratings, devices, epsilons, seed, chosen.network) for seed in range(draws)]
         means = {name: round(float(np.mean([run[name] for run in runs])), 4) for name in runs[0]}
-        sizes.append({"devices": devices, "draws": draws, **means})
-        print(sizes[-1], flush=True)
-    command = "python " + " ".join(sys.argv)
-    kinds = "-bare" * chosen.bare + "-network" * chosen.network
-    name = f"masked-fleet-size-{chosen.data}{kinds}"
-    write_record(name, {"command": command, "data": chosen.data, "sizes": sizes})
+        sizes[devices] = {"devices": devices, "draws": draws, **means}
+        print(sizes[devices], flush=True)
+    options = ["--bare"] * chosen.bare + ["--network"] * chosen.network
+    command = ["python", *sys.argv[:1], "--data", chosen.data, "--sizes", ",".join(map(str, sorted(sizes))), *options]
+    write_record(
+        name, {"command": " ".join(command), "data": chosen.data, "sizes": [sizes[key] for key in sorted(sizes)]}
+    )
 
 
 if __name__ == "__main__":

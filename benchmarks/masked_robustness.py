@@ -3,11 +3,14 @@
     python benchmarks/masked_robustness.py [--data ml-100k] [--splits 3] [--epsilon 8,1]
 
 Noise sized for two thirds of the devices, of whom one in ten may be corrupt; a third of the devices really absent from
-every round; no items file; one item in five without a training rating, whose test ratings are measured by themselves.
+every round; no items file; one item in five without a training rating, whose test ratings are measured by themselves:
+as the run predicts them, as if these items had joined the catalogue after it (`protocols/masked/new_items.py`), and by
+models without taste.
 """
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +19,11 @@ from measure import load_data, write_record
 
 from hushrec.data.splits import Split
 from hushrec.engines import train_all_rounds
+from hushrec.engines.masked_run import MaskedRun
+from hushrec.evaluate import rmse
+from hushrec.models.baselines import rating_baselines
+from hushrec.models.predictor import Predictor
+from hushrec.protocols.masked.new_items import with_new_items
 from hushrec.simulation.run import task_problem
 from hushrec.simulation.settings import Settings
 from hushrec.simulation.tasks import RatingTask
@@ -25,17 +33,19 @@ TROUBLES = {
     "noise for two thirds, a tenth corrupt": {"survivors": 0.667, "corrupt": 0.1},
     "a third of the devices absent": {"dropout": 0.333},
 }
+BASELINES = {
+    "global_mean": "the mean of all ratings",
+    "user_mean": "each person's own mean",
+    "bias": "the bias model",
+}
 COLD = 0.2  # part of the items whose training ratings are taken away
 
 
-def error_of(task: RatingTask, settings: Settings, tests: dict[str, np.ndarray] | None = None) -> dict[str, float]:
-    """Test RMSE after all rounds; of parts of the test rows where they are given."""
+def trained(task: RatingTask, settings: Settings) -> MaskedRun:
+    """The run after all rounds."""
     engine = train_all_rounds("cpu", task_problem(task, settings))
-    parts = {"": task.split.test} if tests is None else tests
-    return {
-        name: replace(task, split=Split(task.split.train, rows)).metrics(engine.predictor())["rmse"]
-        for name, rows in parts.items()
-    }
+    assert isinstance(engine, MaskedRun)
+    return engine
 
 
 def measured(ratings: Any, epsilon: float, seed: int) -> dict[str, float]:
@@ -44,20 +54,48 @@ def measured(ratings: Any, epsilon: float, seed: int) -> dict[str, float]:
     found = {}
     for name, options in TROUBLES.items():
         settings = Settings(**common, **options)
-        found[name] = error_of(settings.make_task(ratings), settings)[""]
+        task = settings.make_task(ratings)
+        found[name] = task.metrics(trained(task, settings).predictor())["rmse"]
     settings = Settings(**common)
-    bare = replace(ratings, titles=None, attributes=None, catalogue=None)
-    found["no items file"] = error_of(settings.make_task(bare), settings)[""]
-    task = settings.make_task(ratings)
-    cold = np.random.default_rng(seed).random(task.ratings.n_items) < COLD
+    bare = settings.make_task(replace(ratings, titles=None, attributes=None, catalogue=None))
+    found["no items file"] = bare.metrics(trained(bare, settings).predictor())["rmse"]
+    return found | cold_items(settings.make_task(ratings), settings)
+
+
+def cold_items(task: RatingTask, settings: Settings) -> dict[str, float]:
+    """Test RMSE of items that had training ratings, and of those that were drawn to have none, by what predicts."""
+    cold = np.random.default_rng(settings.seed).random(task.ratings.n_items) < COLD
     is_cold = cold[task.ratings.items]
     train, test = task.split.train, task.split.test
-    warm = replace(task, split=Split(train[~is_cold[train]], test))
-    tests = {"items that are not cold": test[~is_cold[test]], "cold items": test[is_cold[test]]}
-    found |= error_of(warm, settings, tests)
-    level = float(task.values[warm.split.train].mean())
-    errors = task.values[tests["cold items"]] - level
-    return found | {"cold items, by the mean of all ratings": float(np.sqrt(np.mean(errors**2)))}
+    engine = trained(replace(task, split=Split(train[~is_cold[train]], test)), settings)
+    users, items, values = task.ratings.users, task.ratings.items, task.values
+    rows, others, kept = test[is_cold[test]], test[~is_cold[test]], train[~is_cold[train]]
+    fitted = rating_baselines(users[kept], items[kept], values[kept], task.ratings.n_users, task.ratings.n_items)
+
+    def error(predict: Callable[[Any, Any], Any], rows: np.ndarray) -> float:
+        return rmse(task.scale.from_unit(predict(users[rows], items[rows])), values[rows])
+
+    return {
+        "items that are not cold": error(engine.predictor().predict, others),
+        "cold items": error(engine.predictor().predict, rows),
+        "cold items, as new ones": error(as_new(engine, cold).predict, rows),
+        **{
+            f"cold items, by {shown}": rmse(fitted[name](users[rows], items[rows]), values[rows])
+            for name, shown in BASELINES.items()
+        },
+    }
+
+
+def as_new(engine: MaskedRun, cold: np.ndarray) -> Predictor:
+    """What predicts where cold items are left out of the table of the run, and join it after."""
+    order = np.argsort(cold, kind="stable")
+    published, known = vars(engine.learner.table()), int(np.count_nonzero(~cold))
+    by_item = [name for name, array in published.items() if len(array) == len(cold)]
+    first = published | {name: published[name][order][:known] for name in by_item}
+    wider = with_new_items(first, engine.learner.item_columns.taste[order])
+    wider |= {name: wider[name][np.argsort(order)] for name in by_item}
+    ratings = engine.predictor().ratings  # type: ignore[attr-defined]
+    return engine.learning.predictor(engine.learning.table_from(wider), ratings, final=True)
 
 
 def main() -> None:

@@ -1,12 +1,13 @@
 """The tables of model `gp` in `docs/masked-accuracy.md`, from the records of `masked-*` and `task1-*`.
 
-These are accuracy at every budget beside baselines, peers and the paper's protocols; what was aimed at; and what was
-tried. `python docs/generate.py ratings` writes them, a test compares them.
+These are accuracy at every budget beside baselines, peers and the paper's protocols; what was aimed at; what constants
+were chosen from; and what was tried. `python docs/generate.py ratings` writes them, a test compares them.
 """
 
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from one_class import RECORDS, mean, of, one_per_split, peer_results, runs_by_epsilon, splits
@@ -41,11 +42,12 @@ TARGETS = {  # test RMSE that `gp` was to reach, by ε
     "masked-ml-100k": {16.0: 0.905, 8.0: 0.910, 4.0: 0.920, 1.0: 0.955, np.inf: 0.890},
 }
 AS_IT_IS = "as it is"
+CLEARLY = 0.0005  # RMSE: what a value must gain on every set to be called better
 
 
 def with_ratings(page: str, records: Path = RECORDS) -> str:
     """Return the page with every table between its two marks."""
-    for name, made in (("gp", gp_tables), ("targets", targets_table), ("tried", tried_table)):
+    for name, made in TABLES.items():
         start, end = START.format(name), END.format(name)
         head, _, rest = page.partition(start)
         page = f"{head}{start}\n{made(records)}\n{end}{rest.partition(end)[2]}"
@@ -140,20 +142,70 @@ def targets_table(records: Path) -> str:
     return markdown(rows)
 
 
+def constants_table(records: Path) -> str:
+    """Return what other values of each constant do to validation RMSE, and which are better everywhere."""
+    record = json.loads((records / "masked-constants.json").read_text("utf-8"))
+    rows = [["constant", "is", "tried", *measured_on(record)], usual_row(record, blanks=2)]
+    better = []
+    for name in dict.fromkeys(name for cell in record.values() for name in cell["rmse"] if name != AS_IT_IS):
+        cells = {key: cell["rmse"][name] for key, cell in record.items() if name in cell["rmse"]}
+        one = next(iter(cells.values()))
+        more = {
+            value: {key: cell["tried"][value] - record[key]["rmse"][AS_IT_IS] for key, cell in cells.items()}
+            for value in one["tried"]
+        }
+        shown = (" / ".join(signed(each[key]) for each in more.values()) if key in cells else "" for key in record)
+        rows.append([name, one["chosen"], " / ".join(more), *shown])
+        better += [f"{name} {value}" for value, each in more.items() if max(each.values()) < -CLEARLY]
+    return f"{markdown(rows)}\n\nBetter by more than {CLEARLY} wherever it was tried: {', '.join(better) or 'none'}."
+
+
+def counts_table(records: Path) -> str:
+    """Return NDCG@10 and RMSE of few devices by the share of the budget that counts have."""
+    cells = json.loads((records / "masked-plan.json").read_text("utf-8"))["counts"]
+    shares = [key for key in next(iter(cells.values())) if key[0].isdigit()]
+    rows = [
+        ["set, devices, ε", "devices · μ", "most popular", *(f"{float(share):.0%} of the budget" for share in shares)]
+    ]
+    for key, cell in cells.items():
+        data, devices, epsilon = key.split(", ")
+        found = (f"{cell[share]['ndcg']:.3f}, {cell[share]['rmse']:.3f}" for share in shares)
+        shown = f"{SETS['masked-' + data]}, {devices.split()[0]}, {epsilon.split()[1]}"
+        rows.append([shown, f"{cell['devices · μ']:.0f}", f"{cell['most popular']:.3f}", *found])
+    return markdown(rows)
+
+
 def tried_table(records: Path) -> str:
     """Return what each change does to validation RMSE, and the largest gain of all of them."""
     record = json.loads((records / "masked-tried.json").read_text("utf-8"))
-    shown = {key: f"{SETS['masked-' + key.partition(',')[0]]}, ε = {key.split()[-1]}" for key in record}
-    rows = [["change", *(f"{shown[key]}, {splits(cell['splits'])}" for key, cell in record.items())]]
-    rows += [[AS_IT_IS, *(f"{cell['rmse'][AS_IT_IS]:.4f}" for cell in record.values())]]
+    rows = [["change", *measured_on(record)], usual_row(record)]
     gains: dict[str, float] = {}
     for name in dict.fromkeys(name for cell in record.values() for name in cell["rmse"] if name != AS_IT_IS):
         errors = {key: cell["rmse"] for key, cell in record.items() if name in cell["rmse"]}
         more = {key: each[name] - each[AS_IT_IS] for key, each in errors.items()}
         rows.append([name, *(signed(more[key]) if key in more else "" for key in record)])
-        gains |= {f"{name}; {shown[key]}": -value for key, value in more.items()}
+        gains |= {f"{name}; {cell_name(key)}": -value for key, value in more.items()}
     best = max(gains, key=gains.__getitem__)
     return f"{markdown(rows)}\n\nThe largest gain is {gains[best]:.4f} ({best})."
+
+
+def cell_name(key: str) -> str:
+    """Return the set and the budget of a cell of a record."""
+    return f"{SETS['masked-' + key.partition(',')[0]]}, ε = {key.split()[-1]}"
+
+
+def measured_on(record: Mapping[str, Any]) -> list[str]:
+    """Return the heads of the columns: on what each cell of a record was measured."""
+    return [
+        f"{cell_name(key)}, {splits(cell['splits'])}, {cell['people']:,} people"
+        + (f" of {cell['devices']:,}" if cell.get("devices", 0) > cell["people"] else "")
+        for key, cell in record.items()
+    ]
+
+
+def usual_row(record: Mapping[str, Any], blanks: int = 0) -> list[str]:
+    """Return the row of the run as it is."""
+    return [AS_IT_IS, *[""] * blanks, *(f"{cell['rmse'][AS_IT_IS]:.4f}" for cell in record.values())]
 
 
 def signed(difference: float) -> str:
@@ -171,3 +223,12 @@ def accuracy(records: Path = RECORDS) -> dict[str, dict[str, float]]:
         bias = float(np.mean([run["baselines"]["bias"]["rmse"] for run in one_per_split(runs)]))
         found[name.removeprefix("masked-")] = {**peers, **private, "bias": bias}
     return found
+
+
+TABLES = {
+    "gp": gp_tables,
+    "targets": targets_table,
+    "counts": counts_table,
+    "constants": constants_table,
+    "tried": tried_table,
+}

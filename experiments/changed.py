@@ -49,6 +49,12 @@ class Case:
         rows = task.split.test
         return replace(task, split=Split(task.split.train, rows[np.isin(self.ratings.users[rows], chosen)]))
 
+    def about(self, splits: int) -> dict[str, int]:
+        """Whose ratings were measured on, and how many took part where those are more, for a record."""
+        devices = self.ratings.n_users
+        people = self.people or devices
+        return {"splits": splits, "people": people} | ({"devices": devices} if people < devices else {})
+
     def settings(self) -> Settings:
         """The defaults, at this budget."""
         return Settings(protocol="masked", epsilon=self.epsilon, split_seed=self.split, seed=self.split, **self.options)
