@@ -73,7 +73,7 @@ def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_
         page.fill("#token", "wrong")
         page.click("text=Pause")
         page.click("#confirm-yes")
-        page.wait_for_selector("#done:has-text('Not done: this needs')")
+        page.wait_for_selector("#done:has-text('Not done: this request needs')")
         page.fill("#token", str(live.admin_token))
         page.click("text=Pause")
         page.keyboard.press("Escape")
