@@ -39,7 +39,7 @@ def predictions(protocol: str) -> str:
         for items in ITEMS:
             found = capacity(people, items, protocol=protocol)
             largest, training = found["largest_round"], found["training"]
-            seconds = f"{largest['device_seconds']:.2g} s" if "device_seconds" in largest else "not measured"
+            seconds = f"{largest['device_seconds']:.2g} s"
             costs = {name: in_digits(value) for name, value in largest.items()}
             rows.append([
                 f"{power(people)} × {power(items)}", str(found["rounds"]), str(found["item_blocks"]),
@@ -75,10 +75,17 @@ def checks() -> str:
     found = json.loads((RECORDS / "capacity.json").read_text("utf-8"))
     rows = [
         [
-            f"{point['numbers']:,.0f} numbers, cohort of {point['cohort']:,.0f}: {who}",
+            f"`masked`, {point['numbers']:,.0f} numbers, cohort of {point['cohort']:,.0f}: {who}",
             f"{point[f'{name}_predicted']:.3g} ms", f"{point[name]:.3g} ms", f"{point[f'{name}_error']:+.0%}",
         ]
         for point in found["check"] for name, who in (("device_ms", "device"), ("server_ms", "server, per report"))
+    ]  # fmt: skip
+    rows += [
+        [
+            f"`sdcf`, {point['items']:,} items: device", f"{point['device_ms_predicted']:.3g} ms",
+            f"{point['device_ms']:.3g} ms", f"{point['device_ms_error']:+.0%}",
+        ]
+        for point in json.loads((RECORDS / "capacity-sdcf.json").read_text("utf-8"))["check"]
     ]  # fmt: skip
     first, second, third = json.loads((RECORDS / "masked-scaling.json").read_text("utf-8"))["sizes"]
     slope = (second["seconds"] - first["seconds"]) / (second["ratings"] - first["ratings"])
@@ -87,7 +94,7 @@ def checks() -> str:
         f"engine `cpu`, {third['ratings']:,} ratings, whole training", f"{predicted:.3g} s",
         f"{third['seconds']:.3g} s", f"{predicted / third['seconds'] - 1:+.0%}",
     ])  # fmt: skip
-    return table(["processor time of one masked round", "predicted", "measured", "error"], rows)
+    return table(["processor time of one round", "predicted", "measured", "error"], rows)
 
 
 def with_scale(page: str) -> str:

@@ -11,7 +11,8 @@ divided into *item blocks*: every device is assigned one block by its key, indep
 covers only the items of that block. With B blocks, uploads shrink by a factor of B, and each item is learned from
 people / B.
 
-A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up and 4 m K bytes down in every round.
+A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up and 4 m K bytes down in every round. Its
+device reads the whole table, so that its processor time is a + b m.
 """
 
 import math
@@ -44,6 +45,7 @@ class Measured:
     server_session_ms: float  # fixed cost of a report for the server: masked-fleet.json
     bytes_per_neighbour: float  # u: masked-fleet.json
     bytes_per_member: float  # r: masked-fleet.json
+    sdcf_device_ms: tuple[float, float]  # per round, and per item, over HTTPS: capacity-sdcf.json
     sdcf_server_ms: float  # per report, over HTTPS: service-fleet.json
 
 
@@ -54,6 +56,7 @@ MEASURED = Measured(
     server_session_ms=4.6857,
     bytes_per_neighbour=268.66,
     bytes_per_member=396.91,
+    sdcf_device_ms=(0.0, 0.0021826),
     sdcf_server_ms=4.06,
 )
 
@@ -82,7 +85,7 @@ class Round:
 
     device_mb_up: float
     device_mb_down: float
-    device_seconds: float | None  # None if it was not measured
+    device_seconds: float
     server_cores: float  # number of cores that are busy throughout the round
     server_gbit_up: float  # Gbit/s received from devices
     server_gb_sums: float  # memory for all open sums, in GB
@@ -151,18 +154,17 @@ def _masked_round(
 def sdcf_training(people: int, items: int, *, hours: float, **_: Any) -> Training:
     """Return the costs of an `sdcf` training of model `mf`, which depend neither on ε nor on item blocks."""
     up, down = SDCF_REPORTS * (4 + 4 * SDCF_FACTORS), 4 * items * SDCF_FACTORS
-    one = _round(up, down, None, MEASURED.sdcf_server_ms, 8 * items * SDCF_FACTORS, people, hours)
+    device_ms = MEASURED.sdcf_device_ms[0] + MEASURED.sdcf_device_ms[1] * items
+    one = _round(up, down, device_ms, MEASURED.sdcf_server_ms, 8 * items * SDCF_FACTORS, people, hours)
     return Training([one] * SDCF_ROUNDS)
 
 
-def _round(
-    up: float, down: float, device_ms: float | None, server_ms: float, sums: float, people: int, hours: float
-) -> Round:
+def _round(up: float, down: float, device_ms: float, server_ms: float, sums: float, people: int, hours: float) -> Round:
     seconds = 3600 * hours
     return Round(
         device_mb_up=up / 1e6,
         device_mb_down=down / 1e6,
-        device_seconds=None if device_ms is None else device_ms / 1e3,
+        device_seconds=device_ms / 1e3,
         server_cores=people * server_ms / 1e3 / seconds,
         server_gbit_up=people * up * 8 / 1e9 / seconds,
         server_gb_sums=sums / 1e9,
@@ -190,11 +192,11 @@ def capacity(
         raise ParameterError(f"protocol must be one with measured costs, {known}, got {protocol}.")
     made: Training = imported(estimate)(people, items, epsilon=epsilon, hours=hours, item_blocks=item_blocks)
     rounds = made.rounds
-    names = [entry.name for entry in fields(Round) if getattr(rounds[0], entry.name) is not None]
+    names = [entry.name for entry in fields(Round)]
     worst = {name: max(getattr(one, name) for one in rounds) for name in names}
     training = {name: sum(getattr(one, name) for one in rounds) for name in names if name.startswith("device")}
     training["server_core_hours"] = hours * sum(one.server_cores for one in rounds)
-    broken = [limit for limit in LIMITS if worst.get(limit.name, 0.0) > limit.most]
+    broken = [limit for limit in LIMITS if worst[limit.name] > limit.most]
     broken.sort(key=lambda limit: limit.most / worst[limit.name])
     return {
         "people": people,
