@@ -52,10 +52,10 @@ class Measured:
 MEASURED = Measured(
     device_ms=(32.696, 0.00030795, 0.0912),
     server_ms=(1.4303, 9.9679e-06),
-    device_session_ms=73.067,
-    server_session_ms=4.6857,
-    bytes_per_neighbour=268.66,
-    bytes_per_member=396.91,
+    device_session_ms=67.467,
+    server_session_ms=5.1257,
+    bytes_per_neighbour=231.3,
+    bytes_per_member=391.02,
     sdcf_device_ms=(0.0, 0.0021826),
     sdcf_server_ms=4.06,
 )
