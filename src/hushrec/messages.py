@@ -78,7 +78,7 @@ def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message
 
     def declare(message: type[Message]) -> type[Message]:
         if not _TAG.fullmatch(tag) or tag in KINDS:
-            raise ParameterError(f"tag must be a new name, NAME or PROTOCOL.NAME in small letters, got {tag!r}.")
+            raise ParameterError(f"tag must be unused and written NAME or PROTOCOL.NAME in lowercase, got {tag!r}.")
         KINDS[tag] = Kind(tag, message, largest)
         return message
 

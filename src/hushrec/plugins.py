@@ -86,7 +86,7 @@ KINDS = ("protocols", "models", "attacks", "sources")
 def plugins(kind: str, taken: Collection[str] = ()) -> dict[str, Any]:
     """Load and return the plug-ins of a kind by name.
 
-    A plug-in whose name is in `taken`, or that cannot be loaded, is left out with a warning.
+    A plug-in is left out with a warning if it cannot be loaded, or if its name is in `taken` or that of an earlier one.
     """
     offered: dict[str, Any] = {}
     for entry in _found()[kind]:

@@ -36,11 +36,11 @@ class ErrorLaw:
     share_real: float
 
     def real(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of real errors' amplitudes, with noise of these deviations."""
+        """Return the density of real errors at `amplitudes`, if the noise has the standard deviation `noise`."""
         return _normal(amplitudes, self.mean, np.hypot(self.deviation, noise)) + SMALLEST_DENSITY
 
     def fake(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of fake errors' amplitudes, with noise of these deviations."""
+        """Return the density of fake errors at `amplitudes`, if the noise has the standard deviation `noise`."""
         if self.bound == math.inf:
             return self.real(amplitudes, noise)
         if self.bound < 1e-3 * np.min(noise):  # fake errors are negligible beside the noise

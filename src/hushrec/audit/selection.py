@@ -20,7 +20,8 @@ from hushrec.protocols.gradient.selection import Selection
 def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> FloatArray:
     """Return ln(P(count | rated) / P(count | unrated)) of each item.
 
-    For every count, the result lies within ± ln((1 − f/2)/(f/2)) = ± ε_P/2h.
+    For every count, the result lies within ± ln((1 − f/2)/(f/2)), which is ε_P/(2h) for the number h of ratings that f
+    was calibrated for: the profile cap, if there is one.
     """
     one, zero = binom.pmf(counts, n_rounds, q), binom.pmf(counts, n_rounds, p)
     keep, flip = 1 - f / 2, f / 2

@@ -147,7 +147,9 @@ def as_number(name: str, value: Any) -> float:
             raise TypeError
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise ParameterError(f"{name} must be a number, got a {type(value).__name__}.") from None
+        raise ParameterError(
+            f"{name} must be a number that a float can hold, got a value of type {type(value).__name__}."
+        ) from None
 
 
 def _set_positive(event: object, name: str) -> None:

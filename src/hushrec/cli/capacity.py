@@ -23,7 +23,10 @@ def capacity(
     items: Annotated[float, typer.Option(help="Number of items in the catalogue.")],
     protocol: Annotated[str, typer.Option(help="Protocol of the run: masked or sdcf.")] = "masked",
     epsilon: Annotated[
-        float, typer.Option(help="masked: privacy budget of a person's whole profile; decides how much is learned.")
+        float,
+        typer.Option(
+            help="masked: privacy budget of a person's whole profile; decides the rounds and the size of reports."
+        ),
     ] = 8.0,
     hours: Annotated[float, typer.Option(help="Hours for which a round is open.")] = 24.0,
     item_blocks: Annotated[

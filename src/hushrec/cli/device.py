@@ -82,7 +82,7 @@ def _first_ratings(texts: list[str]) -> dict[str, float]:
 
     pairs = [text.rpartition("=") for text in texts]
     if not all(item and is_number(value) for item, _, value in pairs):
-        raise ParameterError("--rate must be given as ITEM=VALUE with a number, as in 50=5.")
+        raise ParameterError("--rate must be given as ITEM=VALUE with a number, such as 50=5.")
     return {item: float(value) for item, _, value in pairs}
 
 
@@ -92,7 +92,7 @@ def _scale(text: str) -> tuple[float, float]:
     try:
         low, high = (float(part) for part in text.split(","))
     except ValueError:
-        raise ParameterError(f"--scale must be given as MIN,MAX, as in 1,5, got {text}.") from None
+        raise ParameterError(f"--scale must be given as MIN,MAX, such as 1,5, got {text}.") from None
     return low, high
 
 

@@ -30,7 +30,7 @@ class Reading:
         typer.Option(help="Names or positions of the columns user,item,rating.  [default: found by the header]"),
     ] = None
     scale: Annotated[
-        str | None, typer.Option(help="Smallest and largest rating, as in 1,5.  [default: guessed from the ratings]")
+        str | None, typer.Option(help="Smallest and largest rating, such as 1,5.  [default: guessed from the ratings]")
     ] = None
     duplicates: Annotated[
         Literal["refuse", "first", "last", "mean"] | None,
@@ -43,11 +43,11 @@ class Reading:
         bool, typer.Option("--implicit", help="Read only the (user, item) pairs of the file, without ratings.")
     ] = False
     encoding: Annotated[
-        str | None, typer.Option(help="Encoding of the text files, as in latin-1.  [default: utf-8]")
+        str | None, typer.Option(help="Encoding of the text files, such as latin-1.  [default: utf-8]")
     ] = None
     skip_rows: Annotated[int, typer.Option(min=0, help="Number of lines to skip at the start of the file.")] = 0
     missing: Annotated[
-        str | None, typer.Option(help="Value of the rating column that means no rating, as in 0 or ''.")
+        str | None, typer.Option(help="Value of the rating column that means no rating, such as 0 or ''.")
     ] = None
     public: Annotated[
         Path | None,

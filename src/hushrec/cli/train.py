@@ -53,7 +53,7 @@ def train(
     workers: Workers = None,
     dashboard: Dashboard = False,
     final: Annotated[
-        bool, typer.Option("--final", help="Train on all ratings, for a model to use; its accuracy is not measured.")
+        bool, typer.Option("--final", help="Train on all ratings, without a test part; the accuracy is not measured.")
     ] = False,
     compare: Annotated[
         bool,

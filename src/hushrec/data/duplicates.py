@@ -32,9 +32,10 @@ def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
 
 
 def duplicate_error(path: Path, unit: str, first: int, second: int, count: int) -> DataError:
-    """Return the error for a file with repeated pairs: line `second` repeats line `first`, as `count` lines in all do.
+    """Return the error for a file with repeated pairs.
 
-    `unit` is the word for a line in the message.
+    Line `second` has the same pair as line `first`; `count` lines repeat an earlier pair. `unit` is the word for a line
+    in the message.
     """
     return DataError(
         f"{path}, {unit} {second}: expected each (user, item) pair once, but this pair is also in {unit} {first};"

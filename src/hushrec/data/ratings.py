@@ -42,11 +42,11 @@ class Scale:
 
     @classmethod
     def parse(cls, text: str) -> "Scale":
-        """Return the scale written as `MIN,MAX`, as in `--scale 1,5`."""
+        """Return the scale written as `MIN,MAX`, such as `1,5`."""
         try:
             low, high = (float(part) for part in text.split(","))
         except ValueError:
-            raise DataError(f"scale must be written MIN,MAX, as in 1,5; got {text!r}.") from None
+            raise DataError(f"scale must be written MIN,MAX, such as 1,5; got {text!r}.") from None
         return cls(low, high)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Background participation in rounds, while a person uses the page."""
+"""A background thread that takes part in rounds while a person uses the device page."""
 
 import threading
 

@@ -5,8 +5,8 @@ the values. A pair of a rated item j and an unrated item j' has the loss
 
     −ln σ(x) + ½ u Λ_u uᵀ + ½ v Λ_v vᵀ,     x = u v_jᵀ − u v_j'ᵀ,
 
-whose downhill gradient is s u for j, −s u for j' and s (v_j − v_j') for u, with s = 1 / (1 + exp(x)): matrix
-factorization with the error +s for the rated item and −s for the unrated one.
+and the negative gradient of its first term is s u for v_j, −s u for v_j' and s (v_j − v_j') for u, with s = 1 / (1 +
+exp(x)): matrix factorization with the error +s for the rated item and −s for the unrated one.
 """
 
 from dataclasses import dataclass

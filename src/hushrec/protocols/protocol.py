@@ -30,7 +30,7 @@ class ServerKnowledge:
     choice: str = "Choose how much your reports may tell."  # explains what the person's choice of a budget limits
 
     def as_markdown(self, protocol: str) -> str:
-        """Return both lists as Markdown, for docs/privacy.md."""
+        """Return the lists `can` and `cannot` as Markdown, for docs/privacy.md."""
         lists = (("can", self.can), ("cannot", self.cannot))
         return "\n\n".join(
             f"Under `{protocol}`, it {verb} know:\n\n" + "\n".join(f"- {sentence}" for sentence in sentences)

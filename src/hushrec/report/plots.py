@@ -122,7 +122,10 @@ def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
 
 
 def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> None:
-    """Draw a muted line with its name for each baseline, vertical if `upright`; close names are moved apart."""
+    """Draw a muted line with its name for each baseline, vertical if `upright`.
+
+    Close names of horizontal lines are moved apart.
+    """
     low, high = _window(study)
     taken = low
     for name in sorted(study.baselines, key=study.baseline):

@@ -185,7 +185,7 @@ class Registry:
         if found.state == ASKED:
             raise Refusal(
                 "next-run",
-                "the run that this device joined has ended. Join the server's next run, if its person agrees.",
+                "the run that this device joined has ended. If the person agrees, join the server's next run.",
             )
         if found.state != ACTIVE:
             raise Refusal("not-active", f"this device no longer takes part: it {_ENDED[found.state]}.")

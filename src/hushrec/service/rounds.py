@@ -306,7 +306,10 @@ class Rounds(Standing):
             self._monitor.log("round-opened", round=self.round_number, items=offer.terms.n_items)
 
     async def close_phase(self) -> None:
-        """Close the open phase with its reports, in the order of device ids; delete them if this ends the round."""
+        """Close the open phase: process its reports, or open another attempt if too few arrived.
+
+        Reports are processed in the order of device ids, and deleted when the round ends.
+        """
         async with self._turn:
             await self._close_phase()
 

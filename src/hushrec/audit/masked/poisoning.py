@@ -1,7 +1,7 @@
-"""Poisoning attacks on `masked`: some devices promote one item, and no one sees their single tables.
+"""Poisoning attacks on `masked`: some devices promote one item, and nobody sees an individual table.
 
-The clip bounds a device that runs the software with made-up ratings, and a device that writes its own table within the
-clip. A device that exceeds the clip is bounded only by the server's checks of the sums.
+Clipping limits the influence of a device that runs the software with made-up ratings, or that writes its own table
+within the clip. The influence of a device that exceeds the clip is limited only by the server's checks of the sums.
 """
 
 from collections.abc import Callable

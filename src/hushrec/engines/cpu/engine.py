@@ -1,12 +1,13 @@
 """Engine `cpu` for gradient protocols: all devices at once in compiled kernels, without an object per device.
 
-Random choices have the same distribution as on devices but are drawn faster: items 64 at a time or by geometric gaps,
-the summed noise of an item as one Gaussian, fake errors by the inverse CDF. With the `Draws` that engine `reference`
-recorded, this engine computes the same numbers up to rounding.
+Random choices have the same distribution as on devices but are drawn faster: the selection of 64 items at a time, or
+the gaps between selected items; the summed noise of an item as one Gaussian; fake errors by the inverse CDF. With the
+`Draws` that engine `reference` recorded, this engine computes the same numbers up to rounding.
 
-The kernels compute products of rows, for ratings or for pairs. A prediction of a factorization machine is such a
-product too, of (w, u², u³, 1) and (1, e_1, e_2, base): the item rows are computed before a round, and the public table
-is derived from the sums after it.
+The kernels compute dot products of user rows and item rows, for ratings or for pairs. The prediction of a
+factorization machine is such a dot product too, of the rows (w, u², u³, 1) and (1, e_1, e_2, base) in the notation of
+`models.fm`, where superscripts are orders. The item rows are computed before each round, and the public table is
+updated from the sums after the round.
 """
 
 from collections.abc import Mapping, Sequence

@@ -78,7 +78,7 @@ def _bound(expected: Any, directions: Any) -> Any:
 
 
 def _row_spread(learner: Learner[Any], name: str, means: FloatArray, devices: int) -> FloatArray:
-    """Return the largest mean square, over people, of each item's row of a block, `(n_items,)`."""
+    """Return an upper bound on the mean square, over people, of each item's row of a block, `(n_items,)`."""
     weights, counts = learner.item_weights(name), learner.learned.counts
     if name == COUNTS:
         return np.asarray(weights * (np.maximum(means, 0.0) + RARE * weights / devices))

@@ -86,7 +86,7 @@ def code_block(size: int, clip: float, share: float, *, mu: float, cohort: Cohor
 def norm_bound(clip_units: float, size: int) -> int:
     """Return the bound Δ² = ⌈q² + d/4 + √(2 ln 1/β)(q + √d/2)⌉ on the squared norm of a block's integers.
 
-    q is `clip_units`, and d is `size`.
+    The bound holds with probability 1 − β. q is `clip_units`, the clip in units of the grid, and d is `size`.
     """
     return math.ceil(clip_units**2 + size / 4 + _DEVIATION * (clip_units + math.sqrt(size) / 2))
 

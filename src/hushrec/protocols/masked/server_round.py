@@ -230,7 +230,7 @@ class ServerRound:
 
     def _check_unmasking(self, helper: int, unmasking: Unmasking) -> None:
         if not self._inbox.get(helper, {}).keys() >= set(map(int, unmasking.owners)):
-            raise RemoteProtocolError("owners must be devices that sent shares for this device.")
+            raise RemoteProtocolError("owners must be devices that sent a share to this device.")
 
     def _audience(self) -> Collection[int]:
         """Return the positions of the devices that the current phase asks, from the second phase on."""
