@@ -147,7 +147,7 @@ def test_item_vectors_that_no_honest_run_has_are_not_taken(tmp_path: Path, rng: 
         with Device.create(tmp_path / f"{factor:g}") as device:
             device.add_rating("item-1", 4)
             server.run(device._session.joining.join())
-            with pytest.raises(RemoteProtocolError, match="item vectors"):
+            with pytest.raises(RemoteProtocolError, match="item_vectors"):
                 server.run(device._session.step())
             assert device._store.get("public") is None
 

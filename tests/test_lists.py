@@ -142,7 +142,7 @@ def test_a_run_with_patience_is_trained_again_for_as_many_rounds_as_were_best(sp
     """There is no validation part left to stop by."""
     result = train(sparse, **{**QUICK, "rounds": 40}, patience=3)
     assert train_final(result).record["rounds"] == result.record["best_round"]
-    with pytest.raises(ParameterError, match=r"final .* patience"):
+    with pytest.raises(ParameterError, match=r"patience .* final"):
         Settings(protocol="plain", final=True, patience=3)
 
 
@@ -153,7 +153,7 @@ def test_a_final_run_measures_nothing_and_reports_leave_it_out(sparse: Ratings, 
     path.write_text("user,item,rating\n" + "".join(f"{user},{item},{value:g}\n" for user, item, value in rows))
     command = ("train", path, "--protocol", "plain", "--rounds", 3, "--factors", 2)
     outcome = run(*command, "--final", "--out", tmp_path / "runs" / "final")
-    assert "nothing was held out" in outcome.out
+    assert "accuracy is unknown" in " ".join(outcome.out.split())
     record = load_run(tmp_path / "runs" / "final").record
     assert (record["metrics"], record["curve"], record["baselines"], record["verdict"]) == ({}, [], {}, "")
     with pytest.raises(RunError, match="--final"):

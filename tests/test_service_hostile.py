@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -367,9 +367,18 @@ def test_reports_that_would_fill_the_memory_are_sent_away(tmp_path: Path) -> Non
         wait_for(lambda: live.rounds.is_open)
         header = slow.sign(Request("POST", "/v1/reports", make_body()))
         head = f"POST /v1/reports HTTP/1.1\r\nHost: x\r\nAuthorization: {header}\r\nContent-Length: 99\r\n\r\n"
-        with socket.create_connection(("127.0.0.1", int(live.url.rpartition(":")[2]))) as connection:
-            connection.sendall(head.encode())
-            wait_for(lambda: other.report(b"xx").status_code == 503)
+        with ExitStack() as opened:
+            begun: list[socket.socket] = []
+
+            def is_refused() -> bool:
+                """Begin a slow report, again if it met the other device's and was itself refused; then try another."""
+                if not begun or select.select(begun[-1:], [], [], 0)[0]:
+                    address = ("127.0.0.1", int(live.url.rpartition(":")[2]))
+                    begun.append(opened.enter_context(socket.create_connection(address)))
+                    begun[-1].sendall(head.encode())
+                return other.report(b"xx").status_code == 503
+
+            wait_for(is_refused)
         wait_for(lambda: other.report(make_body()).status_code == 200)
 
 
