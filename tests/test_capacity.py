@@ -13,6 +13,7 @@ from hushrec import capacity as module
 from hushrec.budget.gaussian import Cohort, run_mu
 from hushrec.capacity import LARGEST_COHORT, MEASURED, TABLE_COLUMNS, capacity, masked_rounds
 from hushrec.errors import ParameterError
+from hushrec.protocols.masked.evaluation import NETWORK_SHARE, with_evaluation
 from hushrec.protocols.masked.plan import choose_plan
 from hushrec.protocols.masked.secagg.roster import choose_rules
 
@@ -31,6 +32,8 @@ def fitted() -> dict[str, Any]:
     own, fleet = record("capacity")["constants"], record("masked-fleet")
     devices = fleet["devices"]
     plan = choose_plan(devices, ML_100K_ITEMS, module.TASTE_COLUMNS, run_mu(fleet["epsilon"], 1e-6))
+    plan = with_evaluation(plan, NETWORK_SHARE)
+    assert len(plan.rounds) == fleet["rounds"]
     cohort = Cohort(devices, fleet["survivors"], fleet["corrupt"])
     neighbours = choose_rules(devices, cohort.smallest, cohort.most_corrupt).neighbours
     numbers = float(np.mean([one.size for one in plan.rounds]))
@@ -60,8 +63,8 @@ def test_predictions_are_within_a_fifth_at_sizes_that_were_not_fitted() -> None:
     for point in record("capacity")["check"]:
         assert abs(point["device_ms_error"]) < 0.2
         assert abs(point["server_ms_error"]) < 0.2
-    missed = [abs(point["device_ms_error"]) for point in record("capacity-sdcf")["check"]]
-    assert max(missed) < 0.3  # more than a fifth, as the page says
+    for point in record("capacity-sdcf")["check"]:
+        assert abs(point["device_ms_error"]) < 0.2
     first, second, third = record("masked-scaling")["sizes"]
     slope = (second["seconds"] - first["seconds"]) / (second["ratings"] - first["ratings"])
     predicted = second["seconds"] + slope * (third["ratings"] - second["ratings"])

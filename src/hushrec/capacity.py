@@ -50,13 +50,13 @@ class Measured:
 
 
 MEASURED = Measured(
-    device_ms=(32.696, 0.00030795, 0.0912),
-    server_ms=(1.4303, 9.9679e-06),
-    device_session_ms=67.467,
-    server_session_ms=5.1257,
-    bytes_per_neighbour=231.3,
+    device_ms=(35.644, 0.00028545, 0.063542),
+    server_ms=(1.1785, 8.3173e-06),
+    device_session_ms=90.7,
+    server_session_ms=5.3817,
+    bytes_per_neighbour=268.55,
     bytes_per_member=391.02,
-    sdcf_device_ms=(0.0, 0.0021826),
+    sdcf_device_ms=(11.14, 0.001787),
     sdcf_server_ms=4.06,
 )
 
