@@ -16,6 +16,7 @@ from hushrec import wire
 from hushrec.budget.accountants import TableAccountant
 from hushrec.budget.gaussian import Cohort, run_mu
 from hushrec.errors import AttemptFailed, LocalProtocolError, ParameterError, RemoteProtocolError
+from hushrec.messages import Offer, Public
 from hushrec.protocols.masked.device_round import NEXT_STATE, Consented, DeviceRound, Idle, Keyed, Sent, Shared
 from hushrec.protocols.masked.messages import (
     Announcement,
@@ -471,8 +472,10 @@ def test_states_and_phases_are_one_circle() -> None:
 
 def fuzz(count: int, seed: int) -> int:
     """Mutated messages of all kinds through the decoders: how many were still valid; all others were refused."""
-    rng, valid = random.Random(seed), 0
-    bodies = [(wire.encode(message), kind) for kind, message in one_of_each().items()]
+    rng, valid, terms = random.Random(seed), 0, make_terms()
+    offer = Offer(RUN, "masked", "gp", {"epsilon": 8.0}, terms, bytes(32))
+    public = Public.of(RUN, 1, terms, {"counts": np.ones(4)})
+    bodies = [(wire.encode(message), type(message)) for message in [*one_of_each().values(), offer, public]]
     for _ in range(count):
         body, kind = rng.choice(bodies)
         try:
