@@ -1,6 +1,7 @@
 """Other people's protocols, simulated: each attack recovers what its message shows, and nothing from none."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,9 +21,15 @@ LEAST = {  # of items, ratings and taste that are found; None: not asked
 }
 
 
+@pytest.fixture
+def scene(people: rivals.Scene) -> rivals.Scene:
+    """The same people and the same draws for every test, in whatever order tests run."""
+    return replace(people, rng=np.random.default_rng(0))
+
+
 @pytest.fixture(scope="module")
-def scene() -> rivals.Scene:
-    """Forty people on thirty items."""
+def people() -> rivals.Scene:
+    """Forty people on sixty items."""
     data = synthetic(n_users=40, n_items=60, n_ratings=900, seed=5)
     settings = Settings(protocol="masked", model="gp", epsilon=math.inf)
     task = settings.make_task(data)
