@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import re
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -324,3 +325,29 @@ def test_a_synthetic_shape_that_cannot_be_is_refused():
         load("synthetic:users=0")
     with pytest.raises(DataError, match="seed"):
         load("synthetic:seed=18446744073709551616")
+
+
+ON_PAGES = {  # page: files, each of which is refused with a line of that page
+    "data.md": {
+        "ratings.csv": [
+            b"user,item,rating\n" + b"".join(b"u,i%d,3\n" % number for number in range(15)) + b"u,i99,9\n",
+            b"u,i,3\nu,j,4\nv,i,3\nv,j\n",
+            b"user,item,rating\nu,a,3\nu,b,3\nu,c,1\nu,d,1\nu,e,1\nv,a,1\nv,b,2\nu,b,3\nv,b,2\n",
+            "user,item,rating\nu,a,3\n\u00fc,b,3\n".encode("latin-1"),
+        ]
+    },
+    "first-hour.md": {"my.csv": [b"reader;book;stars;month\nreader000;b21;5;2026-12\n"]},
+}
+
+
+@pytest.mark.parametrize("page", ON_PAGES)
+def test_the_refusals_that_a_page_shows_are_the_programs_own(page, tmp_path, monkeypatch):
+    """Word for word, each on a line of the page."""
+    monkeypatch.chdir(tmp_path)
+    lines = (Path(__file__).parents[1] / "docs" / page).read_text().splitlines()
+    for name, contents in ON_PAGES[page].items():
+        for content in contents:
+            Path(name).write_bytes(content)
+            with pytest.raises(DataError) as refusal:
+                load(name, scale="1,5")
+            assert str(refusal.value) in {line.removeprefix("hushrec: ") for line in lines}
