@@ -71,7 +71,7 @@ def reachable(root: object) -> list[object]:
 
 
 @pytest.mark.parametrize(("model", "protocol"), RUNS)
-def test_an_observation_leads_to_messages_and_public_state_alone(model, protocol):
+def test_an_observation_leads_to_messages_and_public_tables_alone(model, protocol):
     """No client, problem, ledger, draw, permanent bit or truth is reachable from what an attack is given."""
     observation = watched(model, protocol)[1]
     fresh = Observation(*(getattr(observation, entry.name) for entry in fields(observation)))

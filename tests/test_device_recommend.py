@@ -87,7 +87,7 @@ def test_without_item_vectors_there_is_nothing_to_recommend(tmp_path: Path) -> N
         with pytest.raises(LocalProtocolError, match="not joined a server"):
             device.recommend()
         OfflineServer().run(device._session.joining.join())
-        with pytest.raises(LocalProtocolError, match="public state"):
+        with pytest.raises(LocalProtocolError, match="public table"):
             device.recommend()
 
 

@@ -267,7 +267,7 @@ def test_a_device_needs_the_table_that_is_announced() -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("offsets", np.nan), ("rows", np.inf), ("variances", 0.0)])
-def test_a_device_refuses_a_public_state_that_formulas_could_fail_on(name: str, value: float) -> None:
+def test_a_device_refuses_a_public_table_that_formulas_could_fail_on(name: str, value: float) -> None:
     """A row that is no number, a variance of zero, and a state without one of its arrays."""
     engine = run_of()
     public = copy.deepcopy(engine.server.side.public)
@@ -279,7 +279,7 @@ def test_a_device_refuses_a_public_state_that_formulas_could_fail_on(name: str, 
         engine.clients[0].take_public({k: v for k, v in engine.server.side.public.items() if k != "rows"})
 
 
-def test_the_digest_of_a_public_state_covers_names_shapes_and_numbers() -> None:
+def test_the_digest_of_a_public_table_covers_names_shapes_and_numbers() -> None:
     """A renamed array, another shape and another number change it; the precision of a number does not."""
     state = {"rows": np.arange(6.0).reshape(2, 3), "offsets": np.zeros(2)}
     same = {name: array.astype(np.float32) for name, array in reversed(state.items())}

@@ -204,7 +204,7 @@ def test_training_runs_over_the_whole_items_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("model", ["gp", "audience"])
 @pytest.mark.parametrize("options", [{"dropout": 0.8}, {"own_epsilon": 1e-9}], ids=["absent", "clipped to nothing"])
-def test_public_state_is_the_same_whatever_a_person_rated_who_sent_nothing(
+def test_the_public_table_is_the_same_whatever_a_person_rated_who_sent_nothing(
     tmp_path: Path, model: str, options: dict[str, float]
 ) -> None:
     """Bit for bit, through `train`: not even the only rating of an item moves an item's place, and so its noise."""

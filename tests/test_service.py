@@ -186,7 +186,7 @@ def test_before_its_first_round_a_device_has_nothing_to_recommend(tmp_path: Path
             with pytest.raises(LocalProtocolError, match="has not joined a server"):
                 device.recommend()
             device.join(live.url)
-            with pytest.raises(LocalProtocolError, match="public state"):
+            with pytest.raises(LocalProtocolError, match="public table"):
                 device.recommend()
             with pytest.raises(ParameterError, match="count"):
                 device.recommend(0)

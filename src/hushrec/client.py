@@ -178,7 +178,7 @@ class Client:
         self._last = Address(max(self.last_round, reported), self._last.attempt, self._phases[-1])
 
     def published(self, message: Any) -> Arrays | None:
-        """Return the public state that a server's message contains, for predictions, or None."""
+        """Return the public table that a server's message contains, for predictions, or None."""
         return self._side.published(message)
 
     @property
@@ -187,11 +187,11 @@ class Client:
         return self._side.predicts_new_items
 
     def lacks(self, message: Any) -> bool:
-        """Return whether this device needs another public state before it can report in reply to this message."""
+        """Return whether this device needs another public table before it can report in reply to this message."""
         return self._side.lacks(self._private, message)
 
     def take_public(self, public: Arrays) -> None:
-        """Store a public state; raise if no honest run with these terms could have published it."""
+        """Store a public table; raise if no honest run with these terms could have published it."""
         self._side.check_public(public)
         self._public = public
 
@@ -219,7 +219,7 @@ class Client:
         return self._side.order
 
     def has_learned(self, public: Arrays) -> bool:
-        """Return whether a public state allows predictions yet."""
+        """Return whether a public table allows predictions yet."""
         return self._side.has_learned(public)
 
     def popularity(self, public: Arrays) -> FloatArray | None:

@@ -175,7 +175,7 @@ def check_items(ids: list[str], titles: list[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class NamedArray:
-    """A named array of the public state."""
+    """A named array of the public table."""
 
     name: str
     shape: list[int]
@@ -192,7 +192,7 @@ class NamedArray:
 @crosses("public", largest=LARGEST_TABLE + 300_000)
 @dataclass(frozen=True, eq=False)
 class Public:
-    """The public state after the last round, from which devices predict."""
+    """The public table after the last round, from which devices predict."""
 
     run_id: str
     round_number: int  # the last round that has ended, or 0

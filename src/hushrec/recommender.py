@@ -151,7 +151,7 @@ class Recommender:
     def recommend_for(self, profile: Mapping[Any, float] | Collection[Any], n: int = 10) -> Frame:
         """Return the `n` best items for a person who took no part in training, from a mapping of items to ratings.
 
-        This trains nothing and costs no budget: a device computes it from the public state and its own ratings. For a
+        This trains nothing and costs no budget: a device computes it from the public table and its own ratings. For a
         model that ranks, `profile` may be a list of items.
         """
         return self._out(_recommended(self._fitted.recommend_to(_by_id(profile), n)))

@@ -1,4 +1,4 @@
-"""Privacy audits: attacks on the protocols, which use messages and public state only, and a score for each attack.
+"""Privacy audits: attacks on the protocols, which use messages and public tables only, and a score for each attack.
 
 An `Observation` holds all that an attack may see, and a `Truth` what it tries to recover; `observed_run.record` makes
 both from a training run. `attacks/` holds the attacks of an honest-but-curious server; `malicious`, `difference` and

@@ -320,7 +320,7 @@ class Device:
     def recommend(self, count: int = 10) -> list[Suggestion]:
         """Return the unrated items that rank highest, the best first. The device computes them offline.
 
-        Predictions use all present ratings and the latest public state, so that ratings given after the last round
+        Predictions use all present ratings and the latest public table, so that ratings given after the last round
         count, and a person who joins a finished run gets recommendations without a round.
         """
         if count < 1:

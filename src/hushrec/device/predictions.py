@@ -1,4 +1,4 @@
-"""A device's predictions, computed offline from its person's ratings and the public state of the run."""
+"""A device's predictions, computed offline from its person's ratings and the public table of the run."""
 
 from typing import TYPE_CHECKING
 
@@ -16,29 +16,29 @@ KEPT_ITEMS = 100  # recommendations of one run that are kept for the beginning o
 
 
 class Predictions:
-    """The predictions for one person. The public state is read from the store once, until `forget` is called."""
+    """The predictions for one person. The public table is read from the store once, until `forget` is called."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
         self._public: Arrays | None = None
 
     def forget(self) -> None:
-        """Discard the cached public state, so that the store is read again at the next use."""
+        """Discard the cached public table, so that the store is read again at the next use."""
         self._public = None
 
     def public(self) -> Arrays:
-        """Return the latest public state; raise if there is none, or if it does not allow predictions yet."""
+        """Return the latest public table; raise if there is none, or if it does not allow predictions yet."""
         if self._public is None:
             self._public = self._session.kept.public()
         if self._public is None:
-            raise LocalProtocolError("this device has no public state yet. Join a server and take part in a round.")
+            raise LocalProtocolError("this device has no public table yet. Join a server and take part in a round.")
         if not self._session.client().has_learned(self._public):
             raise LocalProtocolError("no round of this run has ended yet. Wait for the first round to end.")
         return self._public
 
     @property
     def are_possible(self) -> bool:
-        """Whether the store has a public state from which this device can predict."""
+        """Whether the store has a public table from which this device can predict."""
         if self._public is None:
             self._public = self._session.kept.public()
         return self._public is not None and self._session.client().has_learned(self._public)

@@ -202,7 +202,7 @@ class Session:
         return Request("GET", f"/v1/inbox?after={self._done_with(client)}&last={last}&wait={wait:g}")
 
     def _provide(self, message: Any) -> Job:
-        """Give the client the public state that a message refers to, from the store or else from the server."""
+        """Give the client the public table that a message refers to, from the store or else from the server."""
         client = self.client()
         kept = self.kept.public() if client.lacks(message) else None
         if kept is not None:
@@ -222,17 +222,17 @@ class Session:
         return max(client.done_with, self.store.get_json("given_up") or 0)
 
     def refresh_public(self) -> Job:
-        """Fetch and store the latest public state, for recommendations."""
+        """Fetch and store the latest public table, for recommendations."""
         body = expect((yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY)), 200)
         yield from self._take_public(wire.decode(body, Public))
 
     def look_at_public(self) -> Job:
-        """Try to fetch the public state of a run that has begun, so that a new device can recommend at once."""
+        """Try to fetch the public table of a run that has begun, so that a new device can recommend at once."""
         reply = yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY, optional=True)
         if reply.status == 200:
             with contextlib.suppress(RemoteProtocolError):  # the first step reports the error
                 public = wire.decode(reply.body, Public)
-                if public.round_number > 0:  # before the first round the public state is random
+                if public.round_number > 0:  # before the first round the public table is random
                     yield from self._take_public(public)
 
     def _take_public(self, public: Public) -> Job:

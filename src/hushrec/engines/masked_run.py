@@ -57,7 +57,7 @@ class MaskedRun(ABC):
         self.learner.learn(sums, survivors)
 
     def public(self) -> Arrays:
-        """Return the public state after the last round, by name."""
+        """Return the arrays of the public table after the last round, by name."""
         return {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
 
     def predictor(self) -> Predictor:

@@ -159,7 +159,7 @@ class ConfiguredProtocol(ABC):
 
     @abstractmethod
     def make_predictor(self, problem: Any, public: Arrays, private: Mapping[int, State]) -> Predictor:
-        """Return the predictor of a simulated run, from the public state and each participant's private state."""
+        """Return the predictor of a simulated run, from the public table and each participant's private state."""
 
     def predictor_from(self, problem: Any, arrays: Arrays) -> Predictor:
         """Return the predictor rebuilt from a checkpoint's arrays; raise `ValueError` if they fit another problem."""

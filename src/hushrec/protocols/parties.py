@@ -54,7 +54,7 @@ class Private:
     randomness: Randomness = field(repr=False)
     ledger: Ledger = field(default_factory=Ledger, repr=False)  # read only; `Client` charges it
     membership: Membership | None = field(default=None, repr=False)  # None before the device has joined
-    public: Arrays | None = field(default=None, repr=False)  # the last public state that the device accepted
+    public: Arrays | None = field(default=None, repr=False)  # the last public table that the device accepted
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class DeviceSide(ABC):
 
     @abstractmethod
     def predict(self, private: Private, public: Arrays) -> FloatArray:
-        """Return the predictions for all items from the public state, on the scale 1 to 5 but not clipped to it."""
+        """Return the predictions for all items from the public table, on the scale 1 to 5 but not clipped to it."""
 
     order: str | None = None  # one sentence on how lists are sorted, if not by the predictions alone
 
@@ -100,7 +100,7 @@ class DeviceSide(ABC):
         return predictions
 
     def has_learned(self, public: Arrays) -> bool:
-        """Return whether the public state already holds information about the items."""
+        """Return whether the public table already holds information about the items."""
         return True
 
     def popularity(self, public: Arrays) -> FloatArray | None:
@@ -117,7 +117,7 @@ class DeviceSide(ABC):
         return False
 
     def lacks(self, private: Private, message: Any) -> bool:
-        """Return whether this device must fetch a newer public state before it can report on this message."""
+        """Return whether this device must fetch a newer public table before it can report on this message."""
         return False
 
     def spent(self, state: State) -> dict[str, float]:
@@ -129,11 +129,11 @@ class DeviceSide(ABC):
         return state
 
     def check_public(self, public: Arrays) -> None:
-        """Raise `RemoteProtocolError` for a public state that an honest run cannot have: here, non-finite numbers."""
+        """Raise `RemoteProtocolError` for a public table that an honest run cannot have: here, non-finite numbers."""
         for name, array in public.items():
             if not np.all(np.isfinite(array)):
                 raise RemoteProtocolError(
-                    f"the public state of a run must hold finite numbers only, but {name} does not."
+                    f"the public table of a run must hold finite numbers only, but {name} does not."
                     " Do not use the results of this server."
                 )
 
@@ -157,7 +157,7 @@ class DeviceSide(ABC):
 
 @dataclass(frozen=True)
 class RoundOver:
-    """The result of `ServerSide.close` when the round has ended and the public state is updated."""
+    """The result of `ServerSide.close` when the round has ended and the public table is updated."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class NextAttempt:
 
 
 class ServerSide(ABC):
-    """The server side of a protocol: it turns the reports of a phase into messages or, at the end, a public state."""
+    """The server side of a protocol: it turns the reports of a phase into messages or, at the end, a public table."""
 
     phases: tuple[str, ...]
     n_expected: int | None = None
@@ -215,7 +215,7 @@ class ServerSide(ABC):
 
     @property
     def concern(self) -> str | None:
-        """One sentence that warns the operator about the public state, or None."""
+        """One sentence that warns the operator about the public table, or None."""
         return None
 
     @property

@@ -29,7 +29,7 @@ SWEPT = {
     "budget": "{}: attacks and accuracy by ε_g",
 }
 INTRODUCTION = (
-    "Attacks that a server can run on messages and public state, and the claims that they test. A protocol is private"
+    "Attacks that a server can run on messages and public tables, and the claims that they test. A protocol is private"
     " only as far as the attacks on it fail."
 )
 HOW_TO_READ = (

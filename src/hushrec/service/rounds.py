@@ -2,7 +2,7 @@
 
     report ──checked──▶ stored, durable ──▶ acknowledged                  (any number at once, shared commits)
     phase closes: reports in the order of device ids ──▶ Server ──▶ next phase, next attempt or the end of the round
-    round ends: new public state written, reports deleted                 (one transaction)
+    round ends: new public table written, reports deleted                 (one transaction)
 
 Everything that a restart or another worker needs is in the database. A transaction changes a copy of the server, and
 the copy replaces the original after the commit: memory is never ahead of the database. Where several workers share the
@@ -73,7 +73,7 @@ class Rounds(Standing):
         self._ahead: dict[Name, Answered] = {}  # the phase of each device's last report, as the device claims
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}  # reports being stored: digest and future
         self._sealed: tuple[Any, bytes] = (None, b"")  # the last encoded message, for all devices that get the same
-        self._published: tuple[Any, bytes] = (None, b"")  # the encoded public state, for all who download it
+        self._published: tuple[Any, bytes] = (None, b"")  # the encoded public table, for all who download it
 
     @property
     def concern(self) -> str | None:
@@ -141,7 +141,7 @@ class Rounds(Standing):
         self._announce_change()
 
     def published(self) -> bytes:
-        """Return the encoded public state after the last closed round."""
+        """Return the encoded public table after the last closed round."""
         ended = self.round_number - self.is_open
         if self._published[0] != (ended, self.offer.terms.n_items):
             packed = encode(Public.of(self.offer.run_id, ended, self.offer.terms, self.public))

@@ -115,7 +115,7 @@ class Result:
     def recommend_to(self, profile: Profile, n: int = 10) -> list[Recommendation]:
         """Return the `n` best items for a person who took no part in training, from their ratings on the file's scale.
 
-        This costs no budget: a device computes it from the public state and its own ratings. For a model that ranks,
+        This costs no budget: a device computes it from the public table and its own ratings. For a model that ranks,
         `profile` may be a list of items; if the run's file has no values, the values of a profile are ignored.
         """
         rated, values = self._read_profile(profile, n)
@@ -169,7 +169,7 @@ class Result:
 
         Liked are items rated at or above the user's own mean; for a model that ranks, items rated `at_least` or more.
 
-        A device computes this from the user's ratings and the public state, without sending anything. The items are
+        A device computes this from the user's ratings and the public table, without sending anything. The items are
         reasons that a person can check, not a derivation of the prediction.
         """
         return self._reasons(item, *self._profile(self._row_of(user, n)), n, valued=True)

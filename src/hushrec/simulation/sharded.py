@@ -49,7 +49,7 @@ def train_shards(
     out: str | Path | None = None,
     **settings: Any,
 ) -> tuple[dict[str, Any], Arrays]:
-    """Train on a folder of shards; return the record of the run, and the public state after its last round.
+    """Train on a folder of shards; return the record of the run, and the public table after its last round.
 
     With `out`, both are also written to that folder, as `run.json` and `public.npz`. Neither holds a rating.
 

@@ -120,7 +120,7 @@ class ShardedGradientEngine(GradientEngine):
         return self._state.users
 
     def public(self) -> Arrays:
-        """Return the public state after the last round, by name."""
+        """Return the arrays of the public table after the last round, by name."""
         return {"item_vectors": self.item_vectors}
 
     def run_round(self) -> None:

@@ -114,7 +114,7 @@ class GradientDevice(DeviceSide):
         vectors = public.get("item_vectors")
         if vectors is None or vectors.ndim != 2 or len(vectors) < self._terms.n_items + self._terms.n_side_rows:
             raise RemoteProtocolError(
-                f"the public state must hold item_vectors with one row for each of {self._terms.n_items} items and"
+                f"the public table must hold item_vectors with one row for each of {self._terms.n_items} items and"
                 f" {self._terms.n_side_rows} further rows. Do not use it."
             )
         self._check_vectors(vectors, len(vectors) - self._terms.n_side_rows)

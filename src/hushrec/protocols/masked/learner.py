@@ -19,7 +19,7 @@ LearnedT = TypeVar("LearnedT")
 
 
 class Learner(ABC, Generic[LearnedT]):
-    """The server side of a model: it updates its public state `learned` from the noisy sums of one round after another.
+    """The server side of a model: it updates its arrays `learned` from the noisy sums of one round after another.
 
     `learned` is a frozen dataclass of public arrays; its field `counts` has one number per item.
     """

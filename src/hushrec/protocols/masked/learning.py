@@ -39,7 +39,7 @@ class Learning(ABC):
 
     @abstractmethod
     def table_from(self, published: Arrays) -> Any:
-        """Return the public table from a server's public state; raise `RemoteProtocolError` for an impossible one."""
+        """Return the public table from a server's arrays; raise `RemoteProtocolError` for an impossible one."""
 
     @abstractmethod
     def entries(
@@ -57,7 +57,7 @@ class Learning(ABC):
     predicts_new_items: ClassVar[bool] = False  # whether the model can predict items from their attributes alone
 
     def with_new_items(self, published: Arrays) -> Arrays:
-        """Return the public state with a row added for each item that joined the catalogue after the run began."""
+        """Return the public table with a row added for each item that joined the catalogue after the run began."""
         return published
 
     def rank(self, published: Arrays, predictions: FloatArray) -> FloatArray:

@@ -15,7 +15,7 @@ RIDGE = 1.0
 
 
 def with_new_items(published: Arrays, taste: FloatArray) -> Arrays:
-    """Return the public state with rows added for the items of `taste`, `(n_items, n_taste)`, that it does not have."""
+    """Return the public table with rows added for the items of `taste`, `(n_items, n_taste)`, that it does not have."""
     offsets, rows, log_counts = (np.asarray(published[name]) for name in ("offsets", "rows", "log_counts"))
     known, new = len(offsets), len(taste) - len(offsets)
     columns = np.concatenate([np.ones((len(taste), 1)), taste], axis=1)

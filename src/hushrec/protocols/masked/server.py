@@ -50,7 +50,7 @@ ATTRIBUTES_FLOOR, PROFILE_FLOOR = 0.02, 0.05  # lower bounds on the variances of
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The public state of a `GpLearner`, in coordinates that are not whitened."""
+    """The arrays that a `GpLearner` has learned so far, in coordinates that are not whitened."""
 
     columns: FloatArray = field(repr=False)  # x_j, (n_items, L)
     mean: FloatArray = field(repr=False)  # m, (L,)

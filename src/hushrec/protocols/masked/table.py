@@ -31,7 +31,7 @@ def freeze_entries(table: Any) -> None:
 
 
 def published_digest(published: Mapping[str, Any]) -> bytes:
-    """Return the SHA-256 of a public state: of the name, shape and float32 numbers of each array, sorted by name."""
+    """Return the SHA-256 of a public table: of the name, shape and float32 numbers of each array, sorted by name."""
     parts = []
     for name, array in sorted(published.items()):
         lengths = (len(name), array.ndim, *array.shape)
@@ -40,7 +40,7 @@ def published_digest(published: Mapping[str, Any]) -> bytes:
 
 
 def table_in(kind: type[TableT], published: Mapping[str, Any]) -> TableT:
-    """Return the table of this class from a public state; raise `RemoteProtocolError` if an array is missing."""
+    """Return the table of this class from a server's arrays; raise `RemoteProtocolError` if an array is missing."""
     names = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
     missing = [name for name in names if name not in published]
     if missing:

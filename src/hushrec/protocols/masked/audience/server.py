@@ -41,7 +41,7 @@ MOST_OFF = 2.5  # largest factor between an estimate under noise and its expecte
 
 @dataclass(frozen=True, eq=False)
 class Learned:
-    """The public state of an `AudienceLearner`; fields without a comment are those of `AudienceTable`."""
+    """The arrays that an `AudienceLearner` has learned; fields without a comment are those of `AudienceTable`."""
 
     counts: FloatArray = field(repr=False)
     log_counts: FloatArray = field(repr=False)
