@@ -110,7 +110,7 @@ def test_before_joining_there_is_nothing_to_rate(client: Asker) -> None:
     assert client.get("/api/levels").json() == {"levels": []}
     assert client.get("/api/recommendations").json()["code"] == "not-now"
     assert client.get("/api/sent").json()["last"] is None
-    assert "one of the public levels, 0.25, 1, 4" in client.post("/api/level", json={"level": 3}).json()["detail"]
+    assert "epsilon_i" in client.post("/api/level", json={"level": 3}).json()["detail"]
 
 
 def test_rate_take_part_and_see_what_left(tmp_path: Path) -> None:

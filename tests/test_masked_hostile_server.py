@@ -322,7 +322,7 @@ def test_a_lie_about_the_terms_is_refused_at_the_next_contact(honest: Honest, tm
         reason = "run that this device joined"
     with connected(tmp_path / "device", told) as device:
         with pytest.raises(RemoteProtocolError, match=reason):
-            device._driver().run(device._session.joining.same_run())
+            device._driver().run(device._session.joining.fetch_offer())
         if change == "a changed plan":
             with pytest.raises(RemoteProtocolError, match="terms"):
                 device._driver().run(device._session.refresh_public())

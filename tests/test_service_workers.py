@@ -46,7 +46,7 @@ from hushrec.messages import Address, Enrolment, Envelope, Receipt
 from hushrec.protocols.masked.messages import MaskedTable
 from hushrec.server import Stage
 from hushrec.service import schema
-from hushrec.service.parts import read_given
+from hushrec.service.partial_sums import read_given
 from hushrec.service.reports import NewReport
 from hushrec.service.setup import Items, prepare_run
 from hushrec.service.storage import Storage

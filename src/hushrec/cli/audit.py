@@ -1,4 +1,4 @@
-"""The command `hushrec audit`."""
+"""The command `hushrec audit`: attack the protocols as a server could."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -49,7 +49,7 @@ def audit(
     epsilon_g: Annotated[
         float | None,
         typer.Option(
-            help="sdcf: the larger, the narrower the range of the fake errors; 0 does not limit it.  [default: 4]"
+            help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited.  [default: 4]"
         ),
     ] = None,
     epsilon: Annotated[
@@ -62,14 +62,14 @@ def audit(
     profile_cap: Annotated[
         int | None,
         typer.Option(
-            help="sdcf: public upper bound on the ratings per person; the selection of items is calibrated for it."
+            help="sdcf: public upper bound on the ratings per person, for which the selection of items is calibrated."
         ),
     ] = None,
     factors: Annotated[
         int | None, typer.Option(help="Length of each user and item vector.  [default: 50; bpr: 10]")
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(help="Rounds to train and to observe; not for masked.  [default: 100]")
+        int | None, typer.Option(help="Number of rounds to train and to attack; not for masked.  [default: 100]")
     ] = None,
     seed: Annotated[
         int, typer.Option(help="Seed of the training, of the choice of people to attack, and of the attacks.")
@@ -77,8 +77,8 @@ def audit(
     sweep: Annotated[
         list[str] | None,
         typer.Option(
-            help="Model mf: also train once for each of several strengths of the Langevin noise (noise) or values of"
-            " epsilon-g (budget); may be repeated."
+            help="Model mf: also train and attack the last protocol with several strengths of the Langevin noise"
+            " (--sweep noise) or several values of epsilon-g (--sweep budget); may be repeated."
         ),
     ] = None,
     plots: Annotated[
@@ -105,7 +105,7 @@ def audit(
     masked = is_masked(model, protocol or [])
     settings = choose_settings(model, protocol, options, seed, masked=masked)
     if masked and sweep:
-        raise ParameterError("sweep needs model mf, which protocol masked does not have. Leave it out.")
+        raise ParameterError("--sweep needs model mf, which protocol masked does not have. Leave --sweep out.")
     check_sweeps(settings, sweep or [])
     if plots is not None:
         check_writable(plots)
@@ -157,7 +157,7 @@ def _deliver(record: dict[str, Any], plots: Path | None, *, as_json: bool) -> No
 
 
 def is_masked(model: str | None, protocols: list[str]) -> bool:
-    """Return whether to audit protocol `masked`, by its name or by one of its models.
+    """Return whether the user chose protocol `masked`, by its name or by a model that only `masked` has.
 
     Raises `ParameterError` if another protocol is named as well: `masked` shares no model with the others.
     """
@@ -173,7 +173,7 @@ def is_masked(model: str | None, protocols: list[str]) -> bool:
 def choose_settings(
     model: str | None, protocol: list[str] | None, options: dict[str, Any], seed: int, *, masked: bool
 ) -> list[Any]:
-    """Return the settings of each column of the audit.
+    """Return the training settings to audit, one per column of the printed tables.
 
     Raises `ParameterError` for an option that none of the protocols uses.
     """
@@ -233,10 +233,10 @@ def side_by_side(
     steps: int,
     progress: Callable[[str, str, int, int], None],
 ) -> list[Any]:
-    """Return the result of `work` for each task, with one process per task and one running process per core.
+    """Return the result of `work` for each task, in order, computed in a pool with at most one process per core.
 
-    The last tasks start first, because they take longest. `progress` is called when a task is submitted and when it
-    is done, and not in between.
+    The last tasks start first, because they take longest. `progress` is called only when a task is submitted and when
+    it is done.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed

@@ -1,4 +1,4 @@
-"""The command `hushrec budget`."""
+"""The command `hushrec budget`: explain what a privacy budget of protocol `sdcf` means."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -27,20 +27,20 @@ def budget(
     epsilon_g: Annotated[
         float | None,
         typer.Option(
-            help="mf, fm: the larger, the narrower the range of the fake errors; 0 does not limit it. A parameter,"
+            help="mf, fm: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited. A parameter,"
             " not a privacy guarantee.  [default: 4]"
         ),
     ] = None,
-    model: Annotated[str, typer.Option(help="Model to train: mf, fm or bpr.")] = "mf",
+    model: Annotated[str, typer.Option(help="Model of the run: mf, fm or bpr.")] = "mf",
     rounds: Annotated[int, typer.Option(help="Number of rounds in which the device takes part.")] = 100,
     profile_cap: Annotated[
         int | None,
-        typer.Option(help="Calibrate the selection from this public number of ratings, not from --rated."),
+        typer.Option(help="Calibrate the item selection for this public number of ratings, not for --rated."),
     ] = None,
     prior: Annotated[
         float, typer.Option(help="The server's prior probability that the person has rated a given item.")
     ] = 0.05,
-    plot: Annotated[Path | None, typer.Option(help="Also plot what the budget means, into this SVG file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Also draw the explanation as a plot, into this SVG file.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Explain what a privacy budget of protocol sdcf means for one person; nothing is trained."""
@@ -84,7 +84,7 @@ def _draw(chosen: "SelectionBudget", plot: Path) -> None:
 
 
 def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """Return the explanation as lines of at most 80 characters."""
+    """Return the explanation of a budget, as lines of at most 80 characters."""
     found = meaning.probabilities
     cap = "" if chosen.profile_cap is None else f", calibrated from a public cap of {chosen.profile_cap}"
     rounds = "one round" if chosen.rounds == 1 else f"{chosen.rounds:,} rounds"
@@ -123,7 +123,7 @@ def in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
 
 
 def _fakes_in_words(chosen: "SelectionBudget", meaning: "Meaning") -> list[str]:
-    """Return lines that say how many real errors the fake errors do not hide; none for a model without fake errors."""
+    """Return lines on the real errors that fake errors cannot hide; an empty list for a model without fake errors."""
     if chosen.epsilon_g is None:
         return []
     return _wrapped(

@@ -1,4 +1,4 @@
-"""The command `hushrec capacity`."""
+"""The command `hushrec capacity`: estimate the costs of a training with many devices."""
 
 from typing import Annotated, Any
 
@@ -25,7 +25,7 @@ def capacity(
     epsilon: Annotated[
         float,
         typer.Option(
-            help="masked: privacy budget of a person's whole profile; decides the rounds and the size of reports."
+            help="masked: privacy budget of a person's whole profile; sets the number of rounds and the report size."
         ),
     ] = 8.0,
     hours: Annotated[float, typer.Option(help="Hours for which a round is open.")] = 24.0,
@@ -33,13 +33,13 @@ def capacity(
         int | None,
         typer.Option(
             min=1,
-            help="masked: number of parts of the catalogue; a device reports on one part.  [default: as few as keep a"
-            " device's upload below the limit]",
+            help="masked: number of blocks into which the catalogue is divided; a device reports on one block."
+            "  [default: the smallest number that keeps a device's upload below the limit]",
         ),
     ] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Estimate the traffic, processor time and memory of a training, and warn of costs above the recommended limits.
+    """Estimate the traffic, processor time and memory of a training, and warn of costs above recommended limits.
 
     The estimate uses constants that were measured on two cores; docs/scale.md says how well they predict.
     """

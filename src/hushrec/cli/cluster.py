@@ -1,4 +1,4 @@
-"""The options of engine `ray`, which choose the cluster that a command runs on."""
+"""The command-line options of engine `ray`, which choose the Ray cluster on which a command runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

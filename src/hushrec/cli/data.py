@@ -1,4 +1,4 @@
-"""The commands `hushrec data list`, `get`, `describe` and `shard`."""
+"""The commands `hushrec data list`, `get`, `describe` and `shard`, for rating data."""
 
 import sys
 from pathlib import Path
@@ -123,9 +123,9 @@ def shard(
     ] = 2_000_000,
     as_json: JsonFlag = False,
 ) -> None:
-    """Write rating data as Parquet shards, split by person, which `train` reads part by part, also on a cluster.
+    """Write rating data as Parquet files (shards), each with the ratings of some people, for `train`.
 
-    A file is read some rows at a time, and may be larger than memory.
+    Neither this command nor `train` then needs all ratings in memory, and a Ray cluster can share the shards.
     """
     manifest = reading.shard(data, out, ratings_per_shard).manifest
     if as_json:

@@ -1,4 +1,4 @@
-"""The command `hushrec demo`."""
+"""The command `hushrec demo`: train, attack and recommend on synthetic ratings."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,7 +24,7 @@ def demo(
 ) -> None:
     """Train all protocols on synthetic ratings, attack them, and recommend items to one person.
 
-    Takes about a minute and needs no network.
+    This takes about a minute and needs no network.
     """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
@@ -98,7 +98,7 @@ def print_demo(done: "Demo") -> None:
 
 
 def _print_leaks(done: "Demo") -> None:
-    """Print one line per run with what the attacks on the run recover."""
+    """Print, for each run, how much of people's ratings and tastes the attacks recover."""
     _say(
         "What a server recovers about 20 people: the share of rated items at 1 % false alarms, the share of exact"
         " ratings, the cosine with their taste vectors; in brackets what is known without any message:",
@@ -110,7 +110,7 @@ def _print_leaks(done: "Demo") -> None:
 
 
 def _not_covered(study: "Study") -> dict[str, dict[str, None]]:
-    """Return what each private protocol does not cover, merged over the settings of the protocol."""
+    """Return, by private protocol, the sentences on what its guarantee does not cover, without repetitions."""
     found: dict[str, dict[str, None]] = {}
     for setting in study.settings:
         if setting.private:

@@ -1,4 +1,4 @@
-"""The commands `hushrec device …`, for one person's device."""
+"""The commands `hushrec device …`, with which one person uses their device."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,7 +19,10 @@ device_app = typer.Typer(
 )
 app.add_typer(device_app, name="device", epilog="Example: hushrec device recommend --count 10")
 
-Folder = Annotated[Path | None, typer.Option("--store", help="Folder of the store.  [default: $XDG_DATA_HOME/hushrec]")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--store", help="Folder of the device's ratings, ledger and keys.  [default: $XDG_DATA_HOME/hushrec]"),
+]
 WAIT_SECONDS = 30.0  # for which one step waits for a round to open
 SPEAK_SECONDS = 10.0  # at least, between two progress lines
 
@@ -29,10 +32,11 @@ def init(
     store: Folder = None,
     epsilon: Annotated[
         float,
-        typer.Option(help="masked: largest privacy budget that one run may spend of this person's whole profile."),
+        typer.Option(help="masked: largest privacy budget that one run may spend, for this person's whole profile."),
     ] = 8.0,
     least_cohort: Annotated[
-        int, typer.Option(help="masked: smallest number of devices in a sum to which this device contributes.")
+        int,
+        typer.Option(help="masked: smallest number of devices in a sum; this device refuses to add to a smaller one."),
     ] = 3,
     epsilon_i: Annotated[float, typer.Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
     epsilon_p: Annotated[
@@ -42,7 +46,7 @@ def init(
     epsilon_g: Annotated[
         float,
         typer.Option(
-            help="sdcf: the larger, the narrower the range of the fake errors; 0 does not limit it. A parameter,"
+            help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited. A parameter,"
             " not a privacy guarantee."
         ),
     ] = 4.0,
@@ -193,7 +197,7 @@ def join(
     follow: Annotated[
         bool,
         typer.Option(
-            "--next", help="Agree to what the server offers after the end of its run: further rounds, or a next run."
+            "--next", help="Agree to the further rounds or the next run that the server offers when its run is over."
         ),
     ] = False,
     rounds: Annotated[
@@ -222,7 +226,7 @@ def join(
 
 
 def _follow(device: "Device") -> str:
-    """Agree to what the server offers after its run, and return a sentence about it."""
+    """Agree to the further rounds or next run that the server offers; return a sentence that says which."""
     run = None if device.offer is None else device.offer.run_id
     device.follow()
     assert device.offer is not None
@@ -262,7 +266,7 @@ def _take_part(device: "Device", rounds: int | None) -> None:
 @device_app.command(epilog="Example: hushrec device search godfather")
 def search(
     text: Annotated[
-        list[str] | None, typer.Argument(help="Words of the title.  [default: list items, the best liked first]")
+        list[str] | None, typer.Argument(help="Words of the title.  [default: list all items, the most popular first]")
     ] = None,
     count: Annotated[int, typer.Option("-n", "--count", help="Largest number of items to list.", min=1)] = 20,
     store: Folder = None,
@@ -315,14 +319,14 @@ def budget(
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="masked: set the privacy budget of a run, from now on. Nothing that is sent shows the change."
+            help="masked: set the largest budget that a run may spend, from the next round on. Reports do not show it."
         ),
     ] = None,
     raise_to: Annotated[
         float | None,
         typer.Option(
-            help="Raise the total privacy budget of this device to this epsilon, so that it can join a next run"
-            " (masked) or draw permanent bits again (sdcf)."
+            help="Raise the limit on the epsilon of all runs together, so that the device can join a next run (masked)"
+            " or draw permanent bits again (sdcf)."
         ),
     ] = None,
     store: Folder = None,
@@ -398,7 +402,7 @@ def ui(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.", min=0, max=65535)] = 8471,
     store: Folder = None,
 ) -> None:
-    """Serve a page to this machine only, to rate items, take part, and see recommendations and all that was sent."""
+    """Serve a page on this machine to rate items, take part in rounds, and see recommendations and what was sent."""
     import secrets
     import socket
 

@@ -1,4 +1,4 @@
-"""The command `hushrec experiment`."""
+"""The command `hushrec experiment`: run a grid of settings and splits from a TOML file."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,16 +22,19 @@ def experiment(
     reading: Reading,
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs at a time, each in a process of its own.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted experiment.")] = False,
-    out: Annotated[Path, typer.Option(help="Folder in which the experiment's own folder of records is made.")] = Path(
-        "experiments/records"
-    ),
-    splits: Annotated[int | None, typer.Option(min=1, help="Run only the first splits, as many as given.")] = None,
+    out: Annotated[
+        Path, typer.Option(help="Folder in which the experiment makes a folder of its own for the records.")
+    ] = Path("experiments/records"),
+    splits: Annotated[
+        int | None, typer.Option(min=1, help="Run only this many splits, beginning with the first.  [default: all]")
+    ] = None,
     export: Annotated[
         Path | None,
         typer.Option(help="Run nothing; write all runs into this grid file, to run on a machine with a GPU."),
     ] = None,
     collect: Annotated[
-        Path | None, typer.Option(help="Run nothing; make the records from the result file of an exported grid.")
+        Path | None,
+        typer.Option(help="Run nothing; write the records from this file, the result of running an exported grid."),
     ] = None,
     engine: Annotated[
         str | None,

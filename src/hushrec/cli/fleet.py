@@ -1,4 +1,4 @@
-"""The command `hushrec fleet`."""
+"""The command `hushrec fleet`: run many real devices against a server."""
 
 import time
 from pathlib import Path
@@ -31,11 +31,12 @@ def fleet(
         int | None, typer.Option(help="Number of rounds to report in.  [default: until the run is over]")
     ] = None,
     epsilon: Annotated[
-        float, typer.Option(help="masked: privacy budget that every device allows a run to spend.")
+        float, typer.Option(help="masked: largest privacy budget that each device allows a run to spend.")
     ] = 8.0,
     epsilon_i: Annotated[float, typer.Option(help="sdcf: privacy budget of one round's item selection.")] = 4.0,
     epsilon_g: Annotated[
-        float, typer.Option(help="sdcf: the larger, the narrower the range of the fake errors; 0 does not limit it.")
+        float,
+        typer.Option(help="sdcf: range of the fake errors: a larger value narrows it, and 0 leaves it unlimited."),
     ] = 4.0,
     epochs: Annotated[
         int, typer.Option(help="sdcf: number of draws of permanent bits that every device allows.", min=1)
@@ -48,7 +49,8 @@ def fleet(
     follow: Annotated[
         bool,
         typer.Option(
-            "--next", help="Every device agrees to what the server offers after the end of its run, and to its cost."
+            "--next",
+            help="Every device agrees to the further rounds or next run that the server offers, and to the cost.",
         ),
     ] = False,
     processes: Annotated[int, typer.Option(help="Number of processes that share the devices.", min=1)] = 1,
@@ -88,7 +90,7 @@ def fleet(
 
 
 def _members(ratings: "Ratings", devices: int, split_seed: int, stores: Path) -> "list[Member]":
-    """Return a fleet member for each of the first users with training ratings, in the split that `train` uses."""
+    """Return a member for each of the first `devices` users with training ratings, split as `train` splits them."""
     from hushrec.data import random_split
     from hushrec.device.fleet import Member
 

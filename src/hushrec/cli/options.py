@@ -64,9 +64,9 @@ def _annotation(name: str, owners: dict[str, Option]) -> Any:
 
 
 def help_text(owners: dict[str, Option]) -> str:
-    """Return the help of an option, given its declaration by each model or protocol.
+    """Return the help text of an option that several models or protocols, its `owners`, may declare.
 
-    The sentence of each declaration begins with the models or protocols it belongs to, unless all of them share it.
+    Each sentence begins with the names of the models or protocols that it holds for, unless it holds for all.
     """
     meanings: dict[str, list[str]] = {}
     for owner, option in owners.items():

@@ -1,4 +1,4 @@
-"""The command `hushrec recommend`."""
+"""The command `hushrec recommend`: recommend items to one person, from a finished run."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,8 +29,7 @@ def recommend(
         bool,
         typer.Option(
             "--shrink/--no-shrink",
-            help="mf, fm: shrink the prediction of an item that few people rated towards the user's mean; or rank by"
-            " the predictions as they are.",
+            help="mf, fm: shrink the predictions of items with few ratings towards the user's mean rating.",
         ),
     ] = True,
     as_measured: Annotated[
@@ -41,8 +40,8 @@ def recommend(
 ) -> None:
     """Recommend items that one person has not rated, from a finished run.
 
-    The first time, a run that held out a test part is trained again on all ratings. A run of `train --final` is used as
-    it is.
+    If the run held out test ratings, the first call trains it again on all ratings. A run of `train --final` has been
+    trained on all ratings already.
     """
     from hushrec.data.own import read_own_profile
     from hushrec.errors import ParameterError
@@ -50,7 +49,7 @@ def recommend(
 
     if (user is None) == (user_ratings is None):
         raise ParameterError(
-            "recommend needs either --user or --user-ratings (for a person who took no part in training)."
+            "recommend needs either --user, or --user-ratings for a person who took no part in training."
         )
     recommender = Recommender.load(folder, refit=not as_measured, remark=say)
     if user is not None:

@@ -1,4 +1,4 @@
-"""The command `hushrec report`."""
+"""The command `hushrec report`: tables, plots and a page about finished runs."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any

@@ -77,7 +77,7 @@ def _factors(record: dict[str, Any]) -> str:
 
 
 def _print_accuracy(console: "Console", record: dict[str, Any]) -> None:
-    """Print the accuracy of the run, its comparisons and the baselines as a table, with notes on its columns."""
+    """Print a table of the accuracy of the run, the protocols compared with it and the baselines, with notes."""
     from rich.table import Column, Table
 
     data = record["data"]

@@ -1,4 +1,4 @@
-"""The command `hushrec serve`."""
+"""The command `hushrec serve`: run a server for devices."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -69,7 +69,7 @@ def serve(
         Path | None, typer.Option(help="Folder for the admin token and a self-signed certificate.  [default: .]")
     ] = None,
 ) -> None:
-    """Serve a training run to devices: publish the model, collect reports, and keep only the sums of the reports."""
+    """Serve a training run: collect devices' reports, learn from them, publish the result and delete the reports."""
     from hushrec.service.certificates import certified_names
     from hushrec.service.settings import read_settings
 
@@ -204,7 +204,7 @@ def _refuse_foreign_token(secret: Path, database: str) -> None:
 
 
 def _prepare(storage: "Storage", settings: "Settings", items: "Items", secret: Path, new_token: bool) -> None:
-    """Create the run in the database, or a next run, and write a new admin token to the file `secret`.
+    """Create the run, or a next run, in the database; write its admin token, if it is new, to the file `secret`.
 
     A token file that belongs to another run is not overwritten.
     """

@@ -1,4 +1,4 @@
-"""The command `hushrec train`."""
+"""The command `hushrec train`: train a recommender on simulated devices and measure it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

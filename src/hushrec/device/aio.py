@@ -26,7 +26,7 @@ RETRY_SECONDS = 5.0  # until the next step after the server could not be reached
 class Event:
     """An event of a device's participation; `kind` is `reported`, `unreachable`, `over` or `failed`.
 
-    `over` and `failed` are the last event. `error` is the exception behind `unreachable` or `failed`.
+    An `over` or `failed` event is the last one. `error` is the exception behind `unreachable` or `failed`.
     """
 
     kind: str
@@ -39,7 +39,7 @@ async def taking_part(device: Device, *, wait: float = WAIT_SECONDS) -> AsyncIte
     """Report in every round of the device's server until the run is over; yield an iterator of events.
 
     Leaving the block ends the participation: a step in progress stops after its current request, which the server
-    answers within about `wait` seconds. The store keeps everything that was stored before.
+    answers within about `wait` seconds.
     """
     closing = threading.Event()
     try:

@@ -18,15 +18,16 @@ from hushrec.protocols.configured import ConfiguredProtocol
 from hushrec.scale import form_values, from_unit, to_unit
 
 _SLACK = 1 + 1e-9  # tolerance for rounding in sums of floats
-SELECTION = ("epsilon_i", "epsilon_p", "epsilon_g")  # a person's options of a protocol that selects items
+SELECTION = ("epsilon_i", "epsilon_p", "epsilon_g")  # a person's options of `sdcf`, which selects items to report
 
 
 @dataclass(frozen=True)
 class Budgets:
     """A person's privacy budgets and the scale of their ratings, checked and converted to floats.
 
-    `epsilon` is the largest cost of a `masked` run, whose sums must cover at least `least_cohort` devices; the next
-    four fields belong to `sdcf`. `options` holds options of other protocols by name, `limits` ledger limits by unit.
+    For protocol `masked`, `epsilon` is the most that one run may cost this person, and `least_cohort` is the smallest
+    number of devices that a sum may cover. The next four fields are for `sdcf` (docs/notation.md). `options` holds
+    options of other protocols by name. `limits` holds further limits of the ledger by unit.
     """
 
     epsilon: float = 8.0
@@ -54,16 +55,16 @@ class Budgets:
         self.new_ledger()  # checks max_value_rho
 
     def _selecting(self) -> Any:
-        """Return the protocol that selects items, configured with these budgets; raise if a budget is invalid."""
+        """Return protocol `sdcf`, configured with these budgets; raise if a budget is invalid."""
         protocol = next(
             one for one in PROTOCOLS.values() if set(SELECTION) <= {o.name for o in one.options if o.personal}
         )
         return protocol.configure({name: getattr(self, name) for name in SELECTION}, protocol.models[0])
 
     def before_joining(self, ledger: Ledger) -> list[ConfiguredProtocol]:
-        """Return the protocols that a device without a run may use, the default first.
+        """Return the protocols, configured with these budgets, whose runs this device may join; the default first.
 
-        If earlier runs have spent budget, return only the protocols in whose unit it was spent.
+        If earlier runs have spent budget, return only the protocols that charge the ledger in the same unit.
         """
         limited = [one for one in PROTOCOLS.values() if one.unit is not None]
         spent = [one for one in limited if ledger[str(one.unit)].charged() > 0]
@@ -90,7 +91,7 @@ class Budgets:
         return replace(self, epsilon_i=epsilon_i, epsilon_p=None)  # type: ignore[arg-type]
 
     def form_values(self) -> FloatArray:
-        """Return the rating values that a form offers on this person's scale."""
+        """Return the rating values that the page's form offers, on this person's scale."""
         return form_values(*self.scale)
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
@@ -113,10 +114,10 @@ def _as_scale(scale: Any) -> tuple[float, float]:
 
 
 def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: Mapping[str, float]) -> None:
-    """Raise the ledger's limits to the largest cost of a run; joining a run means accepting this cost.
+    """Raise the ledger's limits to the largest cost of this run, which a person accepts by joining.
 
-    `spent` is what this run has already cost, by unit. If earlier runs have used up budget, the limit is not raised:
-    the person must allow the total first, and `BudgetExceeded` names the ε that is needed.
+    `spent` is what this run has already cost, by unit. If earlier runs have spent budget too, and the present limit
+    does not cover the total, raise `BudgetExceeded` with the ε that the person must allow first.
     """
     for unit, cost in protocol.joining_costs(terms).items():
         earlier, limit = ledger[unit].charged() - spent.get(unit, 0.0), ledger.limit(unit) or 0.0
@@ -127,22 +128,22 @@ def allow_run(protocol: ConfiguredProtocol, terms: Any, ledger: Ledger, spent: M
             allowed, raised = protocol.ledger_statement(ledger)["limit"], Ledger.from_record(ledger.to_record())
             raised.raise_limit(unit, needed)
             epsilon = math.ceil(100 * protocol.ledger_statement(raised)["limit"] / _SLACK) / 100
-            raise _not_allowed("earlier runs and this run together need", allowed, epsilon)
+            raise _not_allowed(allowed, epsilon, what="earlier runs and this run together need")
         ledger.raise_limit(unit, needed)
 
 
 @contextlib.contextmanager
 def consent(limit: float) -> Iterator[None]:
-    """Add to a `BudgetExceeded` raised in the block the command with which the person can raise the limit."""
+    """Re-raise a `BudgetExceeded` of the block with a message that names the present `limit` and how to raise it."""
     try:
         yield
     except BudgetExceeded as error:
         if error.needed is None:
             raise
-        raise _not_allowed("new permanent bits need", limit, error.needed) from None
+        raise _not_allowed(limit, error.needed, what="new permanent bits need") from None
 
 
-def _not_allowed(what: str, limit: float, needed: float) -> BudgetExceeded:
+def _not_allowed(limit: float, needed: float, *, what: str) -> BudgetExceeded:
     return BudgetExceeded(
         f"{what} a limit of epsilon {needed:.12g}, but the person's limit is {limit:.4g}. "
         f"Raise it with `hushrec device budget --raise-to {needed:.12g}`.",

@@ -1,4 +1,4 @@
-"""Requests of a device and replies of a server as values, and limits on what a device accepts from a server."""
+"""Requests of a device and replies of a server as dataclasses, and limits on what a device accepts from a server."""
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ class Reply:
 
     @property
     def problem(self) -> dict[str, Any]:
-        """The problem document of a refusal; empty if the reply is not a refusal or has no such document."""
+        """The problem+json document of a refusal; empty if the reply is not a refusal or has no such document."""
         if self.status < 400:
             return {}
         try:
@@ -39,7 +39,7 @@ class Reply:
 
     @property
     def code(self) -> str:
-        """The error code of a refusal; empty if there is none."""
+        """The error code of a refusal, as `stale-nonce`; empty if the reply has none."""
         return str(self.problem.get("type", "")).rpartition(":")[2]
 
     @property
@@ -50,7 +50,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Call:
-    """A request to make, and how to make it."""
+    """A request that a job yields to its driver, and how the driver sends it."""
 
     request: Request
     signed: bool = True  # False: anonymous, without the device's id and signature
@@ -59,7 +59,7 @@ class Call:
     optional: bool = False  # tried once; the reply has status 0 if the server cannot be reached
 
 
-Job = Generator[Call, Reply, Any]
+Job = Generator[Call, Reply, Any]  # yields requests, receives replies and returns a result
 
 
 def check_size(offer: Offer) -> None:
@@ -70,7 +70,7 @@ def check_size(offer: Offer) -> None:
     if n_items > MOST_ITEMS or n_factors > MOST_FACTORS or numbers * 4 > LARGEST_TABLE:
         raise RemoteProtocolError(
             f"a run must have at most {MOST_ITEMS} items, {MOST_FACTORS} factors and {LARGEST_TABLE} bytes of item"
-            f" vectors for this device, got {n_items} items of {n_factors} factors."
+            f" vectors for this device, got {n_items} items of {n_factors} factors. Join another server."
         )
 
 
@@ -101,5 +101,5 @@ def expect(reply: Reply, status: int) -> bytes:
 
 
 def said(reply: Reply) -> str:
-    """Return the sentence of a refusal, shortened and without control characters."""
+    """Return the reason that the server gave for a refusal, shortened and without control characters."""
     return "".join(c for c in str(reply.problem.get("detail", "no reason was given."))[:300] if c.isprintable())

@@ -63,7 +63,7 @@ class Status:
 
 @dataclass(frozen=True, repr=False)
 class Sent:
-    """The last reports, with the private data from which they were made. Must never leave the device."""
+    """The last reports under `sdcf`, with the private data from which they were made. Must never leave the device."""
 
     uploads: list[Upload]  # the latest last
     is_waiting: bool  # whether the latest report has not been acknowledged yet
@@ -151,10 +151,10 @@ class Device:
         self.add_ratings({item: value}, keep_unknown=keep_unknown)
 
     def add_ratings(self, values: Mapping[str, float], *, keep_unknown: bool = False) -> None:
-        """Store ratings on this device; they count from now on.
+        """Store ratings on this device; predictions and later reports use them.
 
-        After joining, the items must be in the server's catalogue. With `keep_unknown` other items are stored too, and
-        count as soon as the catalogue contains them.
+        After joining, the items must be in the server's catalogue. With `keep_unknown`, ratings of other items are
+        stored too, and used as soon as the catalogue contains the items.
         """
         with self._lock:
             low, high = self._session.budgets.scale
@@ -188,7 +188,7 @@ class Device:
             return self._catalogue
 
     def search(self, text: str = "", *, count: int = 12, first: int = 0) -> Found:
-        """Return items by title; without a text, all items, the most popular first if popularity is public."""
+        """Return items whose titles contain the words of `text`; without words, all items, popular ones first."""
         with self._lock:
             if text.strip() or not self.has_learned:
                 return self.catalogue.search(text, count=count, first=first)
@@ -208,14 +208,14 @@ class Device:
     ) -> None:
         """Enrol with a server and accept its offer for the whole run.
 
-        On a device that has joined already, this stores the new address and certificate of a server that moved, and
-        raises if the server at the new address has another run. `again` enrols again after a lost or copied store.
+        On a device that has already joined, this stores a new address or certificate of its server, and raises if the
+        server at that address has another run. `again` enrols with a new key, as after restoring or copying a store.
         """
         place = self._place(server, ca, insecure=insecure)
         if again or not self.has_joined:
             job = self._session.joining.rejoin(invitation) if again else self._session.joining.join(invitation)
         elif place != self._store.get_json("server"):
-            job = self._session.joining.same_server()
+            job = self._session.joining.check_server()
         else:
             return
         self._driver(place).run(job)
@@ -224,7 +224,7 @@ class Device:
 
     def look_at(self, server: str, *, ca: str | Path | None = None, insecure: bool = False) -> Offer:
         """Return a server's offer, by an anonymous request; nothing is joined or stored."""
-        offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(self._session.joining.same_run())
+        offer: Offer = self._driver(self._place(server, ca, insecure=insecure)).run(self._session.joining.fetch_offer())
         return offer
 
     def _place(self, server: str | None, ca: str | Path | None, *, insecure: bool) -> dict[str, str | None]:
@@ -253,17 +253,17 @@ class Device:
         return outcome
 
     def look_next(self) -> tuple[Offer, float | None]:
-        """Return the server's offer after its run, and the ε limit that the person must allow first.
+        """Return the server's offer of further rounds or of a next run, and the ε that the person must allow first.
 
-        The limit is None if the present one is enough; raise it with `raise_budget`. The request is anonymous, and
-        nothing changes.
+        This ε is a limit on the total cost of all runs, to be set with `raise_budget`; it is None if the present limit
+        is enough. The request is anonymous, and nothing changes.
         """
         offer: Offer = self._driver().run(self._session.joining.look_next())
         with self._lock:
             return offer, self._session.joining.needs(offer)
 
     def follow(self) -> None:
-        """Agree to the server's offer after its run: further rounds, or a next run with new terms.
+        """Agree to the server's offer of further rounds, or of a next run with new terms.
 
         A next run is refused if the ledger's limit does not cover its cost on top of the earlier runs.
         """
@@ -340,19 +340,19 @@ class Device:
 
     @property
     def has_learned(self) -> bool:
-        """Whether the run has published a state from which this device can predict."""
+        """Whether this device has a public table of its run from which it can predict."""
         with self._lock:
             return self._session.is_enrolled and self._session.predictions.are_possible
 
     def _earlier_list(self) -> list[tuple[str, float]]:
-        """Return the last recommendations of the previous run, until this run has published a usable state."""
+        """Return (id, prediction) of the previous run's recommendations; empty once this run allows predictions."""
         if not self._session.is_enrolled or self.has_learned:
             return []
         return [entry for entry in self._session.predictions.last_list() if entry[0] in self.catalogue]
 
     @property
     def list_order(self) -> str | None:
-        """How `recommend` ranks, in one sentence; None if it ranks by predictions alone, or before joining."""
+        """A sentence on how `recommend` ranks items; None if it ranks them by predictions alone, or before joining."""
         with self._lock:
             return self._session.client().order if self._session.is_enrolled else None
 
@@ -401,28 +401,28 @@ class Device:
             return statement
 
     def choose_budget(self, epsilon_i: float) -> None:
-        """Set `epsilon_i`, the selection budget of one round; `epsilon_p` becomes twice that. Only before round 1."""
+        """Set `epsilon_i` of `sdcf`, and `epsilon_p` to twice that; raise if permanent bits have been drawn."""
         with self._lock:
             self._session.change_budgets(self.budgets.with_selection(epsilon_i))
 
     def choose_epsilon(self, epsilon: float) -> None:
-        """Set the budget of a masked run from its next round on. Reports do not reveal the choice."""
+        """Set the ε that masked runs may cost this person, from the next round on. Reports do not reveal the choice."""
         with self._lock:
             self._session.change_epsilon(epsilon)
 
     def raise_budget(self, epsilon: float) -> None:
-        """Raise the limit on the total ε of this device, for new permanent bits or a next run."""
+        """Raise the limit on the ε of all runs together, to allow a next run or, under `sdcf`, new permanent bits."""
         with self._lock:
             self._session.allow(epsilon)
 
     def last_charged(self) -> Envelope | None:
-        """Return the last report that cost budget, as it was sent; None before the first, and for gradient reports."""
+        """Return the last masked report that was charged to the ledger; None before the first, and under `sdcf`."""
         with self._lock:
             body = self._store.get("last_charged")
         return None if body is None else wire.decode(body, Envelope)
 
     def sent(self) -> Sent | None:
-        """Return the last gradient reports, with the private data behind them; None before the first."""
+        """Return the last reports under `sdcf`, with the private data behind them; None before the first."""
         with self._lock:
             uploads = self._session.kept.uploads()
             if not uploads:

@@ -64,12 +64,12 @@ class Outcome:
 
     @property
     def rmse(self) -> float | None:
-        """The RMSE of the predictions that devices show; None without held-out ratings."""
+        """The RMSE on held-out ratings of the predictions that devices show; None without held-out ratings."""
         return math.sqrt(self.squared_error / self.held_out) if self.held_out else None
 
     @property
     def rmse_trained(self) -> float | None:
-        """The RMSE of the trained user vectors; None without held-out ratings."""
+        """The RMSE on held-out ratings of the user vectors that rounds trained; None without held-out ratings."""
         return math.sqrt(self.squared_error_trained / self.held_out) if self.held_out else None
 
 
@@ -138,7 +138,7 @@ def _join(driver: BlockingDriver, invitation: str | None, follow: bool) -> None:
 
 
 def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolExecutor) -> int:
-    """Let every device do one step per sweep until the run is over; return the number of reports."""
+    """Let every device step until the run is over, or `orders.rounds` times; return the number of reports."""
     reports, sweeps, active = 0, 0, drivers
     while active and (orders.rounds is None or sweeps < orders.rounds):
         outcomes = list(pool.map(lambda driver: driver.run(driver.session.step(WAIT_SECONDS)), active))
@@ -166,7 +166,7 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
 
 
 def _trained(client: Client, public: Arrays) -> FloatArray:
-    """Return the predictions of the trained user vector; those shown if the protocol trains none."""
+    """Return the predictions of the user vector that rounds trained; without one, the predictions that are shown."""
     vectors = public.get("item_vectors")
     return client.predict(public) if vectors is None else np.asarray(vectors @ client.private_state()["user_vector"])
 

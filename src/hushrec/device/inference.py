@@ -1,7 +1,7 @@
-"""What a server can infer from this device's reports: the audit's attacks run locally and compared with the truth.
+"""What a server can infer from this device's `sdcf` reports: attacks are run locally and compared with the truth.
 
-The results never leave the device. The attack is passed in as a function (the command line passes one of
-`hushrec.audit`), so that the device does not depend on the audit.
+The results never leave the device. The attack is an argument (the command line passes one from `hushrec.audit`), so
+that this package does not import `hushrec.audit`.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -59,10 +59,11 @@ def compare(
     best: Collection[int],
     reach: float,
 ) -> Comparison:
-    """Return how accurate the results of the attacks are, given what only this device knows.
+    """Compare the results of the attacks with the person's own data, which only this device knows.
 
-    `user_vector` is the one of the last report, `rated` holds the ratings on the scale 1 to 5, `best` the recommended
-    items, and `reach` is half the distance between two rating values of the form.
+    `user_vector` is the vector from which the last report was made. `rated` holds the ratings by position, on the
+    scale 1 to 5. `best` are the positions of the recommended items. `reach` is half the distance between two rating
+    values of the form: a guess within `reach` of the rating counts as exact.
     """
     norm = float(np.linalg.norm(user_vector))
     directions = (reading.direction, _public_direction(item_vectors))
@@ -82,7 +83,7 @@ def compare(
 
 
 def _public_direction(item_vectors: FloatArray) -> FloatArray:
-    """Return the user vector w whose predictions V w are nearest to a constant: (VᵀV) w = Vᵀ1."""
+    """Return the user vector w whose predictions V w are closest to 1, with V the item vectors: (VᵀV) w = Vᵀ1."""
     return np.asarray(np.linalg.lstsq(item_vectors.T @ item_vectors, item_vectors.sum(axis=0))[0])
 
 

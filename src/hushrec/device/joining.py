@@ -1,7 +1,7 @@
-"""Joining and leaving runs: enrolment, enrolment after a lost store, the server's next run, keys, and leaving.
+"""How a device joins and leaves runs, agrees to a server's next run, and changes its key.
 
-Each method is a job as in `session.py`. A key is stored before it is sent, and no enrolment is sent before the ledger
-allows the cost of the run.
+Methods that return a `Job` are generators that yield requests and receive replies, as in `session.py`. A key is stored
+before it is sent, and an enrolment is sent only if the ledger allows the cost of the run.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class Joining:
         session = self._session
         if session.is_enrolled:
             raise LocalProtocolError("this device has joined a run already. Leave that run first, or enrol again.")
-        offer = yield from self.same_run()
+        offer = yield from self.fetch_offer()
         self._allowed(offer)  # raises before the server learns of this device
         if session.key is None or session.offer is None or not offer.keeps(session.offer):
             session.key = DeviceKey.generate()  # a key is never used with two servers
@@ -58,7 +58,7 @@ class Joining:
             yield from session.look_at_public()
 
     def _allowed(self, offer: Offer) -> Ledger:
-        """Return the ledger with limits that allow this run; unchanged if this device joined the run before."""
+        """Return the ledger, its limits raised for this run; not raised if this device joined the run before."""
         session = self._session
         ledger = session.ledger()
         if session.store.get("private_state") is None:
@@ -66,11 +66,11 @@ class Joining:
         return ledger
 
     def offered(self) -> Job:
-        """Return the server's present offer, by an anonymous request."""
+        """Fetch and return the server's present offer, unchecked; the request is anonymous."""
         return wire.decode(expect((yield Call(Request("GET", "/v1/run"), signed=False)), 200), Offer)
 
-    def same_run(self) -> Job:
-        """Return the server's offer; raise if it is for another run than the one that this device accepted."""
+    def fetch_offer(self) -> Job:
+        """Fetch, check and return the server's offer; raise if this device has joined another run."""
         session = self._session
         offer = yield from self.offered()
         accepted = session.kept.offer() if session.store.get("private_state") is not None else None
@@ -104,24 +104,24 @@ class Joining:
                 f"the server's protocol must protect ratings, but {offer.protocol} does not. Join another server."
             )
 
-    def same_server(self) -> Job:
+    def check_server(self) -> Job:
         """Raise if the server offers neither the run that this device joined nor a next run after it."""
         with contextlib.suppress(ConsentNeeded):  # storing the server's new address needs no consent
-            yield from self.same_run()
+            yield from self.fetch_offer()
 
     def rejoin(self, invitation: str | None = None) -> Job:
-        """Enrol again with a new key, after the store was restored or copied.
+        """Enrol again with a new key, after the store was restored from a backup or copied.
 
-        The ledger is charged first for reports that another copy may have sent, up to the last round that the server
-        knows of the old key; if the ledger's limit is too low, this raises before any signed request. The old key
-        leaves the run, so that rounds do not wait for it. The old permanent bits are not used again.
+        Another copy of the store may have sent reports. The ledger is charged for them first, up to the last round in
+        which the server has a report of the old key; if its limit is too low, this raises before any signed request.
+        The old key leaves the run, so that rounds do not wait for it. The old permanent bits are not used again.
         """
         session = self._session
         reported, client = session.store.get_json("copied") or 0, session.client()
         try:
             with consent(client.ledger.limit("selection") or 0.0):
                 client.begin_again(reported)
-            offer = yield from self.same_run()  # change nothing if the server is away or has another run
+            offer = yield from self.fetch_offer()  # change nothing if the server is away or has another run
             allow_run(session.make_protocol(offer), offer.terms, client.ledger, client.spent)
             if session.is_enrolled:
                 yield from self._retire("bad-signature")  # another copy may have changed the key
@@ -142,7 +142,7 @@ class Joining:
         self.forget_run()
 
     def _retire(self, *also: str) -> Job:
-        """Ask the server to retire this device's key; refusals that say it is retired already count as success."""
+        """Ask the server to retire this device's key; ignore refusals for a retired key or with a code in `also`."""
         reply = yield Call(Request("DELETE", "/v1/devices/me"))
         if reply.status != 204 and reply.code not in ("not-enrolled", "not-active", "next-run", *also):
             expect(reply, 204)
@@ -194,7 +194,7 @@ class Joining:
         return offer
 
     def needs(self, offer: Offer) -> float | None:
-        """Return the ε limit that the person must allow before `follow`, or None if the present limit is enough."""
+        """Return the ε that the person must allow in total before `follow`, or None if the present limit is enough."""
         session = self._session
         if session.offer is None or offer.run_id == session.offer.run_id:
             return None
@@ -205,11 +205,11 @@ class Joining:
         return None
 
     def follow(self) -> Job:
-        """Agree to the server's offer after its run: further rounds, or a next run.
+        """Agree to the server's offer of further rounds, or of a next run.
 
-        Further rounds draw no new permanent bits, unless an epoch ends. The cost of a next run is added to that of
-        earlier runs, and the ledger's limit must cover the sum before anything is sent. The key is kept; everything
-        else of the old run is removed.
+        Under `sdcf`, further rounds draw no new permanent bits unless a permanent epoch ends. The cost of a next run
+        is added to the cost of earlier runs, and the ledger's limit must cover the sum before anything is sent. The
+        key is kept; everything else of the old run is removed.
         """
         session = self._session
         offer = yield from self.look_next()

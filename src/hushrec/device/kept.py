@@ -83,7 +83,7 @@ class Kept:
         self.store.put("private_state", pack_arrays(state))
 
     def public(self) -> Arrays | None:
-        """Return the latest public arrays by name, or None if there are none."""
+        """Return the arrays of the latest public table by name, or None if this device has none."""
         packed = self.store.get("public")
         if packed is None:
             return None
@@ -94,7 +94,7 @@ class Kept:
             return arrays
 
     def put_public(self, arrays: Arrays) -> None:
-        """Store the public arrays in float32, the precision in which they were sent."""
+        """Store the public table in float32, the precision in which it was sent."""
         self.store.put("public", pack_arrays({name: array.astype("<f4") for name, array in arrays.items()}))
 
     def uploads(self) -> list[Upload]:

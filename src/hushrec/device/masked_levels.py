@@ -12,7 +12,7 @@ NAMES = {1.0: "Strict", 4.0: "Middle"}  # by ε; the run's own ε is called "Usu
 
 
 def explain_levels(offer: Offer, budgets: Budgets) -> list[dict[str, Any]]:
-    """Return the levels of this run by ascending ε: those in `NAMES` below the run's ε, the run's, and the person's."""
+    """Return the levels to choose from, by ascending ε: the run's ε, those of `NAMES` below it, and the person's."""
     run = offer.terms.priced.epsilon
     chosen = min(budgets.epsilon, run)
     epsilons = sorted({*(epsilon for epsilon in NAMES if epsilon < run), run, chosen})
@@ -23,7 +23,8 @@ def _explain(epsilon: float, offer: Offer, *, in_use: bool) -> dict[str, Any]:
     """Return one level, explained for the page.
 
     An attacker who knows all other people's profiles and all sums, and has to tell the person's profile from an empty
-    one (each with probability 1/2), is right with probability at most Φ(μ/2).
+    one (each with probability 1/2), is right with probability at most Φ(μ/2): Φ is the standard normal distribution
+    function, and μ the Gaussian privacy parameter that corresponds to ε.
     """
     priced = offer.terms.priced
     name = "Usual" if epsilon == priced.epsilon else NAMES.get(epsilon, "Your own")

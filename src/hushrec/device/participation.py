@@ -40,7 +40,7 @@ class Participation:
             self._thread.start()
 
     def stop(self) -> None:
-        """Stop at once, without waiting for a request in progress; its reply is ignored."""
+        """Stop taking part at once, without waiting for a request in progress, whose reply is ignored."""
         with self._lock:
             self._stop.set()
             self.code, self.words = OFF, ""

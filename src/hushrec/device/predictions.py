@@ -1,4 +1,4 @@
-"""A device's predictions, computed offline from its person's ratings and the public table of the run."""
+"""A device's predictions, computed offline from its person's ratings and the run's public table."""
 
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ KEPT_ITEMS = 100  # recommendations of one run that are kept for the beginning o
 
 
 class Predictions:
-    """The predictions for one person. The public table is read from the store once, until `forget` is called."""
+    """The predictions for one person. The public table is read from the store once and cached until `forget`."""
 
     def __init__(self, session: "Session") -> None:
         self._session = session
@@ -27,11 +27,11 @@ class Predictions:
         self._public = None
 
     def public(self) -> Arrays:
-        """Return the latest public table; raise if there is none, or if it does not allow predictions yet."""
+        """Return the arrays of the latest public table; raise if there is none, or if no round has ended yet."""
         if self._public is None:
             self._public = self._session.kept.public()
         if self._public is None:
-            raise LocalProtocolError("this device has no public table yet. Join a server and take part in a round.")
+            raise LocalProtocolError("this device has no public table to predict from. Join a server and take part.")
         if not self._session.client().has_learned(self._public):
             raise LocalProtocolError("no round of this run has ended yet. Wait for the first round to end.")
         return self._public
@@ -66,7 +66,7 @@ class Predictions:
         return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
 
     def keep_list(self) -> None:
-        """Store the recommendations of this run, to be shown until the next run allows predictions.
+        """Store the best items of this run, which `last_list` returns until the next run allows predictions.
 
         Call this only inside `Store.change`.
         """
@@ -76,7 +76,7 @@ class Predictions:
             store.put_json("last_list", [(store.item_at(int(n))[0], float(scores[n])) for n in best])
 
     def last_list(self) -> list[tuple[str, float]]:
-        """Return ids and predictions of the previous run's recommendations, the best first, without rated items."""
+        """Return (id, prediction) of the recommendations of the previous run, the best first, without rated items."""
         rated = self._session.store.ratings()
         return [(item, score) for item, score in self._session.store.get_json("last_list") or [] if item not in rated]
 

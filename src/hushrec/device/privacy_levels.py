@@ -1,6 +1,6 @@
 """The privacy levels that the page offers for protocol `sdcf`.
 
-There are only a few, because the number of items that a device sends hints at its budget.
+There are only a few, because the number of items in a report hints at the level of a device.
 """
 
 from dataclasses import dataclass
@@ -24,22 +24,22 @@ LEVELS = (Level("Strict", 0.25), Level("Middle", 1.0), Level("Usual", 4.0))
 
 
 def level_of(epsilon_i: float) -> Level:
-    """Return the public level with this budget; raise `ParameterError` if there is none."""
+    """Return the level in `LEVELS` with this budget; raise `ParameterError` if there is none."""
     found = [level for level in LEVELS if level.epsilon_i == epsilon_i]
     if not found:
         offered = ", ".join(f"{level.epsilon_i:g}" for level in LEVELS)
-        raise ParameterError(f"epsilon_i must be one of the public levels, {offered}, got {epsilon_i:g}.")
+        raise ParameterError(f"epsilon_i must be a level that the page offers ({offered}), got {epsilon_i:g}.")
     return found[0]
 
 
 def levels_for(epsilon_i: float) -> list[Level]:
-    """Return the public levels, and the person's own level if it is not public, by ascending budget."""
+    """Return `LEVELS`, and a level for the person's `epsilon_i` if it is not among them, by ascending budget."""
     own = [] if epsilon_i in {level.epsilon_i for level in LEVELS} else [Level("Your own", epsilon_i)]
     return sorted([*LEVELS, *own], key=lambda level: level.epsilon_i)
 
 
 def explain_level(level: Level, offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
-    """Return what a level means for a person with `n_rated` ratings in this run, as numbers for the page."""
+    """Return what a level means for a person with `n_rated` ratings: items sent, and what a server may believe."""
     in_use = level.epsilon_i == budgets.epsilon_i
     meaning = explain_budget(
         SelectionBudget(

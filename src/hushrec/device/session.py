@@ -59,7 +59,7 @@ STEPPED, NO_ROUND, RUN_OVER = "reported", "no round", "run over"
 
 
 class Session:
-    """The session of one store with one server."""
+    """The conversation of one device, whose data is in `store`, with one server."""
 
     def __init__(self, store: Store, *, keep_public: bool = True) -> None:
         self.store = store
@@ -95,7 +95,7 @@ class Session:
         return self.kept.ledger()
 
     def change_budgets(self, budgets: Budgets) -> None:
-        """Replace the budgets; raise if permanent bits were drawn, because a second draw would be charged again."""
+        """Replace the budgets; raise if permanent bits were drawn, because new bits would be charged again."""
         if self.ledger()["selection"].permanent_draws:
             raise LocalProtocolError(
                 "the budget must not change after the first round, because the permanent bits of this device depend on"
@@ -106,7 +106,7 @@ class Session:
         self.forget_client()
 
     def change_epsilon(self, epsilon: float) -> None:
-        """Set the budget of masked runs from the next round on; raise the ledger's limit if a run has been joined."""
+        """Set the ε that masked runs may cost, from the next round on; raise the ledger's limit for a joined run."""
         before, ledger = self.budgets, self.ledger()
         spent = self.client().spent if self.is_enrolled else {}
         self.budgets = replace(before, epsilon=epsilon)
@@ -122,7 +122,7 @@ class Session:
             raise
 
     def allow(self, epsilon: float) -> None:
-        """Raise the limit on the total ε of this device, in the units of the protocols that it uses."""
+        """Raise the ledger's limits so that all runs together may cost `epsilon`, which must not be below the limit."""
         ledger, allowed = self.ledger(), as_number("epsilon", epsilon)
         protocols = self.budgets.before_joining(ledger) if self.offer is None else [self.make_protocol(self.offer)]
         if any(allowed < (protocol.ledger_statement(ledger)["limit"] or 0.0) for protocol in protocols):
@@ -166,7 +166,7 @@ class Session:
     # Rounds ----------------------------------------------------------------------------------------------------
 
     def step(self, wait: float = 0) -> Job:
-        """Report in the open phase, if it asks this device; return `STEPPED`, `NO_ROUND` or `RUN_OVER`."""
+        """Report in the open phase, if the server asks this device; return `STEPPED`, `NO_ROUND` or `RUN_OVER`."""
         self._refuse_copies()
         if self.store.get("next_key") is not None:
             yield from self.joining.rotate_key()  # finish an interrupted change of the key
@@ -196,7 +196,7 @@ class Session:
         return STEPPED
 
     def _inbox(self, wait: float) -> Request:
-        """Return the request for a message; it names the last report, so that a restored server notices a lost one."""
+        """Return the request for the next message. It names the last report, so that a server notices a lost one."""
         client = self._participant()
         last = ".".join(str(number) for number in _place(client.private_state()))
         return Request("GET", f"/v1/inbox?after={self._done_with(client)}&last={last}&wait={wait:g}")
@@ -370,7 +370,7 @@ class Session:
         return len(page.ids)
 
     def _look_for_items(self) -> Job:
-        """Fetch the items that joined the catalogue after the run was made, if this device can predict for them."""
+        """Fetch the new items of the catalogue, if this device can predict their ratings."""
         while self.client().predicts_new_items and (yield from self._append_page()):
             self.forget_client()
 

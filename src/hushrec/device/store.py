@@ -29,7 +29,7 @@ _TABLES = (
 
 
 def default_folder() -> Path:
-    """Return $XDG_DATA_HOME/hushrec, or ~/.local/share/hushrec."""
+    """Return the folder of a store unless one is given: $XDG_DATA_HOME/hushrec, or ~/.local/share/hushrec."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "hushrec"
 
 
@@ -207,7 +207,7 @@ class Store:
         return self._write("DELETE FROM ratings WHERE item = ?", [(item,)]) == 1
 
     def rated_positions(self, n_items: int) -> dict[int, float]:
-        """Return the ratings by position, of the first `n_items` items of the catalogue."""
+        """Return the ratings of the first `n_items` items of the catalogue, by position."""
         query = "SELECT position, value FROM ratings JOIN catalogue ON id = item WHERE position < ? ORDER BY position"
         rows = self._rows(query, (n_items,))
         with self.intact("a rating"):

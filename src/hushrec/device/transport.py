@@ -1,4 +1,4 @@
-"""The HTTP driver of a session's jobs, with retries and exponential back-off, and its error messages."""
+"""A driver that sends the requests of a session's jobs over HTTP, with retries and exponential back-off."""
 
 import contextlib
 import re
@@ -68,7 +68,7 @@ class _Attempts:
 
 
 class Stopped(Exception):
-    """A job was stopped at the person's request. The store is consistent, as after a crash."""
+    """Raised when a job is stopped between two requests. The store is consistent, as after a crash."""
 
 
 class BlockingDriver:

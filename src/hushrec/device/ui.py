@@ -1,4 +1,4 @@
-"""The person's page on loopback (`hushrec device ui`), and its API, which answers this page only.
+"""The page of a device (`hushrec device ui`), served on loopback, and its API, which answers this page only.
 
 Three checks protect the API from other web pages, and each alone is sufficient: the token, which is part of the printed
 address and is sent in a header that other origins cannot set; the host name, against DNS rebinding; and the origin.
@@ -44,7 +44,7 @@ class Rating(_Body):
 
 
 class Place(_Body):
-    """The address of a server, and its certificate file."""
+    """The address of a server, and the certificate file to trust."""
 
     server: Annotated[str, Field(max_length=300)]
     ca: Annotated[str | None, Field(max_length=1000)] = None
@@ -58,7 +58,7 @@ class Joining(Place):
 
 
 class Choice(_Body):
-    """Whether to take part."""
+    """Whether the device shall take part in rounds."""
 
     on: bool
 
@@ -70,13 +70,13 @@ class NewLevel(_Body):
 
 
 class Consent(_Body):
-    """Consent to the server's offer after its run, and to a higher limit if the offer needs one."""
+    """Consent to further rounds or a next run, and to a higher limit of the ledger if that needs one."""
 
     raise_to: float | None = None
 
 
 class Page:
-    """The device behind the page, with its background participation."""
+    """The device that the page shows, and the thread that takes part in rounds. Routes call its methods."""
 
     def __init__(self, device: Device, attack: Attack) -> None:
         self.device = device
@@ -155,7 +155,7 @@ class Page:
         return _explain(self.device.offer, self.device.budgets, self.device.status().n_known)
 
     def set_level(self, level: float) -> None:
-        """Set the privacy level: ε of a masked run, else the public level with this `epsilon_i`."""
+        """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of one of `LEVELS`."""
         if self._has_own_epsilon:
             self.device.choose_epsilon(level)
         else:
@@ -163,11 +163,11 @@ class Page:
         self._changes += 1
 
     def allow_draw(self) -> None:
-        """Raise the limit by the cost of one draw of permanent bits."""
+        """Raise the ledger's limit by the cost of one draw of permanent bits (`sdcf`)."""
         self.device.raise_budget(self.device.budget()["limit"] + self.device.budgets.epsilon_p)
 
     def look_next(self) -> dict[str, Any]:
-        """Return the server's offer after its run, and the limit that the person must allow for it."""
+        """Return the offer of further rounds or a next run, and the ε that the person must allow for it."""
         (offer, needed), accepted = self.device.look_next(), self.device.offer
         assert accepted is not None
         return {
@@ -178,7 +178,7 @@ class Page:
         }
 
     def follow(self, consent: Consent) -> None:
-        """Agree to the server's offer after its run and take part; first raise the limit if the person said so."""
+        """Raise the limit if the person agreed to that, accept the further rounds or next run, and take part."""
         if consent.raise_to is not None:
             self.device.raise_budget(consent.raise_to)
         self.device.follow()

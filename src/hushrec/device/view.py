@@ -1,4 +1,4 @@
-"""The content of the person's page: search results, ratings, recommendations with reasons, and sent reports."""
+"""The content of the device page: search results, ratings, recommendations with reasons, and sent reports."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
 
 
 def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:
-    """Return the items and numbers of the last report, and what attacks infer from the reports so far."""
+    """Return the last `sdcf` report item by item, and what attacks infer from the last reports."""
     budgets, catalogue, report = device.budgets, device.catalogue, sent.uploads[-1].report
     in_unit = {position: float(budgets.to_unit(value)) for position, value in sent.rated.items()}
     best = [catalogue.position_of(suggestion.item) for suggestion in device.recommend(SHOWN)]

@@ -50,9 +50,10 @@ def _add_run(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/admin/{action}", responses=problems(401, 409), **COMMON)
     async def act(request: Request, action: Literal["start", "pause", "close"]) -> dict[str, Any]:
-        """Control the rounds.
+        """Start, pause or close rounds; return the status afterwards.
 
-        `start` ends a pause and opens a round, `pause` opens no further round, and `close` closes the open phase now.
+        `start` ends a pause and opens a round if none is open. `pause` keeps further rounds from opening. `close`
+        closes the open phase now, even if reports are missing.
         """
         service.check_admin(request)
         if action == "start":
@@ -65,14 +66,14 @@ def _add_run(app: FastAPI, service: Service) -> None:
 
     @app.post("/v1/admin/extend/{more}", responses=problems(401, 409), **COMMON)
     async def extend(request: Request, more: Annotated[int, Path(ge=1, le=10_000)]) -> dict[str, Any]:
-        """Offer `more` further rounds of a finished run. A device takes part only if its person agrees."""
+        """Extend a finished run by `more` rounds. A device takes part in them only if its person agrees."""
         service.check_admin(request)
         await rounds.extend(more)
         return _status(rounds)
 
     @app.get("/v1/admin/public", responses={200: {"content": BINARY}, **problems(401)}, **COMMON)
     async def export(request: Request) -> Response:
-        """Return every public array at full precision: its shape and its little-endian float64 values in row order."""
+        """Return each array of the public table: shape, and values as little-endian float64 in row-major order."""
         service.check_admin(request)
         arrays = {
             name: {"shape": array.shape, "float64": array.astype("<f8").tobytes()}
@@ -99,12 +100,12 @@ def _add_people_and_items(app: FastAPI, service: Service) -> None:
         **COMMON | {"openapi_extra": ADMIN | TAKES_ITEMS},
     )
     async def add_items(request: Request) -> dict[str, int]:
-        """Append items to the catalogue; the next round includes them. Items whose id is known stay as they are."""
+        """Append items to the catalogue from the next round on. Items that the catalogue already has do not change."""
         service.check_admin(request)  # before the long body is read
         new = _new_items(await service.body(request, LARGEST_ITEM_BODY))
         titles = new.ids if new.titles is None else new.titles
         if len(titles) != len(new.ids) or len(set(new.ids)) != len(new.ids):
-            raise Refusal("bad-items", "ids must be unique, and titles must hold one title per id or be left out.")
+            raise Refusal("ids must be unique, and titles must hold one title per id or be left out.", code="bad-items")
         return {"added": await rounds.add_items(new.ids, titles)}
 
     @app.get("/v1/admin/devices", responses=problems(401), **COMMON)

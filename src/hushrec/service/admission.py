@@ -1,8 +1,9 @@
-"""Admission of signed requests where several workers share a database: nonces, rates and keys are checked there.
+"""Admission of signed requests when several worker processes share a PostgreSQL database.
 
-The worker has already checked the signature. The devices' rows are locked in the order of their ids, so that one of two
-workers that receive the same request refuses it. The commit does not wait for the disk: after a failure of the
-database's machine the last requests could be replayed once, as after a restart of a single server. Reports are not
+A worker checks the signature of a request; the database then checks the device's key, the nonce (against replays) and
+the request rate. The devices' rows are locked meanwhile, so that two workers never both admit the same request, and
+in the order of ids, so that workers do not deadlock. The commit does not wait for the disk: after a crash of the
+database's machine, the last requests could be replayed once, as after a restart of a single server. Reports are not
 affected, because each report is stored durably together with its nonce.
 """
 
@@ -23,7 +24,7 @@ BURST_SECONDS = 5  # seconds' worth of enrolments that may arrive at once
 
 @dataclass
 class Bucket:
-    """A token bucket that limits a rate: it refills by `per_second` tokens up to `size`."""
+    """A token bucket that limits a rate: it refills by `per_second` tokens a second, up to `size` tokens."""
 
     size: float
     per_second: float
@@ -47,7 +48,7 @@ class Bucket:
 
 @dataclass(frozen=True)
 class Visit:
-    """A signed request of a device, to be admitted by the database."""
+    """A device's request with a valid signature, which `admit` checks against the database."""
 
     device: str
     public_key: bytes = field(repr=False)  # the key with which the worker checked the signature
@@ -58,15 +59,15 @@ class Visit:
 
 @dataclass(frozen=True)
 class Admitted:
-    """The database's state of a device whose request was admitted."""
+    """The outcome of an admitted request: facts about its device and the run, read from the database."""
 
-    version: int  # of the run's row
-    last_round: int
+    version: int  # of the run's row, which counts its changes
+    last_round: int  # the last round in which the device reported
     reported: bytes | None  # the digest of the device's report in the open phase, None if no report is stored
 
 
 def admit(connection: sa.Connection, visits: Sequence[Visit], limits: LimitSettings) -> list[Admitted | Refusal]:
-    """Check these requests against the database; return for each, in order, its admission or its refusal."""
+    """Check the key, nonce and rate of each request; return an `Admitted` or a `Refusal` per request, in order."""
     connection.execute(sa.text("SET LOCAL synchronous_commit = off"))
     open_phase = sa.select(run.c.version, run.c.round, run.c.attempt, run.c.phase, _clock())
     version, *place, now = connection.execute(open_phase).one()
@@ -90,14 +91,14 @@ def admit(connection: sa.Connection, visits: Sequence[Visit], limits: LimitSetti
 
 def _refusal(visit: Visit, row: Any, nonces: dict[str, int], buckets: dict[str, Bucket], now: float) -> Refusal | None:
     if row is None or row.state != ACTIVE:
-        return Refusal("not-active", "this device no longer takes part: it left or was revoked.")
+        return Refusal("this device no longer takes part: it left or was revoked.", code="not-active")
     if bytes(row.public_key) != visit.public_key:
-        return Refusal("bad-signature", "the signature does not match this request and this device's key.")
+        return Refusal("the signature does not match this request and this device's key.", code="bad-signature")
     if visit.nonce <= nonces[visit.device]:
         sentence = "the nonce must be greater than every earlier nonce of this device."
-        return Refusal("stale-nonce", sentence, last_nonce=nonces[visit.device])
+        return Refusal(sentence, code="stale-nonce", last_nonce=nonces[visit.device])
     if not buckets[visit.device].take(now):
-        return Refusal("too-many-requests", "this device sends too many requests. Try again later.", retry_after=1)
+        return Refusal("this device sends too many requests. Try again later.", code="too-many-requests", retry_after=1)
     return None
 
 
@@ -135,18 +136,19 @@ def _note(
     )
 
 
-def lock_places(connection: sa.Connection, wall_clock: float, per_second: float) -> tuple[Bucket, float]:
-    """Lock the enrolment rate until the transaction ends, so that devices enrol one at a time.
+def lock_enrolments(connection: sa.Connection, wall_clock: float, per_second: float) -> tuple[Bucket, float]:
+    """Lock enrolment until the transaction ends, so that devices enrol one at a time.
 
-    Return the token bucket of all enrolments, and the current time.
+    Return the token bucket that limits the rate of all enrolments, and the current time: the database's clock in
+    PostgreSQL, `wall_clock` in SQLite.
     """
     row = connection.execute(sa.select(enrolments).with_for_update()).one()
     now = connection.execute(sa.select(_clock())).scalar_one() if is_shared(connection) else wall_clock
     return Bucket.stored(row, BURST_SECONDS * per_second, per_second), now
 
 
-def take_place(connection: sa.Connection, bucket: Bucket, now: float) -> bool:
-    """Take one token of the enrolment rate and store the bucket; return False if the rate is exceeded."""
+def take_enrolment(connection: sa.Connection, bucket: Bucket, now: float) -> bool:
+    """Take one token from the enrolment bucket and store the bucket; return False if the bucket is empty."""
     if not bucket.take(now):
         return False
     connection.execute(enrolments.update().values(tokens=bucket.tokens, filled_at=bucket.filled_at))
@@ -154,5 +156,5 @@ def take_place(connection: sa.Connection, bucket: Bucket, now: float) -> bool:
 
 
 def _clock() -> sa.Label[float]:
-    """Return the database's clock, the only clock that workers on several machines share."""
+    """Return an SQL expression for the database's time in Unix seconds, the only clock that all workers share."""
     return sa.cast(sa.extract("epoch", sa.func.clock_timestamp()), sa.Float).label("now")

@@ -1,8 +1,8 @@
 """The HTTP application of a run: routes for devices, the admin, health checks and metrics.
 
-Devices send and receive MessagePack, people JSON. Every refusal is problem+json, and comes as early as possible: for
-its length before the body is read, for a full queue before the signature is checked, for a wrong round before the
-numbers are checked.
+Devices send and receive MessagePack; the admin's tools send and receive JSON. A refused request gets a problem+json
+reply as early as possible: a body that is too long is refused before it is read, a report in times of overload before
+its signature is checked, and a report for the wrong round before its numbers are checked.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ LONGEST_WAIT = 60.0  # seconds of one long poll
 
 
 def make_app(storage: Storage, rounds: Rounds, monitor: Monitor, limits: LimitSettings) -> FastAPI:
-    """Return the application. Its lifespan runs the schedule of rounds and finally closes the database."""
+    """Return the FastAPI application, which also opens and closes rounds, and closes the database when it ends."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -97,7 +97,7 @@ def _add_public(app: FastAPI, service: Service) -> None:
 
     @app.get("/v1/public", tags=["devices"], responses={200: {"content": BINARY}, **problems()})
     async def public() -> Response:
-        """Return the public table after the last closed round, for readers who want recommendations without joining."""
+        """Return the public table after the last closed round, also to people who do not join the run."""
         return Download(service.public_downloads(), rounds.published(), {})
 
     @app.get("/healthz", tags=["operation"], responses=problems())
@@ -123,7 +123,7 @@ def _add_membership(app: FastAPI, service: Service) -> None:
         openapi_extra=SIGNED | takes_binary("An enrolment: docs/wire.md."),
     )
     async def enrol(request: Request) -> Response:
-        """Enrol a device and return the offer. The request is signed with the enrolment's own key."""
+        """Enrol a device and return the offer. The request is signed with the key that the enrolment contains."""
         credentials = signing.parse_header(request.headers.get("authorization"))
         body = await service.body(request, LARGEST_SMALL_BODY)
         told = signing.Request(request.method, target_of(request), body)
@@ -166,7 +166,7 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
         responses={
             200: {
                 "content": BINARY,
-                "description": "The request. `Hushrec-Last-Round`: the last round in which this device reported.",
+                "description": "The message. `Hushrec-Last-Round`: the last round in which this device reported.",
             },
             204: {"description": "No round that this device can report in opened within `wait` seconds."},
             **problems(401, 403, 409, 410, 413, 429),
@@ -179,9 +179,10 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
         wait: Annotated[float, Query(ge=0, le=LONGEST_WAIT)] = 0,
         last: Annotated[str, Query(pattern=r"^[0-9]{1,9}\.[0-9]{1,9}\.[0-9]{1,2}$")] = "0.0.0",
     ) -> Response:
-        """Wait up to `wait` seconds (long poll) for a request to this device from a round above `after`.
+        """Return the server's message for this device in a round above `after`; wait up to `wait` seconds (long poll).
 
-        `last` names the phase of the device's last report: its round, its attempt, and the phase's index from 0.
+        The device answers the message with a report. `last` names the phase of the device's last report as
+        ROUND.ATTEMPT.PHASE, where PHASE is the index of the phase from 0.
         """
         device, _, _ = await service.signed(request, 0)
         headers = {"Hushrec-Last-Round": str(device.last_round)}
@@ -207,14 +208,14 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
 
 
 def _for_reader(request: Request, packed: bytes) -> Response:
-    """Return the reply as MessagePack, or as JSON with base64 buffers if the request accepts JSON."""
+    """Return a reply with this MessagePack body, converted to JSON (bytes as base64) if the request accepts JSON."""
     if "application/json" in request.headers.get("accept", ""):
         return Response(msgspec.json.encode(msgspec.msgpack.decode(packed)), media_type="application/json")
     return Response(packed, media_type=wire.MEDIA_TYPE)
 
 
 def _refuse(app: FastAPI, monitor: Monitor) -> None:
-    """Make the application answer errors of hushrec and of the framework with problem+json."""
+    """Register handlers that answer every exception, of hushrec or of the framework, with problem+json."""
 
     def respond(request: Request, error: RemoteProtocolError) -> Response:
         refusal = error if isinstance(error, Refusal) else None
@@ -232,21 +233,23 @@ def _refuse(app: FastAPI, monitor: Monitor) -> None:
     async def not_stored(request: Request, error: StorageError) -> Response:
         monitor.log("storage-error", reason=str(error))
         sentence = "the server's database is unavailable. Try again."
-        return respond(request, Refusal("storage", sentence, retry_after=1))
+        return respond(request, Refusal(sentence, code="storage", retry_after=1))
 
     @app.exception_handler(RequestValidationError)
     async def malformed(request: Request, error: RequestValidationError) -> Response:
         names = sorted({".".join(str(part) for part in entry["loc"]) for entry in error.errors()})
-        return respond(request, Refusal("malformed", f"these fields are invalid: {', '.join(names)[:200]}."))
+        listed = ", ".join(names)[:200]
+        sentence = f"these fields are missing or invalid: {listed}. See /openapi.json."
+        return respond(request, Refusal(sentence, code="malformed"))
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         monitor.log("error", kind=type(error).__name__)
-        return respond(request, Refusal("internal", "an internal error occurred; the server has logged it."))
+        return respond(request, Refusal("an internal error occurred; the server has logged it.", code="internal"))
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
-        return respond(request, Refusal("http", f"{error.detail}.", status=error.status_code))
+        return respond(request, Refusal(f"{error.detail}.", code="http", status=error.status_code))
 
 
 def _is_long(request: Request) -> bool:

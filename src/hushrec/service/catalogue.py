@@ -28,11 +28,11 @@ class CatalogueCopy:
         return len(self._entries)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Append those of the entries that this copy does not hold yet."""
+        """Append the entries that this copy does not hold yet."""
         self._entries += [entry for entry in entries if entry[0] >= len(self._entries)]
 
     def page(self, first: int) -> Catalogue:
-        """Return the page of the catalogue that starts at position `first`."""
+        """Return up to `ITEMS_PER_PAGE` items of the catalogue, from position `first` on."""
         page = slice(first, first + ITEMS_PER_PAGE)
         _, ids, titles = zip(*self._entries[page], strict=True) if self._entries[page] else ((), (), ())
         return Catalogue(first, list(ids), list(titles), None if self._attributes is None else self._attributes[page])

@@ -76,7 +76,7 @@ def self_signed(folder: Path, names: Sequence[str]) -> tuple[Path, Path, Path]:
 def certified_names(host: str, extra: Sequence[str] = ()) -> list[str]:
     """Return the names and addresses under which devices may reach a server that binds to `host`.
 
-    A server that binds to every address (0.0.0.0 or ::) is known by this machine's name and addresses.
+    A server that binds to every address (0.0.0.0 or ::) is reached under this machine's name and addresses.
     """
     names = ["localhost", "127.0.0.1", *extra]
     try:

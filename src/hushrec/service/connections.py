@@ -1,6 +1,6 @@
 """Time limits that uvicorn lacks: for receiving the head of a request, and for a client that does not read its reply.
 
-A `Connection` stands between asyncio's transport and uvicorn's own protocol. It relies only on the interfaces of
+A `Connection` wraps uvicorn's protocol object and passes every event on to it. It relies only on the interfaces of
 asyncio and ASGI, not on uvicorn's internals (docs/decisions/0013-connections.md): uvicorn accepts any class of
 `asyncio.Protocol` as `http`, and the ASGI scope names the client that an application serves.
 """
@@ -15,7 +15,7 @@ Client = tuple[str, int]
 
 
 class Connections:
-    """The open connections. Each client has `seconds` to send a request's head and `seconds` to read a reply."""
+    """The open connections. A client has `seconds` to send a request's head and `seconds` to resume reading a reply."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -32,7 +32,7 @@ class Connections:
         return Timed
 
     def watched(self, app: ASGIApp) -> ASGIApp:
-        """Wrap the application: tell each connection when a request's head arrived and when the reply is complete."""
+        """Return the application, wrapped so that each connection learns when its reply begins and ends."""
 
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             client = scope.get("client")
@@ -56,7 +56,7 @@ class Connections:
 
 
 class Connection(asyncio.Protocol):
-    """A protocol that forwards every event to uvicorn's, and closes the transport when a time limit passes."""
+    """A protocol that forwards every event to uvicorn's protocol, and closes the connection at a time limit."""
 
     def __init__(self, inner: asyncio.Protocol, connections: Connections) -> None:
         self._inner = inner

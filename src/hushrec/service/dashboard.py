@@ -33,7 +33,7 @@ BEAT_SECONDS = 5.0  # the longest time between two events, so that a page notice
 
 
 class Dashboard:
-    """The source of the data that the page shows."""
+    """The data that the page shows: fixed facts, the current state, and the history of rounds."""
 
     def __init__(self, storage: Storage, rounds: Rounds, monitor: Monitor) -> None:
         self._storage = storage
@@ -63,7 +63,7 @@ class Dashboard:
         }
 
     def now(self) -> dict[str, Any]:
-        """Return the current state of the run, computed at most once per tick for all watching pages."""
+        """Return the current state of the run, computed at most every `TICK_SECONDS` for all pages together."""
         time_now = time.monotonic()
         if time_now - self._latest[0] >= TICK_SECONDS:
             self._latest = time_now, self._make_now()
@@ -110,7 +110,11 @@ class Dashboard:
             self.watchers -= 1
 
     async def past(self, after: int) -> dict[str, Any]:
-        """Return the closed rounds above `after`, the device and byte totals, and the last round's most moved items."""
+        """Return the closed rounds above `after`, and facts about the run so far.
+
+        The facts are the number of devices by state, the bytes of all reports, and the items whose vectors moved most
+        in the last round.
+        """
 
         def read(connection: sa.Connection) -> dict[str, Any]:
             states = sa.select(devices.c.state, sa.func.count()).group_by(devices.c.state)
@@ -123,7 +127,7 @@ class Dashboard:
             }
 
         if self._readers >= MOST_READERS:
-            raise Refusal("busy", "too many pages are reading the history. Try again in a moment.", retry_after=1)
+            raise Refusal("too many pages are reading the history. Try again in a moment.", code="busy", retry_after=1)
         self._readers += 1
         try:
             return await self._storage.write(read)
@@ -139,7 +143,7 @@ def add_dashboard(app: FastAPI, storage: Storage, rounds: Rounds, monitor: Monit
     @app.get("/dashboard/events", include_in_schema=False)
     async def events(request: Request) -> StreamingResponse:
         if dashboard.watchers >= MOST_WATCHERS:
-            raise Refusal("busy", "too many pages are watching this server. Try again later.", retry_after=10)
+            raise Refusal("too many pages are watching this server. Try again later.", code="busy", retry_after=10)
         is_stopping: Callable[[], bool] = getattr(request.app.state, "is_stopping", lambda: False)
         return StreamingResponse(dashboard.events(is_stopping), media_type="text/event-stream", headers=HEADERS)
 

@@ -11,7 +11,7 @@ BINARY = {wire.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the OpenAPI entries for a route's refusals: these statuses, and 422 and 503."""
+    """Return the OpenAPI responses of a route that may refuse with these statuses, with 422 or with 503."""
     content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     return {status: {"description": "Refused.", "content": content} for status in (*statuses, 422, 503)}
 

@@ -32,7 +32,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class ClosedRound:
-    """Facts about a closed round other than its reports; `seconds` and `latency` describe its last phase."""
+    """A closed round, as the history records it; `seconds` and `latency` describe its last phase."""
 
     number: int
     seconds: float
@@ -42,7 +42,7 @@ class ClosedRound:
 
 
 def movement(before: Arrays, after: Arrays) -> float:
-    """Return the relative change of the public arrays, ‖V' − V‖ / ‖V‖ (Frobenius), over those of the same shape."""
+    """Return ‖after − before‖ / ‖before‖ (Frobenius norm), taken over the public arrays whose shape did not change."""
     same = [name for name in before if before[name].shape == after[name].shape]
     moved = math.hypot(*(float(np.linalg.norm(after[name] - before[name])) for name in same))
     length = math.hypot(*(float(np.linalg.norm(before[name])) for name in same))
@@ -75,14 +75,14 @@ def write_round(connection: sa.Connection, closed: ClosedRound, n_reports: int, 
 
 
 def _most_moved_items(n_items: int, before: Arrays, after: Arrays) -> list[tuple[int, float]]:
-    """Return the items that moved most in the first public array with a row per item; empty if there is none."""
+    """Return `most_moved` of the first public array that has a row per item; an empty list if no array has."""
     same = [(name, array) for name, array in before.items() if array.shape == after[name].shape]
     tables = [name for name, array in same if array.ndim == 2 and len(array) >= n_items]
     return most_moved(before[tables[0]][:n_items], after[tables[0]][:n_items]) if tables else []
 
 
 def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
-    """Return the closed rounds above `after`, one list per column; None where an older server stored no value."""
+    """Return the closed rounds above `after` as a list per column; None where an older server stored no value."""
     both = rounds.outerjoin(history, history.c.round == rounds.c.round)
     table = {**history.c, **rounds.c}
     query = sa.select(*(table[name] for name in COLUMNS)).select_from(both)

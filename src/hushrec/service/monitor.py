@@ -84,7 +84,7 @@ class Monitor:
 
     @property
     def refusals(self) -> int:
-        """The number of refused requests, without the codes that also occur in a healthy run."""
+        """The number of refused requests, except those of devices that were merely late."""
         return self._unusual
 
     def latency(self) -> Latency:
@@ -95,7 +95,7 @@ class Monitor:
         return Latency.of(list(self._since_close))
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:
-        """Count and log a closed round, and start the latencies of the next one."""
+        """Count and log a closed round, and discard its latencies."""
         self._rounds.inc()
         self._since_close.clear()
         self.log("round-closed", round=round_number, reports=reports, seconds=round(seconds, 3))

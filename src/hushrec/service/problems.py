@@ -9,10 +9,10 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class Refusal(RemoteProtocolError):
-    """A refused request, with its error code and extra entries of the problem document such as `last_nonce`."""
+    """Raised to refuse a request; holds its error code, and extra entries of the reply such as `last_nonce`."""
 
     def __init__(
-        self, code: str, message: str, *, status: int | None = None, retry_after: int | None = None, **extra: Any
+        self, message: str, *, code: str, status: int | None = None, retry_after: int | None = None, **extra: Any
     ) -> None:
         super().__init__(message, code=code, status_hint=status)
         self.retry_after = retry_after
@@ -20,6 +20,6 @@ class Refusal(RemoteProtocolError):
 
 
 def problem(error: RemoteProtocolError) -> Problem:
-    """Return the problem document of a refusal."""
+    """Return the problem+json document that describes a refusal."""
     extra = error.extra if isinstance(error, Refusal) else {}
     return Problem(error.code, error.status_hint, str(error), extra)

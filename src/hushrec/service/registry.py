@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from hushrec.messages import Address, Credentials, Enrolment
-from hushrec.service.admission import Admitted, Bucket, Visit, admit, lock_places, take_place
+from hushrec.service.admission import Admitted, Bucket, Visit, admit, lock_enrolments, take_enrolment
 from hushrec.service.problems import Refusal
 from hushrec.service.reports import at
 from hushrec.service.schema import ACTIVE, ASKED, LEFT, REVOKED, devices, invitations, is_shared, reports, run, stamp
@@ -51,7 +51,7 @@ class Device:
 
 
 class Registry:
-    """The devices of a run, in memory and in the database: who may report, authentication, joining and leaving."""
+    """The registry of a run's devices: it authenticates them, lets them join and leave, and counts them."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Registry:
         self.take(row._asdict() for row in rows)
 
     def take(self, rows: Iterable[Mapping[str, Any]]) -> list[str]:
-        """Update the registry from database rows; return the ids of the devices that no longer take part."""
+        """Update the registry from rows of `devices`; return the ids of the devices that stopped taking part."""
         ended = []
         for row in rows:
             device = self._devices.get(row["id"])
@@ -117,7 +117,7 @@ class Registry:
         )
 
     def _renew(self, device: Device, row: Mapping[str, Any]) -> None:
-        """Update a device from another worker's row; counters never fall, because the row may be out of date."""
+        """Update a device from a row of another worker. The row may be out of date, so that counters never fall."""
         if device.key_bytes != bytes(row["public_key"]):
             device.key_bytes = bytes(row["public_key"])
             device.public_key = load_public_key(device.key_bytes)
@@ -178,41 +178,44 @@ class Registry:
         return device in self._devices
 
     def known(self, device: str) -> Device:
-        """Return the device with this id; refuse one that is unknown or does not take part, before a body is read."""
+        """Return the active device with this id; refuse an id that is unknown or whose device does not take part."""
         found = self._devices.get(device)
         if found is None:
-            raise Refusal("not-enrolled", "this device is not enrolled. Enrol it first.")
+            raise Refusal("this device is not enrolled. Enrol it first.", code="not-enrolled")
         if found.state == ASKED:
             raise Refusal(
-                "next-run",
                 "the run that this device joined has ended. If the person agrees, join the server's next run.",
+                code="next-run",
             )
         if found.state != ACTIVE:
-            raise Refusal("not-active", f"this device no longer takes part: it {_ENDED[found.state]}.")
+            raise Refusal(f"this device no longer takes part: it {_ENDED[found.state]}.", code="not-active")
         return found
 
     def authenticate(self, credentials: Credentials, request: Request) -> Device:
-        """Return the device that signed this request; refuse replays and too many requests that this worker knows of.
+        """Check the signature, nonce and rate of a request; return its device.
 
-        Where several workers share the database, `admit` also checks the requests that the others received.
+        Nonce and rate are compared with the requests that this worker received. Where several workers share the
+        database, `admit` compares them with the requests of all workers.
         """
         device = self.known(credentials.device)
         if not is_signed(request, credentials, device.public_key, self._run_id):
-            raise Refusal("bad-signature", "the signature does not match this request and this device's key.")
+            raise Refusal("the signature does not match this request and this device's key.", code="bad-signature")
         if credentials.nonce <= device.last_nonce:
             raise Refusal(
-                "stale-nonce",
                 "the nonce must be greater than every earlier nonce of this device.",
+                code="stale-nonce",
                 last_nonce=device.last_nonce,
             )
         device.last_nonce = credentials.nonce
         self._hear(device)
         if not device.bucket.take(self._clock()):
-            raise Refusal("too-many-requests", "this device sends too many requests. Try again later.", retry_after=1)
+            raise Refusal(
+                "this device sends too many requests. Try again later.", code="too-many-requests", retry_after=1
+            )
         return device
 
     async def admit(self, device: Device, nonce: int) -> Admitted:
-        """Check a request's nonce and rate in the shared database, and store both; return the device's state there."""
+        """Check a request's nonce and rate in the database that workers share; return the device's state there."""
         visit = Visit(device.id, device.key_bytes, nonce, self.round_number, self._wall_clock())
         admitted: Admitted = await self._storage.first(self._admit, visit)
         device.last_round = max(device.last_round, admitted.last_round)
@@ -222,10 +225,10 @@ class Registry:
         return admit(connection, visits, self._limits)
 
     def check_admin(self, token: str | None) -> None:
-        """Check the admin token in constant time."""
+        """Refuse a missing or wrong admin token; the comparison takes constant time."""
         if token is None or not hmac.compare_digest(digest_of(token), self.admin_digest):
             raise Refusal(
-                "not-admin", "this request needs the header 'Authorization: Bearer TOKEN' with the admin token."
+                "this request needs the header 'Authorization: Bearer TOKEN' with the admin token.", code="not-admin"
             )
 
     # Joining and leaving ---------------------------------------------------------------------------------------
@@ -235,12 +238,12 @@ class Registry:
         key = load_public_key(enrolment.public_key)
         is_named = credentials.device == device_id_of(enrolment.public_key)
         if not (is_named and is_signed(request, credentials, key, self._run_id)):
-            raise Refusal("bad-signature", "an enrolment must be signed with the key that it contains.")
+            raise Refusal("an enrolment must be signed with the key that it contains.", code="bad-signature")
 
     async def enrol(self, enrolment: Enrolment, nonce: int) -> Device:
         """Enrol a device from the next round on. Enrolling again with the same key changes nothing.
 
-        A refused device uses up none of the enrolment rate and leaves no row in the database.
+        A refused enrolment takes no token of the enrolment rate and leaves no row in the database.
         """
         name = device_id_of(enrolment.public_key)
         invitation = None if enrolment.invitation is None else digest_of(enrolment.invitation)
@@ -249,14 +252,14 @@ class Registry:
 
         def write(connection: sa.Connection) -> Mapping[str, Any]:
             next_round = connection.execute(sa.select(run.c.round).with_for_update(read=True)).scalar_one() + 1
-            places, now = lock_places(connection, self._wall_clock(), self._limits.enrolments_per_second)
+            bucket, now = lock_enrolments(connection, self._wall_clock(), self._limits.enrolments_per_second)
             known = connection.execute(sa.select(devices).where(devices.c.id == name)).first()
             if known is not None:
                 return known._asdict()  # the same request, sent twice at once
             if not self._open_enrolment and not _use_invitation(connection, invitation, name):
                 raise _not_invited()
-            if not take_place(connection, places, now):
-                raise Refusal("too-many-requests", "too many devices are joining. Try again later.", retry_after=1)
+            if not take_enrolment(connection, bucket, now):
+                raise Refusal("too many devices are joining. Try again later.", code="too-many-requests", retry_after=1)
             row = {**new, "first_round": next_round}
             connection.execute(devices.insert().values(**row, changed=stamp(is_shared(connection))))
             return row
@@ -272,7 +275,7 @@ class Registry:
         """Let a device of the previous run join this one with its old key and id, without an invitation."""
         device = self._devices[credentials.device]
         if not is_signed(request, credentials, device.public_key, self._run_id):
-            raise Refusal("bad-signature", "consent to the next run must be signed with this device's key.")
+            raise Refusal("consent to the next run must be signed with this device's key.", code="bad-signature")
         device.last_nonce, device.last_seen = max(credentials.nonce, device.last_nonce), self._wall_clock()
         first_round = sa.select(run.c.round + 1).scalar_subquery()
         await self._update(device, ASKED, state=ACTIVE, first_round=first_round, last_round=0, heard=0)
@@ -284,7 +287,7 @@ class Registry:
         await self._update(device, ACTIVE, public_key=public_key)
 
     async def leave(self, device: Device) -> None:
-        """Let a device leave. Its report of the open phase still counts."""
+        """Mark a device as having left the run. Its report of the open phase still counts."""
         await self._update(device, ACTIVE, state=LEFT)
 
     async def revoke(self, name: str) -> None:
@@ -294,7 +297,7 @@ class Registry:
         """
         device = self._devices.get(name)
         if device is None:
-            raise Refusal("unknown-device", "no device has this id. List the devices for their ids.")
+            raise Refusal("no device has this id. List the devices for their ids.", code="unknown-device")
 
         def write(connection: sa.Connection) -> None:
             place = sa.select(run.c.round, run.c.attempt, run.c.phase).with_for_update(read=True)
@@ -333,14 +336,14 @@ class Registry:
 
 
 def ask_everybody(connection: sa.Connection) -> None:
-    """Require every device's consent to a next run. Devices that left or were revoked stay out."""
+    """Ask every device to agree to the next run (state `ASKED`). Devices that left or were revoked stay out."""
     present = devices.c.state.in_((ACTIVE, ASKED))
     asked = {"state": ASKED, "last_round": 0, "heard": 0, "changed": stamp(is_shared(connection))}
     connection.execute(devices.update().where(present).values(**asked))
 
 
 def _not_invited() -> Refusal:
-    return Refusal("not-invited", "joining needs an unused invitation. Ask the operator for one.")
+    return Refusal("joining needs an unused invitation. Ask the operator for one.", code="not-invited")
 
 
 def _use_invitation(connection: sa.Connection, digest: bytes | None, device: str) -> bool:

@@ -46,7 +46,7 @@ _MARKED = {shared: _SEEN.values(changed=stamp(shared)) for shared in (False, Tru
 
 @dataclass(frozen=True)
 class NewReport:
-    """A received report of one device in one phase."""
+    """A report of one device in one phase, received and checked but not yet stored."""
 
     address: Address
     device: str
@@ -54,7 +54,7 @@ class NewReport:
     body: bytes = field(repr=False)
     digest: bytes = field(repr=False)  # SHA-256 of the body
     seen: float | None = None  # wall-clock time of the request
-    addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # its share of a partial sum: see parts.py
+    addend: tuple[int, WordArray] | None = field(default=None, repr=False)  # number of the partial sum, and addend
 
 
 def at(address: Address, table: sa.Table = reports) -> sa.ColumnElement[bool]:
@@ -67,9 +67,10 @@ def store_reports(
 ) -> tuple[list[HushrecError | None], list[NewReport]]:
     """Store the reports of the open phase; return a refusal or None for each report, and the newly stored reports.
 
-    A report that is already stored with the same bytes counts as stored: an earlier commit may have succeeded although
-    its reply was lost, or another worker stored the report. Until the commit, the run's row is locked so that the phase
-    cannot close, and the devices' rows, in order, so that no device is revoked: every acknowledged report is counted.
+    A report that is already stored with the same bytes is not refused: an earlier commit may have succeeded although
+    its reply was lost, or another worker stored the report. Two locks last until the commit, so that every
+    acknowledged report is counted: on the run's row, so that the phase cannot close, and on the devices' rows, in the
+    order of ids, so that no device is revoked.
     """
     open_phase = Address(*connection.execute(_OPEN_PHASE).one())
     names = {"names": sorted({report.device for report in new})}
@@ -94,9 +95,9 @@ def _refusal(
     if report.address != open_phase:
         return StorageError("the phase closed before the report was stored. Try again.")
     if states.get(report.device) != ACTIVE:
-        return Refusal("not-active", "this device no longer takes part: it left or was revoked.")
+        return Refusal("this device no longer takes part: it left or was revoked.", code="not-active")
     if known.get(report.device, report.digest) != report.digest:
-        return Refusal("reported", "this device has already sent a different report in this phase.")
+        return Refusal("this device has already sent a different report in this phase.", code="reported")
     return None
 
 
@@ -118,7 +119,7 @@ def _columns(address: Address) -> dict[str, Any]:
 
 
 def read_digests(connection: sa.Connection, address: Address, since: int = 0) -> dict[str, bytes]:
-    """Return the digests of one phase's reports by device, of reports written by transaction `since` or later."""
+    """Return, by device, the digests of one phase's reports that transaction `since` or a later one wrote."""
     query = sa.select(reports.c.device, reports.c.digest).where(at(address), reports.c.changed >= since)
     return {row.device: bytes(row.digest) for row in connection.execute(query)}
 

@@ -51,12 +51,12 @@ class Service:
                     chunks.append(chunk)
         except TimeoutError:
             raise Refusal(
-                "too-slow", f"the body of a request must arrive within {self.limits.body_seconds:g} seconds."
+                f"the body of a request must arrive within {self.limits.body_seconds:g} seconds.", code="too-slow"
             ) from None
         return b"".join(chunks)
 
     async def signed(self, request: Request, largest: int) -> tuple[Device, Credentials, signing.Request]:
-        """Authenticate a request; return its device, its credentials, and the signed content."""
+        """Authenticate a request of at most `largest` bytes; return its device, credentials and signed content."""
         credentials = signing.parse_header(request.headers.get("authorization"))
         await self.rounds.known(credentials.device)
         body = await self.body(request, largest)
@@ -77,7 +77,9 @@ class Service:
             raise _busy()
         if self._sending[device] >= MOST_PER_DEVICE:
             raise Refusal(
-                "too-many-requests", f"a device must send at most {MOST_PER_DEVICE} reports at once.", retry_after=1
+                f"a device must send at most {MOST_PER_DEVICE} reports at once.",
+                code="too-many-requests",
+                retry_after=1,
             )
         self._sending[device] += 1
         self._bytes += size
@@ -90,14 +92,14 @@ class Service:
                 del self._sending[device]
 
     async def check_health(self) -> None:
-        """Check that the database answers; concurrent health checks share one query, because reports wait for it."""
+        """Check that the database answers. Concurrent checks share one query, because each query delays reports."""
         if self._checking is None or self._checking.done():
             asked = self.storage.write(lambda connection: connection.execute(sa.select(1)).scalar())
             self._checking = asyncio.ensure_future(asked)
         await asyncio.shield(self._checking)
 
     def public_downloads(self) -> asyncio.Semaphore:
-        """Return the semaphore of downloads without authentication; refuse at once if all of its slots are in use."""
+        """Return the semaphore that limits downloads without a signature; refuse at once if the limit is reached."""
         if self._public_downloads.locked():
             raise _busy()
         return self._public_downloads
@@ -134,8 +136,8 @@ def target_of(request: Request) -> str:
 
 
 def _too_large(largest: int) -> Refusal:
-    return Refusal("too-large", f"the body of this request must be at most {largest} bytes long.")
+    return Refusal(f"the body of this request must be at most {largest} bytes long.", code="too-large")
 
 
 def _busy() -> Refusal:
-    return Refusal("busy", "the server is overloaded. Try again in a moment.", retry_after=1)
+    return Refusal("the server is overloaded. Try again in a moment.", code="busy", retry_after=1)

@@ -1,4 +1,4 @@
-"""The schedule of rounds: when phases open and close, and how reports are stored. `Server` is the state machine.
+"""The schedule of rounds: when phases open and close, and how reports are stored (the state machine is in server.py).
 
     report ──checked──▶ stored, durable ──▶ acknowledged                  (any number at once, shared commits)
     phase closes: reports in the order of device ids ──▶ Server ──▶ next phase, next attempt or the end of the round
@@ -6,7 +6,7 @@
 
 Everything that a restart or another worker needs is in the database. A transaction changes a copy of the server, and
 the copy replaces the original after the commit: memory is never ahead of the database. Where several workers share the
-database, each worker reads what the others stored before it decides anything. A worker that finds a phase complete
+database, each worker process reads the others' changes before it decides anything. A worker that finds a phase complete
 locks the run's row and closes the phase if the row's `version` is unchanged; the other workers then reload the run.
 """
 
@@ -27,7 +27,7 @@ from hushrec.server import Server, Stage
 from hushrec.service.catalogue import Entry, insert_items, read_entries
 from hushrec.service.history import ClosedRound, write_round
 from hushrec.service.monitor import Monitor
-from hushrec.service.parts import read_given
+from hushrec.service.partial_sums import read_given
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device
 from hushrec.service.reports import NewReport, count_reports, delete_reports
@@ -89,23 +89,24 @@ class Rounds(Standing):
         )
 
     async def inbox(self, device: Device, after: int, wait: float, last: Answered = NOTHING) -> bytes | None:
-        """Wait up to `wait` seconds for a request to this device from a round above `after`; return None if none comes.
+        """Return the encoded message for this device in a round above `after`, or None.
 
-        The result is an encoded envelope. `last` is the phase of the device's last report, as the device claims.
+        Wait up to `wait` seconds until such a round is open and asks this device. `last` is the phase of the device's
+        last report, as the device claims.
         """
         until = self._clock() + wait
         self._ahead[device.id] = last
         if last[0] > self.round_number and not self.server.side.can_skip_rounds:
             raise Refusal(
-                "server-behind",
                 f"this server is in round {self.round_number}, but this device has reported in round {last[0]}: the"
                 " server was restored from an older backup. Wait for its next run.",
+                code="server-behind",
             )
         if not self.is_open:
             self._wake.set()  # with the device that returns, a round may have enough devices to open
         while (message := self._message_for(device, after)) is None:
             if self.is_over:
-                raise Refusal("run-over", f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.")
+                raise Refusal(f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.", code="run-over")
             if self._is_stopping:
                 return None
             changed = self._changed
@@ -123,7 +124,7 @@ class Rounds(Standing):
         return None if self.is_open and self._has_answered(device.id) else self.server.inbox(device.id)
 
     def _has_answered(self, name: Name) -> bool:
-        """Return whether a device claims a report in the open phase or a later one; a restored backup may lack it."""
+        """Return whether a device claims a report in the open phase or later; a restored server may lack the report."""
         address, phases = self.server.address, self.server.side.phases
         place = address.round_number, address.attempt, phases.index(address.phase)
         return self._ahead.get(name, NOTHING) >= place
@@ -160,7 +161,7 @@ class Rounds(Standing):
         self._check_place(device, envelope.run_id, address)
         if (earlier := self._earlier(device.id)) is not None:
             if earlier != digest:
-                raise Refusal("reported", "this device has already sent a different report in this phase.")
+                raise Refusal("this device has already sent a different report in this phase.", code="reported")
             if device.id in self._pending:
                 await asyncio.shield(self._pending[device.id][1])
             return Receipt.of(address, repeated=True)
@@ -178,14 +179,14 @@ class Rounds(Standing):
 
     def _check_place(self, device: Device, run_id: str, address: Address) -> None:
         if run_id != self.offer.run_id:
-            raise Refusal("wrong-run", "the report must name this server's run, but names another.")
+            raise Refusal("the report must name this server's run, but names another.", code="wrong-run")
         if self._is_closing:
             sentence = f"the phase is closing and takes no more reports ({address}). Fetch the inbox again."
-            raise Refusal("phase-closed", sentence, last_round=device.last_round)
+            raise Refusal(sentence, code="phase-closed", last_round=device.last_round)
         try:
             self.server.check_place(device.id, address)
         except RemoteProtocolError as error:
-            raise Refusal(error.code, str(error), last_round=device.last_round) from None
+            raise Refusal(str(error), code=error.code, last_round=device.last_round) from None
 
     def _keep(self, device: Device, address: Address, digest: bytes, stored: "asyncio.Future[None]") -> None:
         del self._pending[device.id]
@@ -239,15 +240,15 @@ class Rounds(Standing):
 
     @property
     def _is_enough(self) -> bool:
-        """Whether the open phase may close: a first phase needs as many reports as the protocol's fewest devices."""
+        """Whether enough devices have reported to close the open phase; only an attempt's first phase has a minimum."""
         is_first = self.server.address.phase == self.server.side.phases[0]
         return not is_first or self.server.side.fewest_devices <= max(self.n_reports, 1)
 
     def _newcomers(self) -> set[Name]:
-        """Return the devices that only another attempt can ask.
+        """Return the devices that could report only if another attempt began.
 
-        They joined after the open attempt began or were not drawn for it, or they have reported in it but a server
-        restored from a backup lacks their reports.
+        Some joined after the open attempt began or were not drawn for it. Others have reported in it, but their
+        reports are missing because the server was restored from a backup.
         """
         others = set[Name](self.registry.entitled(self.round_number + 1)).difference(self.server.asked)
         return others.union(
@@ -255,9 +256,10 @@ class Rounds(Standing):
         )
 
     def _seconds_left(self) -> float:
-        """Return the seconds until the open phase closes; at most 0 once all present devices have reported.
+        """Return the seconds until the open phase closes; at most 0 if it should close now.
 
-        The report of a device that left stays in the sum, but does not count towards the quorum.
+        A phase closes at its deadline. It closes `grace_seconds` after its quorum has reported, or as soon as all
+        present devices have. The report of a device that left stays in the sum, but does not count for the quorum.
         """
         until = self._settings.deadline_seconds - self.elapsed
         given = self.n_reports - self.registry.count_ended(self.server.reported.keys())
@@ -272,15 +274,15 @@ class Rounds(Standing):
     # Opening and closing ---------------------------------------------------------------------------------------
 
     async def open_round(self) -> None:
-        """Open the next round, including items that joined the catalogue."""
+        """Open the next round, with the items that were added to the catalogue since the last round."""
         async with self._turn:
             await self._open_round()
 
     async def _open_round(self) -> None:
         if self.is_open:
-            raise Refusal("round-open", f"round {self.round_number} is already open.")
+            raise Refusal(f"round {self.round_number} is already open.", code="round-open")
         if self.is_over:
-            raise Refusal("run-over", f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.")
+            raise Refusal(f"the run is over: all {self.offer.terms.max_rounds} rounds have ended.", code="run-over")
         server = copy.deepcopy(self.server)
         missing = len(self.catalogue) - server.side.terms.n_items
         if missing and server.side.can_grow:
@@ -315,7 +317,7 @@ class Rounds(Standing):
 
     async def _close_phase(self) -> None:
         if not self.is_open:
-            raise Refusal("no-round", "no round is open. Start one first.")
+            raise Refusal("no round is open. Start one first.", code="no-round")
         self._is_closing = True
         address = self.server.address
         closed = ClosedRound(
@@ -360,10 +362,11 @@ class Rounds(Standing):
             self._monitor.log("attempt-failed", **vars(address))
 
     def _after(self, written: Stored | int | None, offer: Offer, server: Server) -> Stored:
-        """Return the run after an attempted change: `written` is its new version if this worker made the change.
+        """Return the run after this worker tried to change it.
 
-        Otherwise `written` is the run that another worker stored, or None while another worker opens or closes a phase;
-        a notification follows when it is done.
+        `written` is the new version of the run's row if this worker changed it to `offer` and `server`. It is the
+        stored run if another worker changed the row before. It is None while another worker opens or closes a phase;
+        then nothing changes now, and a notification follows.
         """
         if isinstance(written, Stored):
             return written
@@ -382,7 +385,7 @@ class Rounds(Standing):
             self._note(version)
 
     def _note(self, version: int) -> None:
-        """Record the version that this worker's change gave the run's row, unless another change came in between."""
+        """Record the row's `version` after this worker's change, unless another worker's change came in between."""
         self.version += version == self.version + 1
         self._wake.set()
 
@@ -405,13 +408,13 @@ class Rounds(Standing):
             await self.refresh()
 
     async def extend(self, more: int) -> None:
-        """Offer `more` further rounds of a finished run; a device takes part only if its person agrees."""
+        """Extend a finished run by `more` rounds; a device takes part in them only if its person agrees."""
         await self.refresh()
         async with self._turn:
             if not self.is_over:
-                raise Refusal("run-on", "only a finished run can be extended, and this run has rounds left.")
+                raise Refusal("only a finished run can be extended, and this run has rounds left.", code="run-on")
             if not self.offer.can_be_extended:
-                raise Refusal("run-on", "this run's privacy plan allows no further rounds. Begin a next run.")
+                raise Refusal("this run's budget covers no further rounds. Begin a next run.", code="run-on")
             offer = self.offer.with_rounds(self.offer.terms.max_rounds + more)
 
             def write(connection: sa.Connection) -> Stored:
@@ -431,7 +434,7 @@ class Rounds(Standing):
     async def add_items(self, ids: list[str], titles: list[str]) -> int:
         """Append the items with new ids; the next round includes them. Return the number of new items."""
         if not self.server.side.can_grow:
-            raise Refusal("bad-items", "this run's protocol and model do not accept new items. Begin a next run.")
+            raise Refusal("this run's protocol and model do not accept new items. Begin a next run.", code="bad-items")
 
         def write(connection: sa.Connection) -> tuple[int, list[Entry], int]:
             lock_run(connection)

@@ -148,7 +148,7 @@ def _begin_protocol_2(connection: sa.Connection) -> None:
 
 
 def _begin_signed_runs(connection: sa.Connection) -> None:
-    """Add the server's key to runs. A run without a key cannot continue: its devices have accepted none."""
+    """Add the server's signing key. A run without a key cannot continue, because its devices have accepted none."""
     if connection.execute(sa.text("SELECT count(*) FROM run")).scalar():
         raise StorageError(
             "the database holds a run whose server has no key. Finish it with the hushrec version that began it, or"

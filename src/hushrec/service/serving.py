@@ -35,7 +35,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a TCP socket bound to this address, or raise if the address is not free."""
+    """Return a TCP socket bound to this address; raise `ParameterError` if the address is not free."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio sets TCP_NODELAY on these only
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -45,6 +45,7 @@ def bind(host: str, port: int) -> socket.socket:
         bound.close()
         raise ParameterError(
             f"--host and --port must be a free address of this machine, got {host}:{port} ({error.strerror})."
+            " Choose another."
         ) from None
     return bound
 

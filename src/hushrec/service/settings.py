@@ -41,12 +41,12 @@ class TermsSettings(BaseModel):
 
     @property
     def model_name(self) -> str:
-        """The chosen model, or the protocol's first one."""
+        """The name of the model: the operator's choice, or else the protocol's first model."""
         return self.model or find_protocol(self.protocol).models[0]
 
     @property
     def given(self) -> dict[str, Any]:
-        """The options that the operator has set, checked; an unknown option raises `ParameterError`."""
+        """The checked values of the options that the operator set; an unknown option raises `ParameterError`."""
         known, model = run_options(self.protocol, self.model_name), self.model_name
         if model not in find_protocol(self.protocol).models:
             models = ", ".join(find_protocol(self.protocol).models)
@@ -109,4 +109,5 @@ def read_settings(path: Path | None, **terms: Any) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = ".".join(str(part) for part in first["loc"])
-        raise ParameterError(f"{path}: {name}: {first['msg']}.") from None
+        where = "" if path is None else f" in {path}"
+        raise ParameterError(f"setting {name}{where} is invalid: {first['msg']}.") from None

@@ -32,7 +32,7 @@ MOST_CHANGED = 0.25  # the largest change of a known item's attribute when the c
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """The operator's catalogue: ids, titles, and numeric columns for models that learn from attributes."""
+    """The operator's catalogue: ids, titles, and the numeric columns from which some models learn."""
 
     ids: list[str]
     titles: list[str]
@@ -41,7 +41,7 @@ class Items:
 
     @classmethod
     def of(cls, ids: list[str], titles: list[str], facts: Mapping[str, Any]) -> "Items":
-        """Return the catalogue with a model's facts on items: `attributes`, or `columns` (`taste` and `details`)."""
+        """Return the catalogue with the columns in `facts`, which are a model's keyword arguments about items."""
         columns = facts.get("columns")
         if columns is None:
             return cls(ids, titles, facts.get("attributes"))
@@ -49,16 +49,17 @@ class Items:
 
     def __post_init__(self) -> None:
         if len(set(self.ids)) != len(self.ids) or not self.ids:
-            raise ParameterError("ids must hold at least one id, and no id twice.")
+            raise ParameterError("ids must hold at least one id, and no id twice. Correct the item file.")
         if self.attributes is not None:  # rounded to float32, as devices will receive them
             object.__setattr__(self, "attributes", self.attributes.astype("<f4").astype(np.float64))
 
 
 def prepare_run(storage: Storage, settings: TermsSettings, items: Items, *, run_id: str | None = None) -> str | None:
-    """Make the run on the first start and return the admin token, which is stored only as a hash; else return None.
+    """Create the run in an empty database and return its admin token; return None if the database holds a run.
 
-    Later starts append new items, and refuse settings that differ from the terms that devices have accepted. If
-    `settings.run` is one more than the stored run's number, the next run begins. `run_id` is random unless given.
+    The database stores only a hash of the token. Later starts append new items, and refuse settings that differ from
+    the terms that devices have accepted. If `settings.run` is one more than the stored run's number, the next run
+    begins. `run_id` is random unless given.
     """
     token = secrets.token_urlsafe(32)
 
@@ -119,13 +120,16 @@ def _go_on(connection: sa.Connection, settings: TermsSettings, offer: Offer, ite
 
 
 def _in_columns_of(known: list[str], stored: FloatArray | None, items: Items) -> FloatArray:
-    """Return the attributes of a longer catalogue on the scale of the stored catalogue's columns.
+    """Return the attributes of the new catalogue `items` on the scale of the `stored` attributes.
 
-    Columns are centred, and numbers scaled, over all items, so that more items shift and scale the columns. A
-    least-squares fit over the items of both catalogues inverts this.
+    Attributes are centred and scaled over all items of a catalogue, so that adding items changes every value. A
+    least-squares fit over the `known` items, which are in both catalogues, finds the affine map back to the stored
+    scale.
     """
     if stored is None or items.attributes is None:
-        raise ParameterError("items must have no attributes, because the run was made without. Begin a next run.")
+        raise ParameterError(
+            "items must have no attributes, because this run has none. Remove them or begin a next run."
+        )
     places = {name: place for place, name in enumerate(known)}
     both = [place for place, name in enumerate(items.ids) if name in places]
     longer = np.concatenate([np.ones((len(items.ids), 1)), items.attributes], axis=1)

@@ -1,8 +1,8 @@
-"""How workers that share a database see each other's changes: they poll the database, sooner after a notification.
+"""How worker processes that share a database read each other's changes: by polling, sooner after a notification.
 
-A row's `changed` is the id of the transaction that wrote it. A reader has seen every transaction below the lowest one
-that was running at that time, so the next read asks for rows from that id on: some rows come twice, none is missed.
-Notifications only save time; without one, a worker polls once a second.
+A row's `changed` is the id of the transaction that wrote it. At each read, all transactions below the oldest running
+one have ended, and the worker has seen their rows. The next read asks for rows from that oldest id on: some rows come
+twice, none is missed. Without a notification a worker polls once a second.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ RETRY_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Asked:
-    """The state of a worker's memory, relative to which it asks for changes."""
+    """A worker's query for the changes that it has not read yet."""
 
     since: int  # the first transaction whose changes the worker may lack
     address: Address | None  # the open phase in the worker's memory
@@ -33,7 +33,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class News:
-    """The changes that this worker and the others have stored since the last read."""
+    """The answer to an `Asked` query: the changes that all workers stored since the asking worker's last read."""
 
     since: int  # for the next read
     version: int  # of the run's row
@@ -43,7 +43,7 @@ class News:
 
 
 def read_news(connection: sa.Connection, asked: Sequence[Asked]) -> list[News]:
-    """Return the changes since each of the given states."""
+    """Return the answers to these queries, in order."""
     running = sa.func.txid_snapshot_xmin(sa.func.txid_current_snapshot())
     following = connection.execute(sa.select(running)).scalar_one()
     return [_news(connection, known, following) for known in asked]

@@ -32,7 +32,7 @@ RESUMED_SECONDS = 60.0  # an open phase stays open at least this long after a re
 
 
 class Standing:
-    """A worker's copy of the run: its devices, its items and its server."""
+    """A worker process's copy of the run: its devices, its catalogue and its `Server`."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Standing:
             self._monitor.log("round-resumed", **vars(self.server.address), reports=self.n_reports)
 
     def _take(self, stored: Stored) -> None:
-        """Continue from the stored run at start-up; derive from the wall clock how long its phase has been open."""
+        """Continue from the stored run at start-up; the wall clock tells how long its phase has been open."""
         self._adopt(stored)
         resumed = max(0.0, self._settings.deadline_seconds - RESUMED_SECONDS)
         longest = resumed if self.is_open else self._settings.pause_seconds
@@ -123,7 +123,7 @@ class Standing:
         return max(self._settings.min_devices, self.server.side.fewest_devices)
 
     def count_present(self, round_number: int) -> int:
-        """Return the number of devices that this round waits for."""
+        """Return the number of devices that may report in this round and sent a request recently."""
         return self.registry.count_present(round_number, self._settings.missed_rounds)
 
     @property
@@ -148,7 +148,7 @@ class Standing:
 
     @property
     def public(self) -> Arrays:
-        """The public arrays of the rounds so far, by name."""
+        """The arrays of the public table, by name."""
         return self.server.side.public
 
     @property
@@ -184,7 +184,7 @@ class Standing:
         return self.registry.known(name)
 
     async def authenticate(self, credentials: Credentials, request: Request) -> Device:
-        """Return the device that signed this request; refuse bad signatures, replays at any worker, and high rates."""
+        """Return the device that signed this request; refuse bad signatures, replays and too many requests."""
         try:
             device = self.registry.authenticate(credentials, request)
         except Refusal as refusal:

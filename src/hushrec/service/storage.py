@@ -1,4 +1,4 @@
-"""The server's database, through SQLAlchemy Core: SQLite by default, PostgreSQL by its address.
+"""The server's database, through SQLAlchemy Core: a SQLite file by default, or a PostgreSQL server.
 
 One thread per process writes, in the order of the calls. It puts all waiting reports into one transaction, so that many
 reports share one flush to disk, and resolves a report's future only after the commit. A round's reports are deleted in
@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from hushrec.errors import StorageError
-from hushrec.service.parts import add_to_parts
+from hushrec.service.partial_sums import add_to_partial_sums
 from hushrec.service.reports import NewReport, store_reports
 from hushrec.service.schema import is_shared, migrate
 
@@ -128,7 +128,7 @@ class Storage:
     # Reading and rare writing ----------------------------------------------------------------------------------
 
     def at_once(self, work: Callable[[sa.Connection], Outcome]) -> Outcome:
-        """Run `work` in a transaction in the calling thread; for the start of a server, before it serves requests."""
+        """Run `work` in a transaction in the calling thread; use this only before the server accepts requests."""
         with _as_storage_error(), self._engine.begin() as connection:
             return work(connection)
 
@@ -147,11 +147,14 @@ class Storage:
     def _store(self, connection: sa.Connection, new: list[NewReport]) -> Sequence[Any]:
         refusals, fresh = store_reports(connection, new)
         if self.is_shared:
-            add_to_parts(connection, self._worker, fresh)
+            add_to_partial_sums(connection, self._worker, fresh)
         return refusals
 
     async def first(self, work: Together, item: Any) -> Any:
-        """Run `work` before other waiting jobs, in one transaction for all its callers; return this item's outcome."""
+        """Run `work` on `item` before the jobs already waiting; return the outcome of `item` after the commit.
+
+        All items that wait for the same `work` share one transaction.
+        """
         return await asyncio.shield(self._submit(work, item=item, is_first=True))
 
     def _submit(self, work: Any, scrub: bool = False, **how: Any) -> "asyncio.Future[Any]":
@@ -198,7 +201,7 @@ class Storage:
         return jobs
 
     def _run(self, jobs: list[_Job]) -> None:
-        """Run one job, or several of the same `Together`, in one transaction; resolve their futures."""
+        """Run one job, or several jobs with the same `work`, in one transaction; then resolve their futures."""
         first, outcomes = jobs[0], []
         try:
             with _as_storage_error(), self._engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""The run in the database, and how its `Server` is restored: at the start, and whenever memory is behind.
+"""The run in the database, and how its `Server` is restored at the start and after another worker's change.
 
 The server's state between two rounds is stored when a round or an attempt opens and when the round ends. An open round
 is restored from this state and from the reports of its phases, which are kept until the round ends. Every change of the
@@ -18,7 +18,7 @@ from hushrec.offers import make_run_model, make_run_protocol
 from hushrec.protocols.parties import State
 from hushrec.server import Server, Stage
 from hushrec.service.catalogue import read_attributes, read_items
-from hushrec.service.parts import read_given
+from hushrec.service.partial_sums import read_given
 from hushrec.service.reports import read_digests
 from hushrec.service.schema import is_shared, run
 from hushrec.wire import decode, encode
@@ -60,10 +60,11 @@ def read_offer(connection: sa.Connection) -> Offer:
 
 
 def load_run(connection: sa.Connection, known: Stored | None = None) -> Stored:
-    """Restore the run with its server: between two rounds, or in the open phase with the stored reports.
+    """Return the stored run, with a `Server` that holds the reports of the open phase.
 
-    `known` is a copy of this worker's run, which is changed; if round and attempt are the same, only the phases that
-    closed since are read. Nothing is locked: if the run's row changes during the read, everything is read again.
+    `known` is a copy of the run in this worker's memory, and is modified. If its round and attempt are still open, only
+    the phases that closed since are read. Nothing is locked: if the run's row changes during the read, everything is
+    read again.
     """
     while True:
         row = connection.execute(sa.select(run)).one()
@@ -144,7 +145,7 @@ def lock_run(connection: sa.Connection) -> int:
 
 
 def takes_turn(connection: sa.Connection) -> bool:
-    """Try to lock the opening and closing of phases until the transaction ends; return False if another worker has."""
+    """Try to lock the opening and closing of phases until the transaction ends; return False if another worker did."""
     return not is_shared(connection) or bool(
         connection.execute(sa.select(sa.func.pg_try_advisory_xact_lock(_CLOSING))).scalar()
     )
@@ -186,7 +187,7 @@ def write_ended(connection: sa.Connection, offer: Offer, server: Server, now: fl
 
 
 def grown(offer: Offer, server: Server) -> Offer:
-    """Return the offer with the server's current terms, which count the items that joined."""
+    """Return the offer with the server's current terms, whose number of items may have grown."""
     return replace(offer, terms=server.side.terms)
 
 
@@ -195,7 +196,7 @@ def _between_rounds(offer: Offer, state: State) -> dict[str, bytes]:
 
 
 def _opened(offer: Offer, server: Server) -> dict[str, bytes]:
-    """Return the values of the run's row at the beginning of an attempt; they do not depend on its reports."""
+    """Return the values that the run's row gets at the beginning of an attempt: offer, state and devices asked."""
     return {
         **_between_rounds(offer, server.state_before()),
         "members": msgspec.msgpack.encode(sorted(map(str, server.asked))),

@@ -446,7 +446,7 @@ find("#allow").addEventListener("click", async () => {
   }
 });
 find("#forget").addEventListener("click", async () => {
-  if (!(await confirm("Forget everything?", "Your ratings, your taste vector, the permanent bits, the ledger and the keys are erased from this machine. This cannot be undone.", "Forget me", { danger: true }))) return;
+  if (!(await confirm("Forget everything?", "Your ratings, everything learned from them, the ledger and the keys are erased from this machine. This cannot be undone.", "Forget me", { danger: true }))) return;
   attempt("#forget-said", async () => { await ask("forget", {}); erased(); });
 });
 poll();

@@ -1,8 +1,8 @@
-"""Partial sums of reports: where only the sum of reports modulo 2³² matters, each worker adds up those it receives.
+"""Partial sums of masked tables: each worker process adds up, modulo 2³², the reports that it receives.
 
-A worker's partial sum is written in the transaction that stores its reports, and lists their devices, so that it is
-correct at any moment, even if a worker is killed. A partial sum that lists a deleted report (of a revoked device) is
-not used: its other reports are then read one by one.
+When a phase closes, only a few sums are then left to add. A worker writes its partial sum in the transaction that
+stores the reports, together with the ids of their devices, so that the sum is correct even if the worker is killed. A
+partial sum with the report of a device that was revoked since is not used: its other reports are read one by one.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,14 +21,14 @@ from hushrec.service.schema import parts
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """The input that closes a phase: partial sums with their devices, and the reports that no sum covers."""
+    """The reports of a phase: partial sums with the ids of their devices, and (id, message) of all other reports."""
 
     sums: Sequence[tuple[Sequence[str], WordArray]] = field(repr=False)
     reports: Iterator[tuple[str, Any]] = field(repr=False)
 
 
-def add_to_parts(connection: sa.Connection, worker: str, new: Sequence[NewReport]) -> None:
-    """Add newly stored reports to this worker's partial sums; reports without an addend are skipped."""
+def add_to_partial_sums(connection: sa.Connection, worker: str, new: Sequence[NewReport]) -> None:
+    """Add newly stored reports to this worker's partial sums; skip reports without an addend, which are read singly."""
     numbered: dict[int, list[tuple[str, WordArray]]] = {}
     for report in new:
         if report.addend is not None:
@@ -58,7 +58,7 @@ def _add(
 
 
 def read_given(connection: sa.Connection, address: Address) -> Given:
-    """Return the partial sums and the remaining reports of one phase."""
+    """Return the reports of one phase: the usable partial sums, and the other reports one by one."""
     names, covered, sums = set(read_names(connection, address)), set[str](), []
     for row in connection.execute(sa.select(parts).where(at(address, parts)).order_by(parts.c.number, parts.c.worker)):
         devices: list[str] = msgspec.msgpack.decode(row.devices)
