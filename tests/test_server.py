@@ -220,7 +220,7 @@ def test_a_saved_server_goes_on_between_rounds_and_in_the_middle_of_one():
     for one in (server, twin):
         one.resume_round([answers])
         assert one.address == Address(2, 1, "bye")
-        with pytest.raises(LocalProtocolError, match="no round must be open"):
+        with pytest.raises(LocalProtocolError, match="state must be read"):
             one.state()
         one.close_phase(answers)
     assert twin.side.heard == server.side.heard == [3, 3]

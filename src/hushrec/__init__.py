@@ -4,15 +4,15 @@ Start with these:
 
     import hushrec
 
-    recommender = hushrec.Recommender(epsilon=8).fit(ratings)   # a frame, an array, a file, or the name of a set
+    recommender = hushrec.Recommender(epsilon=8).fit(ratings)   # a frame, an array, a file or a data set's name
     recommender.recommend("ann", 10)                            # a frame: item, title, predicted, deviation, ...
     recommender.recommend_for({"Alien": 5, "Heat": 2})          # a person who took no part in training
 
-    measured = hushrec.train(ratings, epsilon=8)                # the same, measured on held-out ratings
+    measured = hushrec.train(ratings, epsilon=8)                # also measures on held-out ratings
     measured.metrics, measured.budget
-    hushrec.grid(ratings, {"epsilon": [1, 4, 8]})               # one tidy frame, with the non-personal baselines
+    hushrec.grid(ratings, {"epsilon": [1, 4, 8]})               # a frame of metrics, with non-personal baselines
 
-`Recommender` learns, predicts and recommends; `train` holds out ratings and measures a recommender beside baselines;
+`Recommender` learns, predicts and recommends. `train` holds ratings out and compares a recommender with baselines.
 `grid` measures many settings, and `compare` tests two recommenders for a difference. `Device` is a person's device on a
 network, to be embedded in an app. `hushrec.data.load` reads ratings with many options, and `hushrec.data` has functions
 that split them (`k_fold`, `time_split`, …). Every exception that hushrec raises on purpose is a `HushrecError`. The

@@ -13,12 +13,12 @@ WordArray = npt.NDArray[np.uint32]
 
 
 def pack_arrays(arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    """Return named arrays as bytes, without loss; for local storage, not for the network."""
+    """Return named arrays as bytes, without loss. The bytes are for local storage, not for the network."""
     return msgspec.msgpack.encode({name: (a.dtype.str, a.shape, a.tobytes()) for name, a in arrays.items()})
 
 
 def unpack_arrays(packed: bytes) -> dict[str, npt.NDArray[Any]]:
-    """Return the named arrays that `pack_arrays` converted to bytes."""
+    """Return the named arrays, read-only, that `pack_arrays` converted to bytes."""
     entries: dict[str, tuple[str, list[int], bytes]] = msgspec.msgpack.decode(packed)
     return {name: np.frombuffer(data, dtype=dtype).reshape(shape) for name, (dtype, shape, data) in entries.items()}
 

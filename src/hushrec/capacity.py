@@ -1,18 +1,20 @@
 """Capacity planning: estimates of what a run costs its devices and its server, from measured constants.
 
-A masked round of a device in a cohort of n, with a table of d numbers over m items and k neighbours:
+A masked round of a device in a cohort of n devices, with a table of d numbers over m items and k neighbours:
 
-    bytes up      4 d + u k                             shares of secrets, keys, signatures: u per neighbour
-    bytes down    4 m (L + 5) + r n                     the public table, L numbers per item; r per member of the roster
+    bytes up      4 d + u k                             u bytes of shares, keys and signatures per neighbour
+    bytes down    4 m (L + 5) + r n                     public table, L + 5 numbers per item; r bytes per roster member
     processor     a + b d + c n, plus the fixed cost of a session
+
+`Measured` holds the constants u, r, a, b and c.
 
 A cohort has at most 10,000 devices; more people form more cohorts. A catalogue that is too long for one table is
 divided into *item blocks*: every device is assigned one block by its key, independently of ratings, and its table
-covers only the items of that block. With B blocks, uploads shrink by a factor of B, and each item is learned from
-people / B.
+covers only the items of that block. With B blocks, uploads shrink by a factor of B, and each item is learned from one
+in B people.
 
-A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up and 4 m K bytes down in every round. Its
-device reads the whole table, so that its processor time is a + b m.
+A report of `sdcf` names z items, with K factors each: z (4 + 4 K) bytes up and 4 m K bytes down in every round. A
+device reads the item vectors of all items, so that its processor time is a + b m, with other constants a and b.
 """
 
 import math
@@ -37,7 +39,10 @@ SDCF_ROUNDS, SDCF_FACTORS, SDCF_REPORTS = 100, 50, 100
 
 @dataclass(frozen=True)
 class Measured:
-    """Measured constants. A test fits them again from the records named in the comments."""
+    """Measured costs of parts of a round, in milliseconds and bytes, from which the costs of a run are estimated.
+
+    A test fits them again from the records that the comments name.
+    """
 
     device_ms: tuple[float, float, float]  # a, b, c: capacity.json
     server_ms: tuple[float, float]  # per report, and per number of its table: capacity.json
@@ -63,7 +68,7 @@ MEASURED = Measured(
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit on a cost, and advice on what to do above it."""
+    """The largest acceptable value of one cost of a round, and advice for a run that exceeds it."""
 
     name: str
     most: float
@@ -71,17 +76,20 @@ class Limit:
 
 
 LIMITS = (
-    Limit("device_mb_up", 10.0, "cut the catalogue into item blocks"),
-    Limit("device_mb_down", 50.0, "publish fewer columns, or leave items out that nobody could be recommended"),
-    Limit("device_seconds", 10.0, "cut the catalogue into item blocks, or make cohorts smaller"),
-    Limit("server_cores", 1_000.0, "give rounds more time: cost follows the number of reports"),
-    Limit("server_gbit_up", 10.0, "give rounds more time, or cut the catalogue into item blocks"),
+    Limit("device_mb_up", 10.0, "divide the catalogue into item blocks"),
+    Limit("device_mb_down", 50.0, "publish fewer columns, or remove items that nobody is recommended"),
+    Limit("device_seconds", 10.0, "divide the catalogue into item blocks, or make cohorts smaller"),
+    Limit("server_cores", 1_000.0, "allow more hours per round"),
+    Limit("server_gbit_up", 10.0, "allow more hours per round, or divide the catalogue into item blocks"),
 )
 
 
 @dataclass(frozen=True)
 class Round:
-    """The costs of one round, for one device and for the server; downloads of the public table come from a cache."""
+    """The estimated costs of one round for one device and for the server.
+
+    The server's costs do not include downloads of the public table, which a cache serves.
+    """
 
     device_mb_up: float
     device_mb_down: float
@@ -93,7 +101,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Training:
-    """The estimated rounds of a training, and how its people and items are divided."""
+    """The estimated costs of every round of a training, and its numbers of item blocks and cohorts."""
 
     rounds: list[Round]
     item_blocks: int = 1
@@ -101,7 +109,10 @@ class Training:
 
 
 def masked_training(people: int, items: int, *, epsilon: float, hours: float, item_blocks: int | None) -> Training:
-    """Return the costs of a masked training; by default as few item blocks as keep uploads below their limit."""
+    """Return the estimated costs of a masked training, with `hours` hours per round.
+
+    If `item_blocks` is None, it is the smallest number that is estimated to keep uploads below their limit.
+    """
     blocks = item_blocks or 1
     rounds = masked_rounds(people, items, epsilon=epsilon, hours=hours, item_blocks=blocks)
     largest = max(one.device_mb_up for one in rounds)
@@ -114,7 +125,7 @@ def masked_training(people: int, items: int, *, epsilon: float, hours: float, it
 def masked_rounds(
     people: int, items: int, *, epsilon: float = 8.0, hours: float = 24.0, item_blocks: int = 1
 ) -> list[Round]:
-    """Return the costs of every round of a masked training of model `gp`, with `hours` hours per round."""
+    """Return the estimated costs of every round of a masked training of model `gp`, with `hours` hours per round."""
     mu = run_mu(epsilon, default_delta(people))
     own_items = math.ceil(items / item_blocks)
     plan = choose_plan(people // item_blocks, own_items, TASTE_COLUMNS, mu)
@@ -127,7 +138,7 @@ def masked_rounds(
 
 
 def _row_lengths(plan: Plan) -> list[int]:
-    """Return the row length L before each round; audience and factor columns are added when they have been learned."""
+    """Return the row length L of the public table before each round: each learned block adds columns to the rows."""
     lengths, length = [], TASTE_COLUMNS + FIXED_COLUMNS
     for one in plan.rounds:
         lengths.append(length)
@@ -152,7 +163,7 @@ def _masked_round(
 
 
 def sdcf_training(people: int, items: int, *, hours: float, **_: Any) -> Training:
-    """Return the costs of an `sdcf` training of model `mf`, which depend neither on ε nor on item blocks."""
+    """Return the estimated costs of an `sdcf` training of model `mf`; ε and item blocks do not change them."""
     up, down = SDCF_REPORTS * (4 + 4 * SDCF_FACTORS), 4 * items * SDCF_FACTORS
     device_ms = MEASURED.sdcf_device_ms[0] + MEASURED.sdcf_device_ms[1] * items
     one = _round(up, down, device_ms, MEASURED.sdcf_server_ms, 8 * items * SDCF_FACTORS, people, hours)
@@ -180,9 +191,11 @@ def capacity(
     hours: float = 24.0,
     item_blocks: int | None = None,
 ) -> dict[str, Any]:
-    """Return the costs of a training: those of its largest round, their sum, and the limits exceeded, the worst first.
+    """Return the estimated costs of a training, as a dict for JSON.
 
-    By default `item_blocks` is the smallest number that is estimated to keep uploads below their limit.
+    `largest_round` has the maximum of each cost over the rounds, `training` the totals over all rounds, and `too_much`
+    the limits that the maxima exceed, the worst first. If `item_blocks` is None, it is the smallest number that is
+    estimated to keep uploads below their limit.
     """
     _check(people, items, hours)
     people, items = int(people), int(items)

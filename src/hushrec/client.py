@@ -29,14 +29,14 @@ from hushrec.scale import HIGHEST, LOWEST
 
 
 class Stage(enum.Enum):
-    """The stage of a device: whether its last round has phases left."""
+    """The stage of a device: between two rounds, or in a round whose later phases it has not reported in yet."""
 
     IDLE = "idle"
     IN_ROUND = "in a round"
 
 
 class Ask(enum.Enum):
-    """The kind of a server's message: what it asks a device to begin or to continue."""
+    """How a server's message continues a device's last report: by a later round, a later attempt or the next phase."""
 
     LATER_ROUND = "a later round"
     LATER_ATTEMPT = "a later attempt"
@@ -50,7 +50,7 @@ ALLOWED: Mapping[Stage, frozenset[Ask]] = {
 
 
 class Client:
-    """The state machine of one person's device. Ratings are on the scale 1 to 5; `ledger` outlives the client."""
+    """The state machine of one person's device in a run. Ratings are on the scale 1 to 5; the ledger spans all runs."""
 
     def __init__(
         self,
@@ -92,12 +92,15 @@ class Client:
 
     @property
     def done_with(self) -> int:
-        """The last round that can ask nothing more; a round with several phases may still begin another attempt."""
+        """The number of the last round in which this device cannot be asked for another report; 0 if there is none.
+
+        Where a round has several phases, that is the round before `last_round`, which may begin another attempt.
+        """
         return self.last_round if len(self._phases) == 1 else max(self.last_round - 1, 0)
 
     @property
     def takes_part(self) -> bool:
-        """Whether this device takes part in rounds, which its protocol decides."""
+        """Whether this device reports. Under `masked` every device does; other protocols need ratings to report."""
         return self._side.takes_part(self._private)
 
     def statement(self) -> dict[str, Any]:
@@ -120,10 +123,10 @@ class Client:
     # Ratings ---------------------------------------------------------------------------------------------------
 
     def add_ratings(self, items: IntArray, values: FloatArray) -> None:
-        """Store ratings, replacing earlier ratings of the same items. Step 1 of docs/data-flow.md.
+        """Store ratings, replacing earlier ratings of the same items. Step S1 of docs/data-flow.md.
 
-        Ratings count from the next report on. In `sdcf` the permanent bits do not change before the next epoch, because
-        a single changed bit would prove a rating.
+        Ratings count from the next report on. In `sdcf` the permanent bits do not change before the next permanent
+        epoch, because a single changed bit would prove a rating.
         """
         items, values = _checked_ratings(items, values, self._side.n_items(self._state))
         kept, events = self._side.stored_values(values, self._private, self._rating_batches)
@@ -146,7 +149,7 @@ class Client:
     # One phase -------------------------------------------------------------------------------------------------
 
     def report(self, address: Address, message: Any, draws: Any = None) -> Any | None:
-        """Return this device's report in reply to a message of the server, or None if it sends nothing.
+        """Return this device's report in reply to a message of the server, or None if nothing is to be sent.
 
         The ledger is charged first for everything that the report releases. `draws` replaces random draws in tests.
         """
@@ -168,9 +171,10 @@ class Client:
             )
 
     def begin_again(self, reported: int) -> None:
-        """Continue with a new key after the old one last reported in round `reported`; discard the permanent bits.
+        """Prepare this device to continue with a new key, when its old key last reported in round `reported`.
 
-        The ledger is charged for everything that another copy of this device may have released.
+        Secrets and permanent bits of the old key are discarded. The ledger is charged for everything that another copy
+        of this device may have released.
         """
         state, events = self._side.begin_again(self._private, reported)
         self.ledger.charge(events)
@@ -178,7 +182,7 @@ class Client:
         self._last = Address(max(self.last_round, reported), self._last.attempt, self._phases[-1])
 
     def published(self, message: Any) -> Arrays | None:
-        """Return the public table that a server's message contains, for predictions, or None."""
+        """Return the public table that a message of the server contains, or None if the message contains none."""
         return self._side.published(message)
 
     @property
@@ -187,39 +191,39 @@ class Client:
         return self._side.predicts_new_items
 
     def lacks(self, message: Any) -> bool:
-        """Return whether this device needs another public table before it can report in reply to this message."""
+        """Return whether this device must fetch the current public table before it can reply to this message."""
         return self._side.lacks(self._private, message)
 
     def take_public(self, public: Arrays) -> None:
-        """Store a public table; raise if no honest run with these terms could have published it."""
+        """Store a fetched public table; raise `RemoteProtocolError` if no honest server could have published it."""
         self._side.check_public(public)
         self._public = public
 
     @property
     def spent(self) -> dict[str, float]:
-        """The budget that this run has spent so far, by unit. Must never leave the device."""
+        """The budget that this run has spent so far, by unit of the ledger. Must never leave the device."""
         return self._side.spent(self._state)
 
     def rest(self) -> None:
-        """Discard the private state of an attempt, because no attempt is open."""
+        """Discard the secrets of the last attempt. The caller must know that no attempt is open."""
         self._state = self._side.rest(self._state)
         self._last = Address(self._last.round_number, self._last.attempt, self._phases[-1])
 
     def predict(self, public: Arrays) -> FloatArray:
-        """Return predictions for all items, on the scale 1 to 5 but not clipped. Must never leave the device."""
+        """Return predictions for all items, on the scale 1 to 5 but not clipped to it. Must never leave the device."""
         return self._side.predict(self._private, public)
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
-        """Return the ranking scores of all items; larger is better. Must never leave the device."""
+        """Return the scores of all items by which lists are sorted; larger is better. Must never leave the device."""
         return self._side.rank(public, predictions)
 
     @property
     def order(self) -> str | None:
-        """How lists are ranked, in one sentence; None if they are ranked by predictions alone."""
+        """One sentence that explains how lists are sorted; None if they are sorted by the predictions alone."""
         return self._side.order
 
     def has_learned(self, public: Arrays) -> bool:
-        """Return whether a public table allows predictions yet."""
+        """Return whether the public table already holds learned values, so that predictions are possible."""
         return self._side.has_learned(public)
 
     def popularity(self, public: Arrays) -> FloatArray | None:
@@ -227,7 +231,7 @@ class Client:
         return self._side.popularity(public)
 
     def recommend(self, scores: FloatArray, count: int) -> IntArray:
-        """Return the positions of the unrated items with the highest scores, the best first."""
+        """Return the positions of the `count` best unrated items, the best first; fewer if fewer items are unrated."""
         n_items = self._side.n_items(self._state)
         if count < 1 or len(scores) < n_items:
             raise ParameterError(
@@ -262,7 +266,7 @@ class Client:
 
 
 def _asked(address: Address, last: Address) -> Ask | None:
-    """Return the kind of a message for a device whose last report was at `last`; None if it is not a later one."""
+    """Return how a message at `address` continues a last report at `last`; None if its round or attempt is earlier."""
     if address.round_number > last.round_number:
         return Ask.LATER_ROUND
     if address.round_number < last.round_number or address.attempt < last.attempt:

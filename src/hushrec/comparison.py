@@ -1,4 +1,4 @@
-"""Comparison of settings: `grid` trains many on the same splits, `compare` tests two recommenders for a difference."""
+"""Comparison of recommenders: `grid` trains many settings on the same splits, `compare` tests two for a difference."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,13 +32,14 @@ def grid(
     splits: Iterable[Split] | None = None,
     **fixed: Unpack[ModelSettings],
 ) -> Frame:
-    """Train every combination of settings on every split; return the metrics in one tidy frame.
+    """Train a recommender with every combination of settings on every split; return the metrics as one tidy frame.
 
-    `settings` holds lists of values by name, `fixed` the settings that all combinations share. `splits` are made by
-    functions of `hushrec.data` (`random_split`, `k_fold`, `time_split`, `leave_one_out`, …); by default a seeded random
-    fifth is held out. The frame has one row per combination and split, with the settings, the label, the metrics of
-    `Recommender.measure`, what is protected, and the seconds; and one row per non-personal model and split, with null
-    settings. Settings chosen by this table must be measured again on ratings that the splits do not contain.
+    `settings` holds a list of values for each name; `fixed` holds the settings that all combinations share. `splits`
+    are made by functions of `hushrec.data` (`random_split`, `k_fold`, `time_split`, `leave_one_out`, …); by default one
+    random fifth of the ratings, with seed 0, is held out. The frame has one row per combination and split: the
+    settings, a label, the metrics of `Recommender.measure`, what the protocol protects, and the training time in
+    seconds. It also has one row per non-personal baseline and split, with null settings. Settings that are chosen from
+    this frame must be measured again on ratings that the splits do not contain.
     """
     ratings = data if isinstance(data, Ratings) else load_ratings(data)
     cuts = [random_split(ratings.n_ratings, 0)] if splits is None else list(splits)
@@ -81,8 +82,8 @@ def _row(recommender: Recommender, chosen: dict[str, Any], split: int, train: Ra
 class Comparison:
     """The difference between two recommenders on the same held-out ratings, with its confidence interval and p-value.
 
-    `difference` is `first` − `second` of `metric`; `low` and `high` are a 95 % bootstrap interval over people.
-    `p_value` is that of a paired permutation test, which flips the signs of people's differences at random.
+    `difference` is `first` − `second` of `metric`; `low` and `high` are its 95 % bootstrap interval over people.
+    `p_value` is the result of a paired permutation test, which flips the signs of people's differences at random.
     """
 
     metric: str
@@ -110,7 +111,7 @@ def compare(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """Test on held-out ratings whether two fitted recommenders differ, with errors paired by person.
+    """Return a test of whether two fitted recommenders differ in accuracy on held-out ratings, paired by person.
 
     The metric is the RMSE, or the AUC for models that rank. People are resampled rather than ratings, because the
     ratings of one person are not independent. The result holds for this split and seed only; use `grid` for several
@@ -123,7 +124,7 @@ def compare(
     known = np.isfinite(losses).all(axis=0)
     people, who = np.unique(test.users[known], return_inverse=True)
     if len(people) < 2:
-        raise ParameterError(f"ratings must hold at least 2 people that both recommenders know, got {len(people)}.")
+        raise ParameterError(f"ratings must hold at least 2 people whom both recommenders know, got {len(people)}.")
     sums = np.array([np.bincount(who, loss) for loss in losses[:, known]], dtype=np.float64)  # (2, n_people)
     counts = np.bincount(who).astype(np.float64)
     return _tested(sums, counts, first._predicts_ratings, resamples, np.random.default_rng(seed))

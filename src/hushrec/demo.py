@@ -1,4 +1,4 @@
-"""The demo: several protocols and budgets on synthetic ratings with a known ground truth, in about a minute."""
+"""The demo: train several protocols and budgets on synthetic ratings with a known ground truth, in about a minute."""
 
 import shutil
 import time
@@ -44,7 +44,7 @@ Progress = Callable[[str, int, int, float], None]  # run folder's name, round, r
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A recommendation with its reasons, and the rating expected by the ground truth."""
+    """One recommended item with its reasons, and the rating that the synthetic ground truth expects for it."""
 
     item: Recommendation
     truth: float
@@ -53,7 +53,11 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Advice:
-    """Recommendations for one person; `truth_elsewhere` is the mean expected rating of all films not rated."""
+    """The recommendations for one person.
+
+    `truth_elsewhere` is the mean, over all films that the person has not rated, of the rating that the ground truth
+    expects.
+    """
 
     person: str
     suggestions: list[Suggestion]
@@ -62,7 +66,7 @@ class Advice:
 
 @dataclass(frozen=True)
 class Demo:
-    """The results of a demo."""
+    """The results of a demo: its folder and report page, the trained runs, recommendations, attacks and duration."""
 
     folder: Path
     page: Path | None  # None if the extra `report` is not installed
@@ -79,9 +83,9 @@ def run_demo(
     progress: Progress | None = None,
     beside: Executor | None = None,
 ) -> Demo:
-    """Train every setting, recommend to one person, and write runs, plots and `report.html` to `out`.
+    """Train with every entry of `SETTINGS`, recommend to one person, and write runs, plots and `report.html` to `out`.
 
-    Without the extra `report` there are no plots and no page. The attacks run in the executor `beside` while this
+    Without the extra `report`, no plots and no page are written. The attacks run in the executor `beside` while this
     process trains; without an executor they run afterwards.
     """
     options = SHAPE if rounds is None else {**SHAPE, "rounds": rounds}
@@ -115,15 +119,16 @@ def run_demo(
 
 
 def shaped(settings: dict[str, Any], shape: dict[str, Any]) -> dict[str, Any]:
-    """Return the settings of a run, with the options of `shape` that its model and protocol use."""
+    """Return the settings of a run, extended by those options of `shape` that its model and protocol use."""
     used = Settings(**settings).options
     return {**settings, **{option: value for option, value in shape.items() if option in used}}
 
 
 def attack(ratings: Ratings, shape: dict[str, Any], beside: Executor | None) -> Callable[[], list[Record]]:
-    """Start the attacks on every setting; return a function that waits for their records, in the report's order.
+    """Start the attacks on every entry of `SETTINGS`; return a function that waits for them and returns their records.
 
-    Another process begins with the last setting, so that both processes do not compile the same kernels first.
+    The records are in the order of `SETTINGS`. The executor begins with the last entry, so that two processes do not
+    compile the same kernels first.
     """
     fewer = {**shape, "rounds": min(shape["rounds"], ATTACKED_ROUNDS)}
     tasks = [partial(quick_audit, ratings, Settings(**shaped(settings, fewer))) for settings in SETTINGS.values()]
@@ -134,7 +139,7 @@ def attack(ratings: Ratings, shape: dict[str, Any], beside: Executor | None) -> 
 
 
 def place(attacks: list[Record], study: Study) -> list[Point]:
-    """Return, for each setting, its final RMSE in the study together with what the attacks recover."""
+    """Return the points of the leakage plot: for each setting its final RMSE and what the attacks recovered."""
     return [
         Point(trained.label, trained.protocol, trained.mean("rmse"), recovered(found, found["protocol"]))
         for found, trained in zip(attacks, study.settings, strict=True)
@@ -158,7 +163,7 @@ def _train(ratings: Ratings, folder: Path, name: str, settings: dict[str, Any], 
 
 
 def prepare(out: str | Path) -> Path:
-    """Return an empty folder for the demo; it must be new, empty or an earlier demo's, whose files are removed."""
+    """Return the demo's folder without earlier results; raise `RunError` if it holds files of another origin."""
     folder = Path(out)
     if folder.exists() and not (folder / MARK).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} must be a new or empty folder, or that of an earlier demo. Choose another --out.")
@@ -175,7 +180,7 @@ def prepare(out: str | Path) -> Path:
 
 
 def _write_files(ratings: Ratings, folder: Path) -> None:
-    """Write the synthetic ratings and films to files, as examples for files of your own."""
+    """Write the synthetic ratings and films as `ratings.csv` and `items.csv`, as examples of rating files."""
     rows = {
         "user": [ratings.user_ids[user] for user in ratings.users],
         "item": [ratings.item_ids[item] for item in ratings.items],
@@ -196,7 +201,7 @@ def _write_files(ratings: Ratings, folder: Path) -> None:
 
 
 def advise(result: Result, ratings: Ratings) -> Advice:
-    """Return recommendations for the person who rated most, with reasons and the ratings of the ground truth."""
+    """Return recommendations for the person with the most ratings, with reasons and the true expected ratings."""
     user = int(np.bincount(ratings.users).argmax())
     person = ratings.user_ids[user]
     everything = np.arange(ratings.n_items)
@@ -210,7 +215,7 @@ def advise(result: Result, ratings: Ratings) -> Advice:
 
 
 def in_words(reasons: list[Reason]) -> str:
-    """Return the reasons as a clause."""
+    """Return the reasons for a recommendation as a clause, as in "like Heat, your 5"."""
     named = "; ".join(f"{reason.title}, your {reason.rating:g}" for reason in reasons)
     return f"like {named}" if reasons else "nothing you liked is like it"
 

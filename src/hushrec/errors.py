@@ -4,23 +4,23 @@
 
     HushrecError
     ├── ParameterError              a parameter is invalid or out of range
-    │   └── ImpossibleBudget        no probabilities f, p, q exist for this budget; carries the smallest that works
+    │   └── ImpossibleBudget        no selection probabilities exist for this budget; has the smallest that works
     ├── Diverged                    training diverged: vectors or gradients left the range that every party accepts
     ├── BudgetExceeded              a message would cost more than the ledger's limit
     ├── UnknownEvent                an accountant cannot price this kind of event
-    ├── LedgerError                 a ledger is lost, damaged, or belongs to another device
+    ├── LedgerError                 a device's ledger is lost, damaged, or belongs to another device
     ├── DataError                   a rating file, data set or items file is invalid
     ├── RunError                    a run folder or checkpoint is missing, damaged or of another version
     ├── StorageError                a database or a device's store is full, locked, damaged or of another version
     ├── CopiedStore                 a device's key was used by another copy of its store
-    ├── ConsentNeeded               a server offers further rounds or a next run; the person has to agree
+    ├── ConsentNeeded               a server offers further rounds or a next run; the person must agree first
     ├── ConnectionFailed            the server cannot be reached or trusted, or is busy
     └── ProtocolError
         ├── AttemptFailed           an attempt at a masked sum failed, for example with too few devices
         ├── LocalProtocolError      *we* broke the protocol: a call at the wrong time
         └── RemoteProtocolError     the *peer* broke the protocol; carries a code and an HTTP status
 
-The command line prints these as one sentence and exits with code 1; any other exception is a bug and shows its
+The command line prints such an error as one sentence and exits with code 1; any other exception is a bug and shows its
 traceback. No message contains a rating, an item choice, a permanent bit or a secret: messages contain names, ranges and
 counts.
 """
@@ -61,7 +61,7 @@ CODES: dict[str, int] = {
 
 
 class HushrecError(Exception):
-    """The base class of all exceptions of hushrec. `code` identifies the reason for programs."""
+    """The base class of all exceptions that hushrec raises on purpose. `code` tells programs the reason."""
 
     code: str = "error"
 
@@ -73,7 +73,7 @@ class ParameterError(HushrecError, ValueError):
 
 
 class ImpossibleBudget(ParameterError):
-    """No selection probabilities exist for this budget; `smallest_epsilon_p` is the smallest that works."""
+    """No selection probabilities exist for this budget; `smallest_epsilon_p` is the smallest ε_P for which some do."""
 
     def __init__(self, message: str, *, smallest_epsilon_p: float) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class Diverged(HushrecError):
 
 
 class BudgetExceeded(HushrecError):
-    """A message would cost more than the person allows; `needed` is the limit that would allow it, if known."""
+    """A message would cost more than the person's limit; `needed` is the limit that would allow it, if known."""
 
     code = "budget"
 
@@ -95,11 +95,11 @@ class BudgetExceeded(HushrecError):
 
 
 class UnknownEvent(HushrecError):
-    """An accountant cannot price this kind of event."""
+    """A privacy accountant cannot price this kind of event."""
 
 
 class LedgerError(HushrecError):
-    """The ledger is lost, damaged, or belongs to another device."""
+    """A device's ledger is lost, damaged, or belongs to another device."""
 
     code = "store"
 
@@ -140,13 +140,14 @@ class ConnectionFailed(HushrecError):
 
 
 class ProtocolError(HushrecError):
-    """A message or call that the protocol does not allow at this point."""
+    """The protocol does not allow this message or call at this point."""
 
 
 class AttemptFailed(ProtocolError):
-    """An attempt of a masked round ended without a sum. It reveals nothing, and the next attempt starts from scratch.
+    """An attempt of a masked round ended without a sum. The round then starts again as another attempt.
 
-    `culprits` are the positions of devices whose invalid shares caused the failure.
+    The server learns no table from a failed attempt. `culprits` are the positions, in the roster, of devices whose
+    invalid shares caused the failure.
     """
 
     def __init__(self, message: str, culprits: frozenset[int] = frozenset()) -> None:
@@ -155,13 +156,13 @@ class AttemptFailed(ProtocolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """The local side broke the protocol: a call at the wrong time."""
+    """This side broke the protocol: code of hushrec or its caller called a method at the wrong time."""
 
     code = "not-now"
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer broke the protocol; `code` identifies the reason, `status_hint` is a suitable HTTP status."""
+    """The peer broke the protocol; `code` tells programs the reason, `status_hint` is a suitable HTTP status."""
 
     def __init__(self, message: str, *, code: str = "malformed", status_hint: int | None = None) -> None:
         super().__init__(message)

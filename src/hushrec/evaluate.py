@@ -56,7 +56,11 @@ def ranking_metrics(
 
 
 def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int = 10) -> dict[str, float]:
-    """Return the mean metrics of `ranking_metrics`, from g, t and c of every held-out item."""
+    """Return the mean AUC, HR@k, NDCG@k and Recall@k of held-out items, as `ranking_metrics` defines them.
+
+    For each held-out item, `others` counts the other unrated items (c), `above` those of them that score higher (g),
+    and `tied` those that score the same (t).
+    """
     discounts = np.concatenate([[0.0], np.cumsum(1 / np.log2(np.arange(k) + 2))])
     first, last = np.minimum(above, k), np.minimum(above + tied + 1, k)
     hits = (last - first) / (tied + 1)
@@ -70,7 +74,11 @@ def metrics_of_ranks(above: IntArray, tied: IntArray, others: IntArray, k: int =
 
 
 def auc_of_ranks(above: IntArray, tied: IntArray, others: IntArray) -> FloatArray:
-    """Return the AUC of every held-out item from its g, t and c of `ranking_metrics`; 1/2 if c is 0."""
+    """Return the AUC of every held-out item, (c − g − t/2) / c; 1/2 if c is 0.
+
+    For each held-out item, `others` counts the other unrated items (c), `above` those of them that score higher (g),
+    and `tied` those that score the same (t).
+    """
     return np.where(others > 0, (others - above - tied / 2) / np.maximum(others, 1), 0.5)
 
 
@@ -85,13 +93,14 @@ def list_metrics(
     """Return precision, recall and NDCG of lists of `k` items, measured on held-out items that people like.
 
     `score(users)` returns scores of shape `(len(users), n_items)`. User i likes the held-out items
-    `liked_items[liked_starts[i]:…]`, and trained on `rated_items[starts[i]:…]`, which lists do not contain. With L_i
-    liked items, of which H are in the list, and the discount d(rank) = 1 / log₂(rank + 2), the means over all users
-    with L_i > 0 are
+    `liked_items[liked_starts[i]:liked_starts[i + 1]]`, and trained on `rated_items[starts[i]:starts[i + 1]]`, which
+    lists do not contain. For a user with L liked items, of which H are in the list, and with the discount d(rank) = 1 /
+    log₂(rank + 2):
 
-        precision@k = H / k      recall@k = H / L_i      NDCG@k = Σ d(rank) / Σ_{r < min(k, L_i)} d(r)
+        precision@k = H / k      recall@k = H / L      NDCG@k = Σ d(rank) / Σ_{r < min(k, L)} d(r)
 
-    Ties are broken at random and the expectation is taken. The result is empty if nobody likes a held-out item.
+    The result has the means over all users with L > 0; it is empty if there are none. Ties are broken at random and the
+    expectation is taken.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}.")
@@ -121,10 +130,11 @@ def list_metrics(
 
 
 def shrink(scores: FloatArray, center: FloatArray, support: FloatArray, strength: float) -> FloatArray:
-    """Return predictions shrunk toward a center if few ratings support them: c + (s − c) n / (n + strength).
+    """Return predictions s shrunk toward a center c, strongly if few ratings n support them: c + (s − c) n / (n + w).
 
-    This is the mean of a Gaussian posterior whose prior, centred at c, has the weight of `strength` ratings. `scores`
-    is `(n_users, n_items)`, `center` has one number per user, and `support` the number of ratings per item.
+    This is the mean of a Gaussian posterior whose prior, centred at c, has the weight of w = `strength` ratings.
+    `scores` is `(n_users, n_items)`, `center` has one number per user, and `support` has the number of ratings per
+    item.
     """
     share = support / (support + strength)
     return np.asarray(center[:, None] + (scores - center[:, None]) * share)
@@ -141,16 +151,19 @@ def _unrated_scores(
 
 
 def _cells_of(users: IntArray, starts: IntArray) -> tuple[IntArray, IntArray]:
-    """Return, for every entry of these users, the position of its user in `users`, and the entry's index."""
+    """Return two arrays with one entry per rating of these users: its user's position in `users`, and its index.
+
+    The ratings of user i have the indices `starts[i]` to `starts[i + 1] - 1`.
+    """
     lengths = starts[users + 1] - starts[users]
     cells = np.repeat(starts[users] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
     return np.repeat(np.arange(len(users)), lengths), cells
 
 
 def _ranks(scores: FloatArray, who: IntArray, items: IntArray, k: int) -> tuple[IntArray, IntArray]:
-    """Return, for each (who, item), how many items of the row score higher, and how many the same.
+    """Return, for each pair (who, item), how many items of row `who` score higher, and how many other items the same.
 
-    The first number is only exact below `k`; `k` or more means that the item is not in the list.
+    The first number is exact only below `k`; `k` or more means that the item is not in the list of `k` items.
     """
     own = scores[who, items]
     place = max(scores.shape[1] - k, 0)
@@ -170,10 +183,10 @@ def held_out_ranks(
     starts: IntArray,
     rated_items: IntArray,
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the ranks of held-out items among unrated ones, as three arrays `(len(users),)`, for `ranking_metrics`.
+    """Return how held-out items rank among unrated items: three arrays `(len(users),)` for `metrics_of_ranks`.
 
-    They count, for each user, the unrated items that score higher than the held-out item (g), those that score the
-    same (t), and the unrated items other than the held-out one (c). Scores are computed in blocks of users.
+    For each user they count the unrated items that score higher than the held-out item, the other unrated items that
+    score the same, and all unrated items besides the held-out one. Scores are computed in blocks of users.
     """
     above, tied, others = (np.empty(len(users), dtype=np.int64) for _ in range(3))
     size, start = 1, 0

@@ -1,7 +1,8 @@
-"""Records of an experiment on disk: `runs.parquet` with one row per run, and `experiment.json` with what runs share.
+"""Records of an experiment on disk: `runs.parquet` has one row per run, `experiment.json` what several runs share.
 
-In memory each record has the form of `train --json`, so that reports read both in the same way. On disk a budget is
-stored once per setting and a baseline once per split, so that hundreds of curves take less than a megabyte.
+In memory each record has the form of `train --json`, so that reports read single runs and experiments in the same way.
+On disk a budget is stored once per setting and a baseline once per split, so that hundreds of curves take less than a
+megabyte.
 """
 
 import json
@@ -20,7 +21,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """The data that runs of an experiment share: facts about the experiment, its settings, and its splits."""
+    """The data that several runs of an experiment share: facts about the experiment, its settings, and its splits."""
 
     about: Record  # name, title, config, dataset, data, versions, machine
     settings: list[Record]  # label, model, protocol, engine, rounds, factors, step, budget, … of every setting
@@ -28,10 +29,11 @@ class Shared:
 
 
 def write_records(folder: str | Path, shared: Shared, rows: list[Record]) -> None:
-    """Write `runs.parquet` and `experiment.json`.
+    """Write `runs.parquet` and `experiment.json` to a folder, which is created if necessary.
 
-    A row has the entries setting (its number), split_seed, seed, metrics, curve, seconds, bytes_per_client_round and
-    value_rho. The row of a run that diverged has no metrics, and the error message as `diverged`.
+    Each row describes one run, with the keys setting (a position in `shared.settings`), split_seed, seed, metrics,
+    curve, seconds, bytes_per_client_round and value_rho. The row of a run that diverged has empty metrics, and the
+    error message under the key diverged.
     """
     path = Path(folder)
     path.mkdir(parents=True, exist_ok=True)
@@ -78,16 +80,16 @@ def is_experiment(folder: str | Path) -> bool:
 
 
 def find_experiments(folder: str | Path) -> list[Path]:
-    """Return all folders with records of an experiment: the folder itself, or those below it."""
+    """Return the folders with records of an experiment: this folder itself, or else all such folders below it."""
     if is_experiment(folder):
         return [Path(folder)]
     return sorted(file.parent for file in Path(folder).rglob("experiment.json"))
 
 
 def read_records(folder: str | Path) -> list[Record]:
-    """Return the records of all runs in the form of `train --json`, with the experiment's name and setting's number.
+    """Return one record per run in the form of `train --json`, with the experiment's name and the setting's position.
 
-    If there is a `peers.json` beside the records, its results of other libraries are added.
+    If the folder has a `peers.json`, each record also has the results of other libraries on the same split.
     """
     shared, rows = read_stored(folder)
     about = {name: shared.about[name] for name in ("dataset", "title", "versions", "machine")}
@@ -97,7 +99,7 @@ def read_records(folder: str | Path) -> list[Record]:
 
 
 def read_peers(folder: str | Path) -> dict[int, Record]:
-    """Return the metrics of other libraries on the same splits: {split seed: {name: {measure: value}}}."""
+    """Return the metrics of other libraries on the same splits: {split seed: {library: {metric: value}}}."""
     path = Path(folder) / "peers.json"
     if not path.is_file():
         return {}
@@ -105,13 +107,14 @@ def read_peers(folder: str | Path) -> dict[int, Record]:
 
 
 def read_stored(folder: str | Path) -> tuple[Shared, list[Record]]:
-    """Return the shared data and the rows as they were given to `write_records`."""
+    """Return the shared data and the rows that were given to `write_records`; raise `RunError` if unreadable."""
     path = Path(folder)
     try:
         content = json.loads((path / "experiment.json").read_text("utf-8"))
         if content.pop("format") != FORMAT:
             raise RunError(
-                f"{path}/experiment.json must have format {FORMAT}, but another version wrote it. Run it again."
+                f"{path}/experiment.json must have format {FORMAT}, but another version wrote it."
+                " Run the experiment again."
             )
         splits = {int(seed): entry for seed, entry in content.pop("splits").items()}
         shared = Shared(settings=content.pop("settings"), splits=splits, about=content)

@@ -15,7 +15,7 @@ def is_installed(extra: str) -> bool:
 
 
 def extra_of(module: str | None) -> str | None:
-    """Return the extra that installs a missing module, or None if no extra does."""
+    """Return the extra that installs a module which cannot be imported, or None if no extra does."""
     root = (module or "").partition(".")[0]
     also = {"starlette": "service", "markupsafe": "report"}
     return next((extra for extra, modules in EXTRAS.items() if root in modules), also.get(root))

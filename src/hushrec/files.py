@@ -1,4 +1,4 @@
-"""Run folders and their files: readable by their owner only, written atomically, and used by one run at a time."""
+"""Functions for run folders: readable by their owner only, written atomically, and used by one process at a time."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from hushrec.errors import RunError
 
 
 def check_free(folder: str | Path) -> None:
-    """Create a folder with mode 0700; raise if it is not empty or cannot be created."""
+    """Create a folder with mode 0700, or accept an empty one; raise `RunError` if it has files or cannot be made."""
     path = Path(folder)
     try:
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
@@ -21,7 +21,7 @@ def check_free(folder: str | Path) -> None:
         path.chmod(0o700)
     except OSError as error:
         raise RunError(
-            f"{path} must be a folder that can be created ({type(error).__name__}). Choose another --out."
+            f"{path} must be a folder that can be created or read ({type(error).__name__}). Choose another --out."
         ) from None
 
 
@@ -32,7 +32,7 @@ def stamp() -> dict[str, str]:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that replaces `path` when the block ends; if writing fails, `path` does not change."""
+    """Open a temporary file to write, which replaces `path` when the block ends; an error leaves `path` unchanged."""
     temporary = path.with_suffix(".part")
     try:
         with temporary.open("wb") as file:
@@ -48,7 +48,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def reserved(folder: str | Path) -> Iterator[None]:
-    """Lock a run folder for this process; the operating system releases the lock when the process ends."""
+    """Lock a run folder during the block; raise `RunError` if another process has locked it.
+
+    The operating system releases the lock if the process ends early.
+    """
     import fcntl
 
     handle = os.open(folder, os.O_RDONLY)

@@ -1,6 +1,6 @@
 """The messages between devices and servers: every value that crosses the trust boundary, and nothing else.
 
-This file lists everything that a device sends, and everything that it accepts.
+This table lists everything that a device sends, and everything that a device accepts.
 
                         server → device                                    device → server
     every protocol      Offer, Catalogue, Public, Envelope, Receipt,       Enrolment, Envelope; Credentials in the
@@ -49,7 +49,7 @@ Message = TypeVar("Message")
 
 @dataclass(frozen=True)
 class Kind:
-    """A type of message that may cross the trust boundary."""
+    """A type of message that may cross the trust boundary between devices and servers."""
 
     tag: str
     message: type
@@ -73,7 +73,8 @@ def find_kind(tag: str) -> Kind | None:
 def crosses(tag: str, *, largest: int) -> Callable[[type[Message]], type[Message]]:
     """Return a decorator that declares a frozen dataclass as a message that crosses the trust boundary.
 
-    `tag` is its name on the wire: `NAME`, or `PROTOCOL.NAME` for a message of a protocol. `largest` is in bytes.
+    `tag` is the message's name on the wire: `NAME`, or `PROTOCOL.NAME` for a message of one protocol. `largest` is the
+    largest encoded size in bytes.
     """
 
     def declare(message: type[Message]) -> type[Message]:
@@ -108,27 +109,27 @@ class Offer:
             _check_name(self, name, _PHASE, "a name of up to 20 small letters, digits and hyphens")
 
     def keeps(self, accepted: "Offer") -> bool:
-        """Return whether this equals the accepted offer, except that the catalogue may have grown."""
+        """Return whether this offer equals the accepted one, except that the catalogue may have grown."""
         names = ("run_id", "protocol", "model", "options", "server_key")
         same = all(getattr(self, name) == getattr(accepted, name) for name in names)
         return same and type(self.terms) is type(accepted.terms) and bool(self.terms.agrees_with(accepted.terms))
 
     def extends(self, accepted: "Offer") -> bool:
-        """Return whether this is the accepted offer with more rounds, to which the person must agree."""
+        """Return whether this offer only adds rounds to the accepted one; the person must agree to them."""
         longer = self.terms.max_rounds > accepted.terms.max_rounds
         return longer and self.can_be_extended and self.with_rounds(accepted.terms.max_rounds).keeps(accepted)
 
     def follows(self, accepted: "Offer") -> bool:
-        """Return whether this is another run of the same server, to which the person must agree."""
+        """Return whether this offer is for another run of the same server; the person must agree to join it."""
         return self.run_id != accepted.run_id and self.server_key == accepted.server_key
 
     @property
     def can_be_extended(self) -> bool:
-        """Whether rounds can be added; not if the terms contain a plan, whose rounds are priced together."""
+        """Whether the server may add rounds later; not under `masked`, whose plan prices all rounds together."""
         return any(entry.name == "max_rounds" for entry in fields(self.terms))
 
     def with_rounds(self, max_rounds: int) -> "Offer":
-        """Return the offer with another number of rounds."""
+        """Return a copy of this offer with another number of rounds."""
         return replace(self, terms=replace(self.terms, max_rounds=max_rounds))
 
 
@@ -175,7 +176,7 @@ def check_items(ids: list[str], titles: list[str]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class NamedArray:
-    """A named array of the public table."""
+    """One array of the public table: its name, its shape and its numbers."""
 
     name: str
     shape: list[int]
@@ -201,7 +202,7 @@ class Public:
 
     @classmethod
     def of(cls, run_id: str, round_number: int, terms: Any, arrays: Mapping[str, Any]) -> "Public":
-        """Return the message with these arrays."""
+        """Return the message that publishes these arrays, given by name."""
         named = (NamedArray(name, list(a.shape), np.ravel(a).astype(np.float64)) for name, a in arrays.items())
         return cls(run_id, round_number, terms, tuple(named))
 
@@ -257,7 +258,7 @@ class Envelope:
 @crosses("receipt", largest=1_000)
 @dataclass(frozen=True)
 class Receipt:
-    """A server's confirmation that a report is durable; `repeated` if the same report was stored before."""
+    """A server's confirmation that a report is on its disk; `repeated` if the same report was stored before."""
 
     round_number: int
     attempt: int
@@ -281,7 +282,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Problem:
-    """A refusal as a problem document (RFC 9457). `code` is for programs, `detail` is one sentence for people."""
+    """A refused request as a problem document (RFC 9457): `code` is for programs, `detail` is a sentence for people."""
 
     code: str
     status: int
@@ -289,14 +290,14 @@ class Problem:
     extra: dict[str, Any] = field(default_factory=dict)  # last_nonce or last_round, for some codes
 
     def as_json(self) -> dict[str, Any]:
-        """Return the JSON object that is sent."""
+        """Return the JSON object of the HTTP response."""
         title = self.code.replace("-", " ")
         known = {"type": PROBLEM_TYPE + self.code, "title": title, "status": self.status, "detail": self.detail}
         return known | self.extra
 
 
 def payload_bytes(message: object) -> int:
-    """Return the size of a message's arrays and buffers on the wire: 4 bytes per number, plus the buffers' lengths."""
+    """Return the size in bytes of a message's arrays (4 bytes per number) and bytes fields on the wire."""
     values = list(vars(message).values())
     arrays = sum(4 * value.size for value in values if isinstance(value, np.ndarray))
     return arrays + sum(len(value) for value in values if isinstance(value, bytes))
@@ -322,7 +323,7 @@ def freeze(message: object, name: str, kind: type[np.integer[Any]] | type[np.flo
     """
     given = getattr(message, name)
     if not isinstance(given, np.ndarray) or not np.issubdtype(given.dtype, kind):
-        raise RemoteProtocolError(f"{name} must be an array of {kind.__name__} numbers, got another type.")
+        raise RemoteProtocolError(f"{name} must be an array of {kind.__name__} numbers, got another type or dtype.")
     if kind is np.integer and given.dtype != np.int64:
         given = given.astype(np.int64)
     if given.flags.writeable:

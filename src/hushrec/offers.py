@@ -1,4 +1,4 @@
-"""The model and the protocol of a run, made from its offer; used by servers and devices."""
+"""Functions that turn an offer, as a server sends it, into the model and the protocol of the run; for both sides."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +20,7 @@ def run_options(protocol: str, model: str) -> dict[str, Option]:
 
 
 def personal_options(protocol: str, model: str) -> dict[str, Option]:
-    """Return the options that each person chooses privately, by name; they are never sent."""
+    """Return the options that each person chooses for their own device, by name. Their values are never sent."""
     return {option.name: option for option in find_protocol(protocol).options_for(model) if option.personal}
 
 
@@ -31,9 +31,10 @@ def make_run_model(
     titles: Sequence[str] = (),
     details: FloatArray | None = None,
 ) -> Any:
-    """Return the model of a run; `attributes` are the columns of its items, if the model uses any.
+    """Return the model of a run. `attributes` and `titles` describe its items, and every device gets them.
 
-    `details` are further columns that only the server has, before its first round; later they are part of its state.
+    `details` are further item columns that only the server has. They are given before the first round; later they are
+    part of the server's state.
     """
     declared = find_model(model)
     facts = {} if declared.sent_facts is None else imported(declared.sent_facts)(attributes, titles, details)
@@ -43,20 +44,21 @@ def make_run_model(
 def make_run_protocol(
     protocol: str, model: str, options: Mapping[str, Any], own: Mapping[str, Any] | None = None
 ) -> ConfiguredProtocol:
-    """Return the protocol of a run, configured with its options and, on a device, with the person's `own` options."""
+    """Return a run's protocol with its options and, on a device, with the person's `own` options."""
     configured: ConfiguredProtocol = find_protocol(protocol).configure({**(own or {}), **options}, model)
     return configured
 
 
 def expected_devices(offer: Offer) -> int | None:
-    """Return the number of devices for which a run's terms are made, or None if they do not depend on it."""
+    """Return the number of devices that a run's terms were computed for, or None if the terms do not depend on it."""
     return make_run_protocol(offer.protocol, offer.model, offer.options).expected_devices(offer.terms)
 
 
 def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
     """Return one sentence on the accuracy measured with about `n_devices` devices, or None if none was measured.
 
-    It is shown to operators, and to people before they join. `n_devices` is by default the expected number.
+    Operators see it, and people see it before they join. By default, `n_devices` is the number of devices that the
+    run's terms were computed for.
     """
     count = expected_devices(offer) if n_devices is None else n_devices
     protocol = make_run_protocol(offer.protocol, offer.model, offer.options)
@@ -64,21 +66,21 @@ def expectation(offer: Offer, n_devices: float | None = None) -> str | None:
 
 
 def check_offer(offer: Offer) -> None:
-    """Raise if an offer has a protocol, a model or an option that this side does not know."""
+    """Raise `RemoteProtocolError` if this side does not know the offer's protocol, model or one of its options."""
     with offered():
         if offer.model not in find_protocol(offer.protocol).models:
             raise ParameterError(f"model must be one that protocol {offer.protocol} supports, got {offer.model}.")
         known = run_options(offer.protocol, offer.model)
         unknown = sorted(offer.options.keys() - known.keys())
         if unknown:
-            raise ParameterError(f"options of the offer must be known, got {', '.join(unknown)[:100]}.")
+            raise ParameterError(f"options of the offer must be known here, got {', '.join(unknown)[:100]}.")
         for name, value in offer.options.items():
             known[name].checked(value)
 
 
 @contextlib.contextmanager
 def offered() -> Iterator[None]:
-    """Convert a `ParameterError` raised in the block to a `RemoteProtocolError` about the server's offer."""
+    """Return a context manager that converts a `ParameterError` to a `RemoteProtocolError` about the server's offer."""
     try:
         yield
     except ParameterError as error:

@@ -1,9 +1,9 @@
-"""The limit on open files and connections of a process."""
+"""The limit on the number of files and connections that a process may have open."""
 
 import resource
 
 
 def allow_open_files() -> None:
-    """Raise the limit on open files as far as the system allows, because every device has a connection."""
+    """Raise this process's limit on open files to the system's maximum: each device needs a connection."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

@@ -1,6 +1,6 @@
-"""Options that models and protocols declare, for settings, the command line and experiment files.
+"""The options that models and protocols declare; settings, the command line and experiment files are built from them.
 
-Declarations do not import the implementations, so that `hushrec --help` stays fast.
+A declaration does not import the implementation, so that `hushrec --help` stays fast.
 """
 
 import math
@@ -16,10 +16,11 @@ KINDS: dict[type, str] = {str: "a text", bool: "true or false", int: "a whole nu
 
 @dataclass(frozen=True)
 class Option:
-    """An option of a model or a protocol: its name, type, help text and default.
+    """A declared option of a model or a protocol: its name, type, help text and default.
 
-    `default_text` describes a default that is computed; `default` is then None. If `models` is given, only these models
-    use the option. A `personal` option is chosen by each person and never sent; others are the same for a whole run.
+    `default_text` describes a default that is computed; `default` is then None. If `models` is not empty, only these
+    models use the option. A `personal` option is chosen by each person and never sent; other options are the same for
+    all devices of a run.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Option:
         return f"{self.default:g}" if self.kind is float else str(self.default)
 
     def checked(self, value: Any) -> Any:
-        """Return a value converted to this option's type, so that 4 and 4.0 are equal; raise if that is impossible."""
+        """Return `value` as this option's type, so that 4 and 4.0 are equal; raise `ParameterError` if that fails."""
         if self.kind in (bool, str):
             if isinstance(value, self.kind):
                 return value
@@ -55,11 +56,11 @@ class Option:
 
 
 def with_defaults(options: Iterable[Option], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of these options by name: the given value, or the default."""
+    """Return the values of these options by name: the given value, or else the option's default."""
     return {option.name: given.get(option.name, option.default) for option in options}
 
 
 def imported(place: str) -> Any:
-    """Import and return the object at `module:name`; declarations refer to implementations in this form."""
+    """Import and return the object that a declaration names as `module:name`."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

@@ -1,6 +1,7 @@
-"""Plug-ins: protocols, models, attacks and data sources of other packages, found by their entry points.
+"""Plug-ins: protocols, models, attacks and data sources of other packages, found through their entry points.
 
-A package registers a plug-in by an entry point in the group of its kind; the entry point's name is the plug-in's name:
+A package registers a plug-in as an entry point in one of these groups. The entry point's name is the plug-in's name,
+and its object must be:
 
     [project.entry-points."hushrec.protocols"]   a `Protocol` declaration
     [project.entry-points."hushrec.models"]      a `ModelDeclaration`
@@ -23,10 +24,10 @@ Entry = TypeVar("Entry")
 
 
 class Registry(dict[str, Entry]):
-    """A mapping from names to hushrec's own entries and, from the first access on, to those of plug-ins.
+    """A dict from names to the entries of one kind: hushrec's own and, from the first access on, those of plug-ins.
 
-    Plug-ins are loaded on first access, because their modules import hushrec, which must be complete by then. `adapt`
-    is applied once to every entry, after the plug-ins are loaded.
+    Plug-ins are loaded only at the first access, because their modules import hushrec, which must be complete by then.
+    `adapt` is applied once to every entry, after the plug-ins are loaded.
     """
 
     def __init__(self, kind: str, own: Iterable[tuple[str, Entry]], adapt: Callable[[Entry], Entry] | None = None):
@@ -84,9 +85,10 @@ KINDS = ("protocols", "models", "attacks", "sources")
 
 
 def plugins(kind: str, taken: Collection[str] = ()) -> dict[str, Any]:
-    """Load and return the plug-ins of a kind by name.
+    """Load the plug-ins of a kind, such as `models`; return them by name.
 
-    A plug-in is left out with a warning if it cannot be loaded, or if its name is in `taken` or that of an earlier one.
+    A plug-in is left out with a warning if it cannot be loaded, or if its name is in `taken` or used by an earlier
+    plug-in.
     """
     offered: dict[str, Any] = {}
     for entry in _found()[kind]:

@@ -25,7 +25,7 @@ Shape = int | tuple[int, ...]
 
 
 class Purpose(enum.IntEnum):
-    """The purpose of a stream, which is part of its key. Values are never reused or renumbered."""
+    """The purpose of a random stream, which is part of a seeded stream's key. Values are never reused or renumbered."""
 
     SPLIT = 1
     REGULARIZATION = 2
@@ -53,7 +53,7 @@ class Purpose(enum.IntEnum):
 
 
 class RandomStream(Protocol):
-    """The random draws that mechanisms use, implemented by `numpy.random.Generator` and by `SystemStream`."""
+    """The interface of a random generator, as mechanisms use it: `numpy.random.Generator` or `SystemStream`."""
 
     def random(self, size: Shape, /) -> FloatArray:
         """Return numbers that are uniform on [0, 1)."""
@@ -84,9 +84,9 @@ class SeededRandomness:
         self._user = user
 
     def stream(self, purpose: Purpose, round_number: int = 0) -> np.random.Generator:
-        """Return a Philox stream: the key holds seed and purpose, the upper half of the counter round and user.
+        """Return a Philox stream: its key holds seed and purpose, the upper half of its counter holds round and user.
 
-        Streams of the same key overlap only after 2^128 blocks.
+        Streams with the same key overlap only after 2^128 blocks.
         """
         key = np.array([self._seed, purpose], dtype=np.uint64)
         counter = np.array([0, 0, round_number, self._user], dtype=np.uint64)
@@ -94,15 +94,15 @@ class SeededRandomness:
 
 
 class SystemRandomness:
-    """A source of streams with keys from the operating system, for real devices. It deliberately takes no seed."""
+    """A source of streams with keys from the operating system, for real devices. No seed can be given."""
 
     def stream(self, purpose: Purpose, round_number: int = 0) -> "SystemStream":
-        """Return a new stream, which does not depend on the arguments."""
+        """Return a new stream with a fresh key; the arguments are ignored."""
         return SystemStream()
 
 
 class SystemStream:
-    """A stream of uniform, normal and integer draws from ChaCha20, with a key that is used only once."""
+    """A cryptographic random generator: draws from a ChaCha20 stream whose key is used only once."""
 
     def __init__(self) -> None:
         from cryptography.hazmat.primitives.ciphers import Cipher, algorithms  # simulations do without it
@@ -129,7 +129,7 @@ class SystemStream:
         return np.asarray(ndtri(((words >> np.uint64(12)) + 0.5) * 2.0**-52)).reshape(size)
 
     def integers(self, low: int, high: int, size: Shape, /) -> IntArray:
-        """Return uniform integers, as 53-bit uniform numbers times the span; the bias is below span / 2^53."""
+        """Return integers uniform on low, …, high − 1, up to a bias below (high − low) / 2^53."""
         if not low < high <= low + 2**32:
             raise ParameterError(f"high must be above low, by at most 2^32, got a difference of {high - low}.")
         return low + np.floor(self.random(size) * (high - low)).astype(np.int64)

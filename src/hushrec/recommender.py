@@ -1,4 +1,4 @@
-"""`hushrec.Recommender`, which learns from ratings, and `hushrec.train`, which measures one on held-out ratings."""
+"""The class `hushrec.Recommender`, and `hushrec.train`, which trains one and measures it on held-out ratings."""
 
 import inspect
 import logging
@@ -35,20 +35,20 @@ LOGGER = logging.getLogger("hushrec")  # receives remarks if the caller passes n
 class Recommender:
     """A private recommender. By default it uses protocol `masked` with a budget of ε = 8 for a whole profile.
 
-    Every setting is a keyword argument, and None means its default:
+    Every setting is a keyword argument; None means the setting's default:
 
         recommender = hushrec.Recommender(epsilon=4).fit(ratings)
         recommender.recommend("ann", 10)
         recommender.recommend_for({"Alien": 5, "Heat": 2})  # a person who took no part in training
 
-    `protocol` determines what devices send (`masked`, `sdcf`, `isgld`, `plain`, or a plug-in's), `model` what is
-    learned (`gp` and `audience` with `masked`; `mf`, `fm` and `bpr` with the others). `epsilon` is the budget, `seed`
-    the seed of all noise, and `engine` the implementation; `options` holds the options of a plug-in. `hushrec train
-    --help` explains all settings.
+    `protocol` determines what devices send (`masked`, `sdcf`, `isgld`, `plain`, or a plug-in's protocol), `model` what
+    is learned (`gp` and `audience` with `masked`; `mf`, `fm` and `bpr` with the others). `epsilon` is the budget,
+    `seed` the seed of all noise, and `engine` the implementation that computes the rounds; `options` holds the options
+    of a plug-in. `hushrec train --help` explains all settings.
 
     Ratings are a polars or pandas frame, an Arrow table, a NumPy array, a SciPy sparse matrix, a list of rows, a file
-    or the name of a set. Methods return pandas frames if the ratings were a pandas frame, otherwise polars frames. This
-    class simulates every device on one machine, so that it holds everybody's ratings (docs/privacy.md).
+    or the name of a data set. Methods return pandas frames if the ratings were a pandas frame, otherwise polars frames.
+    This class simulates every device on one machine, and therefore holds everybody's ratings (docs/privacy.md).
 
     The class is a scikit-learn estimator: `clone`, `GridSearchCV` and `cross_validate` accept it, with a frame of user,
     item and rating as X, or with user and item as X and the ratings as y.
@@ -72,12 +72,12 @@ class Recommender:
         progress: Progress | None = None,
         remark: Remark | None = None,
     ) -> Self:
-        """Learn from every rating, and return this recommender.
+        """Learn from all given ratings; return this recommender.
 
-        If `y` is given, it holds the ratings of the (user, item) rows of `ratings`. `items`, a file or a frame, has an
-        id, a title and public attributes for each item. `progress` is called after every round. `remark` is called with
-        notes for the user, such as why the first run on a machine takes longer; by default, the logger `hushrec` logs
-        them as warnings.
+        If `y` is given, it holds the ratings of the (user, item) rows of `ratings`. `items` is a file or a frame with
+        an id, a title and public attributes for each item. `progress` is called after every round. `remark` is called
+        with notes for the user, for example why the first run on a machine takes longer; by default, the logger
+        `hushrec` logs these notes as warnings.
         """
         read = read_ratings(ratings, y, items)
         return self._now(
@@ -93,7 +93,7 @@ class Recommender:
         )
 
     def _now(self, result: Result, *, pandas: bool = False) -> Self:
-        """Store a new result, discard caches, and return this recommender."""
+        """Store the result of a new training, discard cached values, and return this recommender."""
         self._result, self._pandas = result, pandas
         for kept in ("_newcomer", "_training"):
             self.__dict__.pop(kept, None)
@@ -102,9 +102,9 @@ class Recommender:
     def predict(self, pairs: RatingTable) -> npt.NDArray[np.float64]:
         """Return the predicted rating of each (user, item) row, on the scale of the training ratings, not clipped.
 
-        For an unknown user this is the prediction for a person without ratings, for an unknown item the user's own
-        mean. A model that ranks returns scores, of which only the order is meaningful, and NaN for unknown users and
-        items.
+        For an unknown user the result is the prediction for a person without ratings; for an unknown item it is the
+        user's mean rating. A model that ranks returns scores, whose order alone is meaningful, and NaN for unknown
+        users and items.
         """
         users, items = read_pairs(pairs)
         return self._predict(positions(users, self.user_ids), positions(items, self.item_ids))
@@ -130,16 +130,17 @@ class Recommender:
 
     @cached_property
     def _newcomer(self) -> npt.NDArray[np.float64] | None:
-        """Predictions for a person without ratings, on the scale 1 to 5; None if the model has none."""
+        """Predictions for a person without ratings, on the scale 1 to 5; None if the model cannot make them."""
         found = self._fitted.predictor.of_profile(np.empty(0, dtype=np.int64), np.empty(0))
         return None if found is None else found.predicted
 
     def recommend(self, user: str | int | Sequence[str | int], n: int = 10, *, shrink: bool = True) -> Frame:
         """Return the `n` best items that a user has not rated, the best first; for several users, list after list.
 
-        The columns are user, item, title, predicted (clipped to the scale), deviation (if the model knows it), score
-        (by which the list is sorted) and support (the number of the item's ratings, or the number released by the
-        protocol). Without `shrink` a model of vectors sorts by its raw predictions, even of items with few ratings.
+        The columns are user, item, title, predicted (clipped to the scale), deviation (if the model computes it), score
+        (by which the list is sorted) and support (the number of the item's ratings, or the noisy number that the
+        protocol released). With `shrink=False`, a model of vectors sorts by its raw predictions, even for items with
+        few ratings.
         """
         several = isinstance(user, Sequence) and not isinstance(user, str)
         users = cast(Sequence[str | int], user) if several else [cast(str | int, user)]
@@ -149,37 +150,38 @@ class Recommender:
         return self._out(_recommended(rows).insert_column(0, pl.Series("user", names, dtype=pl.String)))
 
     def recommend_for(self, profile: Mapping[Any, float] | Collection[Any], n: int = 10) -> Frame:
-        """Return the `n` best items for a person who took no part in training, from a mapping of items to ratings.
+        """Return the `n` best items for a person who took no part in training, given a mapping from items to ratings.
 
-        This trains nothing and costs no budget: a device computes it from the public table and its own ratings. For a
-        model that ranks, `profile` may be a list of items.
+        Nothing is trained and no budget is spent: a device computes the list from the public table and its own ratings.
+        For a model that ranks, `profile` may be a list of items.
         """
         return self._out(_recommended(self._fitted.recommend_to(_by_id(profile), n)))
 
     def similar_items(self, item: str | int, n: int = 10) -> Frame:
-        """Return the `n` items most similar to one item, with the columns item, title and likeness (from -1 to 1)."""
+        """Return the `n` items most similar to an item, as columns item, title and likeness (−1 to 1)."""
         found = self._fitted.similar_items(item, n)
         kinds = {"item": pl.String, "title": pl.String, "likeness": pl.Float64}
         return self._out(pl.DataFrame(found, schema=kinds, orient="row"))
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> Frame:
-        """Return the items most similar to this one among those that the user rated at or above their own mean.
+        """Return the `n` items most similar to `item` among those that the user rated at or above their own mean.
 
-        The columns are item, title, rating and likeness. They are reasons that a person can check, not a derivation of
-        the prediction.
+        The columns are item, title, rating and likeness. These items are reasons that a person can check, not a
+        derivation of the prediction.
         """
         return self._out(_reasons(self._fitted.explain(user, item, n)))
 
     def explain_for(self, profile: Mapping[Any, float] | Collection[Any], item: str | int, n: int = 3) -> Frame:
-        """Return the reasons for an item, as `explain` does, for a person with these ratings."""
+        """Return the reasons for recommending an item, as `explain` does, to a person with this profile."""
         return self._out(_reasons(self._fitted.explain_to(_by_id(profile), item, n)))
 
     def measure(self, ratings: Source, y: npt.ArrayLike | None = None) -> dict[str, float]:
-        """Return the accuracy on held-out ratings, by the names of metrics in `train --json`.
+        """Return the accuracy on held-out ratings, by the metrics' names in `train --json`.
 
-        A model that predicts ratings has `rmse` and `mae`. Every model has `auc`, `precision_at_10`, `recall_at_10` and
-        `ndcg_at_10` of its lists, if a test item is liked: rated in the upper quarter of the scale or, for a model that
-        ranks, rated at all. Rows that were in the training ratings do not count in these four metrics.
+        A model that predicts ratings has `rmse` and `mae`. Every model also has `auc`, `precision_at_10`,
+        `recall_at_10` and `ndcg_at_10` of its lists, if some test item is liked. An item is liked if it is rated in the
+        upper quarter of the scale or, for a model that ranks, rated at all. Rows that were in the training ratings do
+        not count in these four metrics.
         """
         test = self._test_part(ratings, y)
         users, items = self._places(test)
@@ -187,7 +189,7 @@ class Recommender:
         return held_out_metrics(self._fitted, self._training, users, items, test.values, predicted)
 
     def _test_part(self, ratings: Source, y: npt.ArrayLike | None) -> Ratings:
-        """Return held-out ratings: with values if the model predicts ratings, otherwise the rows that are actions."""
+        """Return held-out ratings; for a model that ranks, only the rows that count as actions, without values."""
         test = read_ratings(ratings, y)
         if not self._predicts_ratings:
             return without_values(test, self.record["at_least"])
@@ -196,19 +198,19 @@ class Recommender:
         return test
 
     def _places(self, test: Ratings) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Return the positions of the ratings' users and items in this recommender, or -1 if unknown."""
+        """Return the positions of the users and items of each row in this recommender, −1 if unknown."""
         users = positions(pl.Series(test.user_ids, dtype=pl.String), self.user_ids)[test.users]
         return users, positions(pl.Series(test.item_ids, dtype=pl.String), self.item_ids)[test.items]
 
     def _losses(self, test: Ratings) -> npt.NDArray[np.float64]:
-        """Return the squared error of each row, or 1 − AUC for a model that ranks; NaN if it is unknown."""
+        """Return the squared error of each row, or 1 − AUC for a model that ranks; NaN where it has no value."""
         users, items = self._places(test)
         if test.values is None:
             return 1 - row_aucs(self._fitted.predictor, self._training, users, items)
         return np.asarray((self._predict(users, items) - test.values) ** 2)
 
     def score(self, ratings: Source, y: npt.ArrayLike | None = None) -> float:
-        """Return the score of scikit-learn, larger is better: minus the RMSE, or the AUC for a model that ranks."""
+        """Return a score for scikit-learn, larger is better: minus the RMSE, or the AUC for a model that ranks."""
         found = self.measure(ratings, y)
         if self._predicts_ratings:
             return -found["rmse"]
@@ -221,7 +223,7 @@ class Recommender:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The accuracy on the test part that `hushrec.train` held out; empty after `fit`."""
+        """The accuracy on the test ratings that `hushrec.train` held out; empty after `fit`."""
         return self._fitted.metrics
 
     @property
@@ -231,12 +233,12 @@ class Recommender:
 
     @property
     def budget(self) -> dict[str, Any]:
-        """The privacy budget that training cost each person, with its unit, and what is not covered."""
+        """The privacy budget that training cost each person, with its unit, and what the guarantee does not cover."""
         return dict(self._fitted.record["budget"])
 
     @property
     def user_ids(self) -> list[str]:
-        """The ids of the users, as text."""
+        """The ids of all users in the training data, as text."""
         return self._fitted.user_ids
 
     @property
@@ -246,22 +248,23 @@ class Recommender:
 
     @property
     def item_ids(self) -> list[str]:
-        """The ids of the items, as text."""
+        """The ids of all items, as text."""
         return self._fitted.item_ids
 
     def save(self, folder: str | Path) -> None:
         """Write this recommender to a new folder, for `Recommender.load` and the command line.
 
-        The folder contains everybody's ratings. Its files are JSON, NumPy arrays and Parquet: loading runs no code.
+        The folder contains everybody's ratings. Its files are JSON, NumPy arrays and Parquet, so that loading them runs
+        no code.
         """
         self._fitted.save(folder)
 
     @classmethod
     def load(cls, folder: str | Path, *, refit: bool = False, remark: Remark | None = None) -> Self:
-        """Return the recommender in a folder that `save` or `train` wrote.
+        """Return the recommender from a folder that `save` or `train` wrote.
 
-        With `refit`, a run with a held-out test part is trained again on every rating, once. This is another training,
-        for which real devices would pay the budget again.
+        With `refit`, a run with held-out test ratings is first trained again on all ratings; the folder keeps the
+        result for later calls. This is another training, for which real devices would pay the budget again.
         """
         return cls._around(load_final(folder, remark=remark or LOGGER.warning) if refit else load(folder))
 
@@ -316,7 +319,7 @@ class Recommender:
 
 
 def _shown_signature() -> inspect.Signature:
-    """Return a signature with every setting, its type and default, because `help` does not expand a TypedDict."""
+    """Return a signature of `Recommender` with every setting, because `help` does not expand a TypedDict."""
     kind = inspect.Parameter.KEYWORD_ONLY
     settings = get_type_hints(ModelSettings).items()
     defaults = {"seed": 0}
@@ -331,7 +334,7 @@ Recommender.__signature__ = _shown_signature()  # type: ignore[attr-defined]
 def read_ratings(
     source: Source, y: npt.ArrayLike | None = None, items: str | Path | RatingTable | None = None
 ) -> Ratings:
-    """Read ratings from a source of any kind; if `y` is given, it holds the ratings of the (user, item) rows."""
+    """Read ratings from any supported source; if `y` is given, it holds the ratings of the (user, item) rows."""
     if isinstance(source, Ratings):
         if y is not None or items is not None:
             raise ParameterError("y and items must not be given with Ratings, which contain both. Leave them out.")
@@ -344,7 +347,7 @@ def read_ratings(
 
 
 def as_output(frame: pl.DataFrame, *, pandas: bool) -> Frame:
-    """Return the frame as a polars frame or, with `pandas`, as a pandas frame."""
+    """Return a polars frame unchanged or, with `pandas`, converted to a pandas frame."""
     if not pandas:
         return frame
     from pandas import DataFrame  # type: ignore[import-untyped,unused-ignore]
@@ -370,17 +373,18 @@ def train(
     remark: Remark | None = None,
     **settings: Unpack[ModelSettings],
 ) -> Recommender:
-    """Train a `Recommender` on a data set's training part, measure it on the test part, and return it.
+    """Train a `Recommender` on the training part of a data set, measure it on the test part, and return it.
 
-    A random fifth of the ratings is held out or, for a model that ranks, one item of each user. The `record` of the
-    recommender has metrics, baselines, curve, budget and a verdict. With `compare`, the protocols that the run's
-    protocol names for comparison are trained on the same split. `patience` enables early stopping: training stops after
-    so many rounds without an improvement on a validation part of the training ratings. `final` holds nothing out, like
+    A random fifth of the ratings is held out or, for a model that ranks, one item of each user. The recommender's
+    `record` has metrics, baselines, the learning curve, the budget and a verdict. With `compare`, the protocols that
+    this protocol declares for comparison are also trained on this split. `patience` enables early stopping: training
+    stops after so many rounds without an improvement on a validation part of the training ratings. `final` holds
+    nothing out, like `Recommender.fit`.
+
+    With `out`, the finished run is written to that folder. During training, a checkpoint is written there after every
+    `checkpoint_every` rounds; `resume` continues from it, with bit for bit the same result as without the interruption.
+    Ctrl-C writes a checkpoint of the last complete round, and the model so far. `progress` and `remark` are those of
     `Recommender.fit`.
-
-    With `out`, the run is written to that folder, and until then a checkpoint after every `checkpoint_every` rounds;
-    `resume` continues from it, with bit for bit the same result as without the interruption. Ctrl-C writes a checkpoint
-    of the last complete round, and the model so far. `progress` and `remark` are those of `Recommender.fit`.
     """
     recommender = Recommender(**settings)
     ratings = data if isinstance(data, Ratings) else load_ratings(data, data_dir=data_dir)
@@ -412,7 +416,7 @@ def _reasons(found: list[Reason]) -> pl.DataFrame:
 
 
 def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:
-    """Return the profile with ids as text, so that 4 and "4" are the same item."""
+    """Return the profile with item ids as text, so that 4 and "4" are the same item."""
     if isinstance(profile, str):
         raise ParameterError("profile must be a list of item ids, or a mapping from item ids to ratings, got a text.")
     if not isinstance(profile, Mapping):
@@ -420,4 +424,4 @@ def _by_id(profile: Mapping[Any, float] | Collection[Any]) -> Profile:
     try:
         return {str(item): float(rating) for item, rating in profile.items()}
     except (TypeError, ValueError):
-        raise ParameterError("profile must hold numbers as ratings.") from None
+        raise ParameterError("profile must hold numbers as ratings, but one rating is not a number.") from None

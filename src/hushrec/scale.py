@@ -1,6 +1,6 @@
-"""The scale 1 to 5, on which models work, and maps between it and the scale of a file or a person.
+"""The scale 1 to 5, on which all models work, and conversions between it and the scale of a file or a person.
 
-Without the maps, training on a scale such as 0 to 100 would diverge at the paper's step size.
+On a scale such as 0 to 100, training with the paper's step size would diverge.
 """
 
 import numpy as np
@@ -25,11 +25,11 @@ def from_unit(values: npt.ArrayLike, low: float, high: float) -> FloatArray:
 
 
 def form_values(low: float, high: float) -> FloatArray:
-    """Return the values of a rating form: whole or half steps if they give at most ten values, else five values."""
+    """Return the values that a rating form offers: whole or half steps if at most ten, otherwise five values."""
     steps = next((n for n in (high - low, 2 * (high - low)) if n.is_integer() and n < MOST_STARS), 4)
     return np.linspace(low, high, int(steps) + 1)
 
 
 def error_from_unit(error: npt.ArrayLike, low: float, high: float) -> FloatArray:
-    """Map an error on the scale 1..5 to the corresponding error on low..high."""
+    """Convert an error on the scale 1..5 to the corresponding error on the scale low..high."""
     return np.asarray(error, dtype=np.float64) * ((high - low) / (HIGHEST - LOWEST))

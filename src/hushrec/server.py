@@ -5,9 +5,9 @@
                               ──RoundEnded──▶ IDLE
 
 The protocol (`ServerSide`) decides what is computed from the reports. Deadlines reach the server as calls of
-`close_phase`. Reports are processed in the order of the devices' names, so that the order of arrival changes no bit. A
-refused message leaves the server unchanged. Between rounds `state` describes the server completely; an open round is
-restored from its stored reports (`resume_round`).
+`close_phase`. Reports are processed in the order of the devices' names, so that the result does not depend on the order
+of arrival. A refused message leaves the server unchanged. Between rounds `state` describes the server completely; an
+open round is restored from its stored reports (`resume_round`).
 """
 
 import enum
@@ -26,14 +26,14 @@ MOST_ATTEMPTS = 10  # of one simulated round: a round that needs more would neve
 
 
 class Stage(enum.Enum):
-    """The stage of a server: whether a phase is open."""
+    """The stage of a server: between two rounds, or in an open phase of a round."""
 
     IDLE = "idle"
     OPEN = "open"
 
 
 class Event(enum.Enum):
-    """An event that moves a server from one stage to another."""
+    """An event of a server. `NEXT_STAGE` lists the events that each stage allows, and the stage that follows."""
 
     START_ROUND = "start a round"
     RECEIVE = "receive a message"
@@ -49,7 +49,7 @@ NEXT_STAGE: dict[Stage, dict[Event, Stage]] = {
 
 
 class Server:
-    """The server of one run: its members, the open round, and the protocol's `ServerSide`."""
+    """The server of one run: its members (the devices that take part), the open round, and the protocol's side."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Server:
 
     @property
     def round_number(self) -> int:
-        """The number of the open round, or of the last one."""
+        """The number of the open round or, between rounds, of the last round; 0 before the first."""
         return self._round_number
 
     @property
@@ -90,12 +90,12 @@ class Server:
 
     @property
     def reported(self) -> Mapping[Name, Any]:
-        """The received reports of the open phase by device, or the values that `keep` stored in their place."""
+        """The reports received in the open phase, by device; `keep` may have replaced a report by another value."""
         return self._reports
 
     @property
     def asked(self) -> AbstractSet[Name]:
-        """The devices that the open phase asks, whether they have reported or not."""
+        """The devices that the open phase asks for a report, including those that have reported."""
         return self._inbox.keys()
 
     def inbox(self, name: Name) -> Any | None:
@@ -131,7 +131,7 @@ class Server:
         self._move(Event.START_ROUND)
 
     def check_place(self, sender: Name, address: Address) -> None:
-        """Raise if the address is not that of the open phase, or the open phase does not ask this device."""
+        """Raise `RemoteProtocolError` unless `address` names the open phase and this phase asks `sender` to report."""
         if Event.RECEIVE not in NEXT_STAGE[self._stage]:
             raise RemoteProtocolError(
                 f"no round is open; the last one was round {self._round_number}. Wait for the next round.",
@@ -146,22 +146,23 @@ class Server:
             raise RemoteProtocolError("the open phase does not ask this device for a report.", code="not-asked")
 
     def check(self, sender: Name, address: Address, message: Any) -> None:
-        """Raise if `receive` would refuse this report; store nothing."""
+        """Raise `RemoteProtocolError` if `receive` would refuse this report; store nothing."""
         self.check_place(sender, address)
         if sender in self._reports:
             raise RemoteProtocolError("this device has already reported in this phase.", code="reported")
         self.side.check(address, sender, message)
 
     def receive(self, sender: Name, address: Address, message: Any) -> None:
-        """Check a report and store it until its phase closes. Step 6 of docs/data-flow.md."""
+        """Check a report and store it until its phase closes. Step S6 of docs/data-flow.md."""
         self.check(sender, address, message)
         self._reports[sender] = message
         self._move(Event.RECEIVE)
 
     def keep(self, sender: Name, address: Address, kept: Any) -> None:
-        """Record that a checked report is stored elsewhere; `kept` takes its place in `reported`.
+        """Record that the caller has stored a checked report elsewhere; `kept` takes its place in `reported`.
 
-        The caller passes the stored reports to `close_phase`, so that they need not all be in memory.
+        The caller later passes the stored reports to `close_phase`, so that they need not all be in memory. A report
+        that the open phase does not ask for is ignored.
         """
         if self._stage is Stage.OPEN and address == self.address and sender in self._inbox:
             self._reports[sender] = kept
@@ -177,11 +178,11 @@ class Server:
         reports: Iterable[tuple[Name, Any]] | None = None,
         sums: Iterable[tuple[Collection[Name], WordArray]] = (),
     ) -> None:
-        """Close the open phase with the received reports, or with the given ones. Step 7 of docs/data-flow.md.
+        """Close the open phase with `reports`, by default the received ones. Step S7 of docs/data-flow.md.
 
-        Given reports must be in the order of the devices' names. `sums` replace the reports of their devices if the
-        protocol needs only the sum (`ServerSide.addend`). The protocol then opens the next phase, ends the round, or
-        asks for another attempt.
+        `reports` must be sorted by the devices' names. If the protocol needs only the sum of some reports
+        (`ServerSide.addend`), `sums` holds pairs of devices and the sum of their reports, which `reports` then omits.
+        The protocol opens the next phase, ends the round, or asks for another attempt.
         """
         self._next_stage(Event.CLOSE_PHASE)
         if reports is None:
@@ -210,9 +211,10 @@ class Server:
         attempt: int = 1,
         members: Collection[Name] | None = None,
     ) -> None:
-        """Restore an open round: begin the next round in this attempt with these members, then close phases again.
+        """Restore a round that was open when the server stopped: open the next round, then close its phases again.
 
-        `closed` holds the reports of each phase that was closed before.
+        `attempt` and `members` are those of the open attempt. `closed` holds the reports of each phase that had been
+        closed in it.
         """
         asked = self._members if members is None else members
         self._open_round(asked)
@@ -233,13 +235,13 @@ class Server:
     def state(self) -> State:
         """Return the complete state of the server between two rounds."""
         if self._stage is not Stage.IDLE:
-            raise LocalProtocolError("no round must be open when the state is read. Close its phases first.")
+            raise LocalProtocolError("the state must be read while no round is open. Close all phases first.")
         return {**self.side.state, "round_number": np.array(self._round_number)}
 
     def state_before(self) -> State:
-        """Return the state from which the open attempt began, with what earlier attempts revealed about devices."""
+        """Return the state from which the open attempt began, with the devices that earlier attempts found faulty."""
         if self._stage is not Stage.OPEN or self._phase:
-            raise LocalProtocolError("the first phase of an attempt must be open when its initial state is read.")
+            raise LocalProtocolError("the initial state of an attempt must be read while its first phase is open.")
         return {**self.side.state, "round_number": np.array(self._round_number - 1)}
 
     def restore(self, state: State) -> None:
@@ -265,7 +267,7 @@ def _checked_order(reports: Iterable[tuple[Name, Any]]) -> Iterator[tuple[Name, 
     last: Name | None = None
     for name, report in reports:
         if last is not None and _order(last) >= _order(name):
-            raise LocalProtocolError("reports must be given in the order of their senders' names, each once.")
+            raise LocalProtocolError("reports must be given in the order of their senders' names, each sender once.")
         last = name
         yield name, report
 

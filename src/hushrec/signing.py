@@ -24,7 +24,7 @@ _FORM = re.compile(r"Hushrec ([0-9a-f]{32}):([0-9]{1,19}):([A-Za-z0-9_-]{86})")
 
 
 def device_id_of(public_key: bytes) -> str:
-    """Return the id of a device: 128 bits of the hash of its first public key."""
+    """Return the id of a device: 32 hexadecimal digits of the hash of its first public key."""
     return hashlib.sha256(b"hushrec device 1" + public_key).hexdigest()[:32]
 
 
@@ -35,7 +35,7 @@ def header_of(credentials: Credentials) -> str:
 
 
 def parse_header(header: str | None) -> Credentials:
-    """Return the credentials in an Authorization header; raise if it does not have the exact form."""
+    """Return the credentials in an Authorization header; raise `RemoteProtocolError` if its form is wrong."""
     match = _FORM.fullmatch(header or "")
     if match is None:
         raise _unsigned("this request must have the header 'Authorization: Hushrec DEVICE:NONCE:SIGNATURE'.")
@@ -50,7 +50,7 @@ def _unsigned(sentence: str) -> RemoteProtocolError:
 
 @dataclass(frozen=True)
 class Request:
-    """A request of a device, before it is signed."""
+    """An HTTP request of a device, before it is signed."""
 
     method: str
     target: str  # path and query
@@ -62,14 +62,14 @@ class Request:
         return hashlib.sha256(self.body).digest()
 
     def signed_text(self, run_id: str, device: str, nonce: int) -> bytes:
-        """Return the bytes that are signed; each part is on its own line, and no part can contain a line break."""
+        """Return the bytes to sign: one line per part, where no part can contain a line break."""
         digest = self.digest.hex()
         parts = ("hushrec request 2", self.method, self.target, run_id, device, nonce, digest)
         return "\n".join(str(part) for part in parts).encode()
 
 
 class DeviceKey:
-    """A device's secret signing key, which its repr does not show."""
+    """A device's private Ed25519 key, which its repr does not show."""
 
     def __init__(self, secret: Ed25519PrivateKey) -> None:
         self._secret = secret
@@ -86,7 +86,7 @@ class DeviceKey:
         return "DeviceKey()"
 
     def to_bytes(self) -> bytes:
-        """Return the secret key, for the device's own store. Must never leave the device."""
+        """Return the private key as 32 bytes, for the device's own store. Must never leave the device."""
         return self._secret.private_bytes_raw()
 
     @property
@@ -94,13 +94,13 @@ class DeviceKey:
         return self._secret.public_key().public_bytes_raw()
 
     def sign(self, request: Request, *, run_id: str, device: str, nonce: int) -> Credentials:
-        """Return the credentials of a request, with its signature."""
+        """Sign a request; return the credentials for its Authorization header."""
         signature = self._secret.sign(request.signed_text(run_id, device, nonce))
         return Credentials(device, nonce, signature)
 
 
 def load_public_key(public_key: bytes) -> Ed25519PublicKey:
-    """Return the public key in these bytes; raise if they are not a valid key."""
+    """Return the Ed25519 public key in these bytes; raise `RemoteProtocolError` if they are not a valid key."""
     try:
         return Ed25519PublicKey.from_public_bytes(public_key)
     except ValueError:
@@ -108,7 +108,7 @@ def load_public_key(public_key: bytes) -> Ed25519PublicKey:
 
 
 def is_signed(request: Request, credentials: Credentials, public_key: Ed25519PublicKey, run_id: str) -> bool:
-    """Return whether the holder of this key signed exactly this request."""
+    """Return whether the credentials' signature of this request and run is valid under this public key."""
     try:
         public_key.verify(credentials.signature, request.signed_text(run_id, credentials.device, credentials.nonce))
     except InvalidSignature:

@@ -5,7 +5,8 @@
 The encoding of a message follows from its class, in `messages.py` or a protocol's folder: numbers, text, bytes and
 lists are encoded as in MessagePack; an array of numbers as a buffer of float32 or uint32; a table as [width, buffer];
 another message as a map. Decoding checks version, tag, length and form here, and the message checks its content when it
-is built. The result is a valid message or a `RemoteProtocolError` with a code. `docs/wire.md` lists every field.
+is built. The result of decoding is a valid message or a `RemoteProtocolError` with a code. `docs/wire.md` lists every
+field.
 """
 
 import dataclasses
@@ -42,7 +43,7 @@ class _Tag(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True)
 class _Part:
-    """The encoding of one field: its type in MessagePack, and functions that convert it; None: no conversion."""
+    """The encoding of one field: its type in MessagePack, and the functions that convert its value, None if none do."""
 
     wire: Any
     pack: Convert | None = None
@@ -84,7 +85,7 @@ def encode(message: Any) -> bytes:
 def decode(body: bytes, expected: type[Message]) -> Message:
     """Return the message in these bytes; raise unless it is a valid message of the expected class.
 
-    A different protocol version is reported as such, whatever else is wrong.
+    The protocol version is checked first, so that a peer with another version gets an error about the version.
     """
     version = _decoded(body, _Version, "message").version
     if version != PROTOCOL_VERSION:
@@ -109,7 +110,7 @@ def as_sent(message: Message) -> Message:
 
 
 def describe(message: type) -> list[tuple[str, str]]:
-    """Return (name, type on the wire in words) of the fields of a class of messages, for docs/wire.md."""
+    """Return pairs (field name, its type on the wire in words) for a class of messages; docs/wire.md shows them."""
     return [(name, _words(hint)) for name, hint in typing.get_type_hints(message, include_extras=True).items()]
 
 
@@ -139,7 +140,7 @@ def _kind_in(body: bytes | msgspec.Raw) -> Kind:
 
 
 def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
-    """Return the decoded bytes; raise an error that names the invalid field but not its content."""
+    """Return the bytes decoded as `form`; raise an error that names the invalid field but not its content."""
     try:
         return msgspec.msgpack.decode(body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -155,7 +156,7 @@ def _decoded(body: bytes | msgspec.Raw, form: type[Any], name: str) -> Any:
 
 @functools.cache
 def _form(message: type, tag: str | None, *, top: bool = False) -> _Form:
-    """Return the encoding of a message class, derived from its fields; `tag` is None where the type is implied."""
+    """Return the encoding of a message class, derived from its fields; `tag` is None if the type is not sent."""
     hints = typing.get_type_hints(message, include_extras=True)
     parts = {field.name: _part(hints[field.name]) for field in dataclasses.fields(message)}
     fields: list[Any] = [("version", int, 0)] if top else []

@@ -1,4 +1,4 @@
-"""The interface of engines, which simulate all devices of a training run, and functions that make and run them."""
+"""The interface of engines, which simulate all devices and the server of a run, and functions that run an engine."""
 
 from collections.abc import Callable
 from typing import ClassVar, Protocol
@@ -19,16 +19,16 @@ State = dict[str, npt.NDArray[np.generic]]
 
 
 class Engine(Protocol):
-    """A simulator of all devices and the server of a run.
+    """A simulation of all devices and the server of one run.
 
-    An engine class is called with a problem and a `remark`, a function that shows a sentence to the user.
+    Engine classes are called with a training problem and `remark`, a function that shows a sentence to the user.
     """
 
     name: ClassVar[str]
 
     @property
     def problem(self) -> AnyProblem:
-        """The training problem that this engine runs."""
+        """The training problem: everybody's ratings, the model, the protocol and the terms of the run."""
 
     @property
     def round_number(self) -> int:
@@ -38,35 +38,35 @@ class Engine(Protocol):
         """Run one round: every device that takes part reports, and the server learns from the reports."""
 
     def predictor(self) -> Predictor:
-        """Return the predictor after the last round; later rounds do not change it."""
+        """Return the predictor made from the state after the last round; later rounds do not change it."""
 
     def predictor_from(self, arrays: Arrays) -> Predictor:
-        """Return the predictor rebuilt from the arrays of `Predictor.arrays`; raise `ValueError` if they do not fit."""
+        """Rebuild a predictor from what `Predictor.arrays` returned; raise `ValueError` if the arrays do not fit."""
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return the privacy losses measured during the run, by name, for the budget statement; `(n_users,)` each."""
+        """Return the privacy losses measured during the run, by name; each is an array `(n_users,)`."""
 
     def bytes_per_client_round(self) -> float:
-        """Return the mean size in bytes of one device's reports in a round, with 4 bytes per index and number."""
+        """Return the mean size in bytes of what one device sends in a round, at 4 bytes per index and per number."""
 
     def failure(self, round_number: int) -> Diverged:
         """Return the error to raise when a device or the server refuses a message, or a metric is not finite."""
 
     def state(self) -> State:
-        """Return the state that later rounds depend on, as arrays by name."""
+        """Return everything that later rounds depend on, as arrays by name, for a checkpoint."""
 
     def restore(self, state: State) -> None:
-        """Continue from a saved state, bit-identically to a run without interruption."""
+        """Continue from a state that `state` returned, bit-identically to a run without interruption."""
 
 
 def make_engine(name: str, problem: AnyProblem, *, remark: Remark | None = None) -> Engine:
-    """Return a new engine called `name` for the problem; raise `ParameterError` if its protocol has no such engine."""
+    """Return a new engine for the problem; raise `ParameterError` if its protocol has no engine called `name`."""
     with np.errstate(over="ignore", invalid="ignore"):  # the first round refuses numbers that overflow here
         return find_protocol(problem.protocol(0).name).engine(name)(problem, remark=remark)  # type: ignore[no-any-return]
 
 
 def train_all_rounds(name: str, problem: AnyProblem) -> Engine:
-    """Return an engine called `name` that has run all rounds of the problem's terms."""
+    """Make the engine called `name`, run all rounds of the problem's terms, and return the engine."""
     engine = make_engine(name, problem)
     while engine.round_number < problem.terms.max_rounds:
         run_round(engine)

@@ -1,4 +1,4 @@
-"""The base class of the engines of gradient protocols: vectors, predictors, losses and divergence errors."""
+"""The base class of engines for gradient protocols, which keep user vectors and item vectors."""
 
 from abc import ABC, abstractmethod
 from typing import ClassVar, TypeAlias
@@ -18,7 +18,7 @@ GradientProblem: TypeAlias = TrainingProblem[MatrixFactorization, GradientProtoc
 
 
 class GradientEngine(ABC):
-    """An engine whose state is a vector per user and a public table of item vectors."""
+    """An engine of a protocol whose devices send gradients. Its state is one vector per user, and the item vectors."""
 
     name: ClassVar[str]
 
@@ -39,11 +39,11 @@ class GradientEngine(ABC):
     @property
     @abstractmethod
     def user_vectors(self) -> FloatArray:
-        """The user vectors U, `(n_users, user_width)`; each is private, and they are together only in a simulation."""
+        """The user vectors U, `(n_users, user_width)`. On real devices each of them is private."""
 
     @abstractmethod
     def value_rho(self) -> FloatArray:
-        """Return the realized zCDP loss of the gradient values that each user has sent so far, `(n_users,)`."""
+        """Return the privacy loss ρ (zCDP) of the gradient values that each user has sent so far, `(n_users,)`."""
 
     def predictor(self) -> VectorPredictor:
         return self._predictions.predictor(self.user_vectors, self.item_vectors)
@@ -52,7 +52,7 @@ class GradientEngine(ABC):
         return self._predictions.predictor_from(arrays)
 
     def losses(self) -> dict[str, FloatArray]:
-        """Return the entry `value_rho` of the budget statement; the loss of values that overflowed is infinite."""
+        """Return `value_rho` by name; the loss is infinite for users whose values have overflowed."""
         with np.errstate(over="ignore", invalid="ignore"):
             return {"value_rho": np.nan_to_num(self.value_rho(), nan=np.inf, posinf=np.inf)}
 

@@ -1,4 +1,4 @@
-"""The base class of the simulating engines of the masked protocol: rounds, learning from sums, and predictors."""
+"""The base class of engines that simulate the masked protocol: rounds, learning from sums, and predictors."""
 
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
@@ -18,7 +18,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class MaskedRun(ABC):
-    """A simulated run of the masked protocol; subclasses define how the tables of a round are added up."""
+    """A simulated run of the masked protocol; a subclass defines how the tables of a round are added up."""
 
     name: ClassVar[str]
 
@@ -31,23 +31,26 @@ class MaskedRun(ABC):
 
     @abstractmethod
     def sum_tables(self, one: Round, table: Any, present: BoolArray) -> list[Table]:
-        """Return, for each block, the sum modulo 2³² of the tables of the devices that are present, noise included."""
+        """Return, for each block of round `one`, the sum modulo 2³² of all present devices' tables, noise included.
+
+        `table` is the public table before the round; `present` has one flag per user.
+        """
 
     @property
     def round_number(self) -> int:
         return self.learner.round_number
 
     def run_round(self) -> None:
-        """Run one round: devices that are present send tables, and the server decodes the sums and learns from them."""
+        """Run one round: the devices that are present send tables; the server decodes the sums and learns from them."""
         if self.round_number >= self.problem.terms.max_rounds:
-            raise LocalProtocolError(f"all {self.problem.terms.max_rounds} rounds of the plan are over.")
+            raise LocalProtocolError(f"the run is over: all {self.problem.terms.max_rounds} rounds have ended.")
         one, codes = self.priced.plan.rounds[self.round_number], self.priced.codes[self.round_number]
         present = self._protocol.present(self.problem.seed, self.round_number + 1, self.problem.n_users)
         survivors = int(np.count_nonzero(present))
         if survivors < self.priced.cohort.smallest:
             raise ParameterError(
                 f"at least {self.priced.cohort.smallest} devices must report in a round, because the noise is sized for"
-                f" them, got {survivors} in round {self.round_number + 1}. Lower survivors or dropout."
+                f" them, got {survivors} in round {self.round_number + 1}. Lower the option survivors or dropout."
             )
         totals = self.sum_tables(one, self.learner.table(), present)
         sums = {
@@ -61,7 +64,7 @@ class MaskedRun(ABC):
         return {**vars(self.learner.table()), "round_number": np.array(self.round_number)}
 
     def predictor(self) -> Predictor:
-        """Return the predictor after the last round, always the same object, since it caches what it has computed."""
+        """Return the predictor after the last round. Repeated calls return the same object, which caches results."""
         if self._latest is None or self._latest[0] != self.round_number:
             self._latest = self.round_number, self._protocol.make_predictor(self.problem, self.public(), {})
         return self._latest[1]
@@ -73,7 +76,7 @@ class MaskedRun(ABC):
         return {}
 
     def bytes_per_client_round(self) -> float:
-        """Return the mean size of a table: 4 bytes per number, including zeros, which masks make random."""
+        """Return the mean size in bytes of a table over the rounds: 4 bytes per number, zeros included."""
         rounds = self.priced.plan.rounds
         return float(4 * sum(one.size for one in rounds) / len(rounds))
 

@@ -1,4 +1,4 @@
-"""Engine `reference`: one `Client` per user, one `Server` and real messages, for any protocol; the test oracle."""
+"""The engine `reference`: one `Client` per user, one `Server` and every message between them. It is the test oracle."""
 
 import json
 from collections.abc import Set
@@ -21,9 +21,9 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class ReferenceEngine:
-    """An engine that exchanges every message of a round.
+    """An engine that exchanges every message of a round, under any protocol.
 
-    With `record_draws` it keeps the random choices of each device in `recorded_draws`, one entry per round.
+    With `record_draws` it appends the random choices of all devices to `recorded_draws` after each round.
     """
 
     name: ClassVar[str] = "reference"
@@ -68,7 +68,7 @@ class ReferenceEngine:
             self.server.receive(user, address, report)
 
     def _absent_users(self, address: Address) -> Set[int]:
-        """Return the users who are absent from the whole round."""
+        """Return the users who are absent from the whole round of this address."""
         present = self._protocol.present(self.problem.seed, address.round_number, self.problem.n_users)
         return set(np.flatnonzero(~present).tolist())
 

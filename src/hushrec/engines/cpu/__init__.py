@@ -1,1 +1,1 @@
-"""Engine `cpu`: all devices at once on the processor's cores, in kernels compiled by Numba."""
+"""The engine `cpu`: it simulates all devices on the processor's cores, in kernels compiled by Numba."""

@@ -1,4 +1,4 @@
-"""Compiled loops over all people of a masked round of model `audience`, calling the same functions as a device."""
+"""Compiled loops over all people in a masked round of model `audience`; they call the same functions as a device."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from hushrec.protocols.masked.audience.constants import PROFILE_OFFSET, USUAL_LO
 
 
 class Table(NamedTuple):
-    """The arrays of an `AudienceTable` that the entries of blocks are computed from."""
+    """The arrays of the public table (`AudienceTable`) from which a person's entries are computed."""
 
     columns: FloatArray
     count_weights: FloatArray
@@ -31,7 +31,7 @@ class Table(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
-    """Add the integers of people `first` … `stop` − 1 to `sums`, the flat vector of the round (int64)."""
+    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector)."""
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:

@@ -1,4 +1,4 @@
-"""A remark to the user when the first round takes longer because Numba compiles kernels that are not in its cache."""
+"""A notice to the user that the first round takes longer, because Numba must compile kernels."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +17,7 @@ class CompilationNotice(event.Listener):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Return a context in which compilation is reported, once and only in the first round."""
+        """Return a context manager for a round; only in the first round, a compilation in the block is reported."""
         if self._remark is None:
             yield
             return
@@ -26,7 +26,7 @@ class CompilationNotice(event.Listener):
         self._remark = None
 
     def on_start(self, event: Any) -> None:
-        """Call `remark` at the first compilation."""
+        """Tell the user, at the first compilation only, that kernels are being compiled."""
         if self._remark is not None:
             self._remark("compiling for this machine, which takes up to a minute; later runs start at once")
             self._remark = None

@@ -1,13 +1,14 @@
-"""Engine `cpu` for gradient protocols: all devices at once in compiled kernels, without an object per device.
+"""The engine `cpu` for gradient protocols: it simulates all devices in compiled kernels, without an object per device.
 
-Random choices have the same distribution as on devices but are drawn faster: the selection of 64 items at a time, or
-the gaps between selected items; the summed noise of an item as one Gaussian; fake errors by the inverse CDF. With the
-`Draws` that engine `reference` recorded, this engine computes the same numbers up to rounding.
+Random choices have the same distribution as on devices but are drawn faster. The selection is drawn for 64 items at a
+time, or as gaps between selected items. The noise of all reports of an item is drawn as one Gaussian, and fake errors
+by the inverse CDF. If this engine is given the `Draws` that engine `reference` recorded, it computes the same numbers
+up to rounding.
 
-The kernels compute dot products of user rows and item rows, for ratings or for pairs. The prediction of a
-factorization machine is such a dot product too, of the rows (w, u², u³, 1) and (1, e_1, e_2, base) in the notation of
-`models.fm`, where superscripts are orders. The item rows are computed before each round, and the public table is
-updated from the sums after the round.
+The kernels compute dot products of user rows and item rows, for ratings or for pairs. The prediction of a factorization
+machine is such a dot product too, of the rows (w, u², u³, 1) and (1, e_1, e_2, base) in the notation of `models.fm`,
+where superscripts are orders. The item rows are computed before each round, and the item vectors are updated from the
+sums after the round.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +36,7 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 class _State(NamedTuple):
-    """The state that later rounds depend on."""
+    """The results of the rounds so far that later rounds depend on."""
 
     round_number: int
     vectors: Vectors
@@ -44,10 +45,10 @@ class _State(NamedTuple):
 
 
 class CpuEngine(GradientEngine):
-    """The CPU engine of gradient protocols: Numba kernels over blocks of users.
+    """The engine `cpu` for gradient protocols: Numba kernels over blocks of users.
 
-    For `record_users` the engine keeps the reports that a server would receive, in `recorded[round - 1]` by user.
-    `dtype` is the type of vectors and sums.
+    For the users in `record_users`, `recorded[round - 1]` holds the reports that a server would receive, by user.
+    `dtype` is the number type of vectors and sums.
     """
 
     name: ClassVar[str] = "cpu"
@@ -89,7 +90,7 @@ class CpuEngine(GradientEngine):
         """Run one round with new random draws or, in tests, with a given `Draws` for each user who takes part."""
         terms = self.problem.terms
         if self.round_number >= terms.max_rounds:
-            raise LocalProtocolError(f"all {terms.max_rounds} rounds of the terms are over.")
+            raise LocalProtocolError(f"the run is over: all {terms.max_rounds} rounds have ended.")
         check_item_vectors(self.round_number + 1, self._state.vectors.items, self.problem.n_items)
         with self._compilation.listening():
             round_number = self.round_number + 1
@@ -105,7 +106,7 @@ class CpuEngine(GradientEngine):
         return 4 * self._state.numbers_sent / n_answers
 
     def state(self) -> State:
-        """Return the vectors and the totals; the permanent bits can be drawn again from the seed."""
+        """Return the vectors, privacy losses and counters; permanent bits are drawn again from the seed."""
         state = self._state
         return {
             "user_vectors": state.vectors.users,
@@ -120,7 +121,9 @@ class CpuEngine(GradientEngine):
         own = self._state.vectors
         shapes = (users.shape, items.shape, state["value_rho"].shape)
         if shapes != (own.users.shape, own.items.shape, self._state.rho.shape) or users.dtype != own.users.dtype:
-            raise ParameterError("state must have the shapes and the number type of this problem's vectors.")
+            raise ParameterError(
+                "state must have the shapes and the number type of this problem's vectors. Use a checkpoint of its run."
+            )
         self._state = _State(
             int(state["round_number"]),
             Vectors(np.array(users), np.array(items)),
@@ -132,7 +135,7 @@ class CpuEngine(GradientEngine):
     # Private helpers -------------------------------------------------------------------------------------------
 
     def _run(self, round_number: int, given: Given, pairing: Pairing, draws: Mapping[int, Draws] | None) -> None:
-        """Compute the next state, then replace the current one, so that an interruption changes nothing."""
+        """Compute the state after a round, and only then replace the current state, so that errors change nothing."""
         state = self._state
         vectors = Vectors(state.vectors.users, self._items.kernel_rows(state.vectors.items))
         known = self._known_noise(round_number, given, pairing, vectors, draws)
@@ -154,7 +157,7 @@ class CpuEngine(GradientEngine):
     def _known_noise(
         self, round_number: int, given: Given, pairing: Pairing, vectors: Vectors, draws: Mapping[int, Draws] | None
     ) -> Known:
-        """Return the noise of single reports: of all users if draws are given, else of the recorded users."""
+        """Return the noise of individual reports: of all users if `draws` are given, otherwise of recorded users."""
         users = sorted(draws) if draws is not None else self._record_users
         if not len(users):
             return NOTHING_KNOWN
@@ -175,7 +178,7 @@ class CpuEngine(GradientEngine):
     def _answer_of(
         self, user: int, streams: Streams, given: Given, pairing: Pairing, vectors: Vectors
     ) -> tuple[IntArray, FloatArray]:
-        """Return the items that one user reports in the next round, and their errors, as the kernel computes them."""
+        """Return the items that one user reports in the open round, and their errors, as the kernel computes them."""
         profiles, choices = self._people.profiles, self._people.choices
         begin, end = profiles.starts[user], profiles.starts[user + 1]
         rated, values = profiles.items[begin:end], profiles.values[begin:end]
@@ -201,5 +204,5 @@ class CpuEngine(GradientEngine):
 def _checked_users(problem: GradientProblem, users: Sequence[int]) -> list[int]:
     active = set(problem.active_users.tolist())
     if not active.issuperset(users):
-        raise ParameterError("record_users must be users who take part in training.")
+        raise ParameterError("record_users must hold only users who take part in training.")
     return sorted({int(user) for user in users})

@@ -1,4 +1,4 @@
-"""The server side of a gradient run on engine `cpu`: computes the new item table from the sums of a round's reports."""
+"""The server side of a gradient run on engine `cpu`: it computes the new item vectors from the sums of a round."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from hushrec.protocols.gradient.prediction import initial_item_vectors
 
 
 class Known(NamedTuple):
-    """The summed noise and the number of the reports whose noise is drawn one by one, and the recorded reports."""
+    """Reports whose noise is drawn one by one: their summed noise and number by item, and the recorded reports."""
 
     noise: FloatArray  # (n_items, width), or empty
     counts: IntArray  # (n_items,), or empty
@@ -30,14 +30,18 @@ NOTHING_KNOWN = Known(np.empty((0, 0)), np.empty(0, np.int64), {})
 
 
 class Items:
-    """The item tables of one problem, with rows padded for the kernels; `dtype` is the type of vectors and sums."""
+    """The server's computations on the item vectors of one problem.
+
+    Rows are padded for the kernels. A factorization machine has further rows for attributes; `dtype` is the number type
+    of vectors and sums.
+    """
 
     def __init__(self, problem: GradientProblem, dtype: npt.DTypeLike = np.float32) -> None:
         self._problem, self._dtype = problem, np.dtype(dtype)
         self._threads = ThreadPoolExecutor(numba.get_num_threads())
 
     def initial_vectors(self) -> Rows:
-        """Return the item table before the first round, rows padded."""
+        """Return the item vectors before the first round, with padded rows."""
         return padded(self._problem, initial_item_vectors(self._problem), self._dtype)
 
     def kernel_rows(self, items: Rows) -> Rows:
@@ -50,11 +54,11 @@ class Items:
         return padded(self._problem, rows, self._dtype)
 
     def table(self, items: Rows) -> FloatArray:
-        """Return the table without padding, `(n_items + n_side_rows, item_width)`."""
+        """Return the item vectors without padding, `(n_items + n_side_rows, item_width)`."""
         return items[:, : self._problem.model.item_width].astype(np.float64)
 
     def move(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Return the new table, and the number of reports in the sums.
+        """Return the item vectors after a round, and the number of reports in the sums.
 
         `sums` is `(n_blocks, n_items, width)`; the blocks are added up in order, and `sums` may be overwritten.
         """
@@ -62,7 +66,7 @@ class Items:
         return move(round_number, items, sums, counts, known)
 
     def _step(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Add to every item vector the mean of its reports."""
+        """Compute `move` for a model of plain vectors: add to every item vector the mean of its reports."""
         step = make_step(self._problem, round_number, self._dtype)
         stream = make_streams(self._problem, round_number).item_noise
         moved = np.empty_like(items)
@@ -74,7 +78,7 @@ class Items:
         return moved, sum(in_threads(self._threads, move, even_borders(len(moved))))
 
     def _derive(self, round_number: int, items: Rows, sums: Rows, counts: IntArray, known: Known) -> tuple[Rows, int]:
-        """Derive the new public table of a factorization machine from the sum of each item's reports."""
+        """Compute `move` for a factorization machine, whose public rows follow from the sum of each item's reports."""
         problem, width = self._problem, self._problem.model.item_width
         step = make_step(problem, round_number, self._dtype)
         table, counted = self.table(items), counts.sum(axis=0)

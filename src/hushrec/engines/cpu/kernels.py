@@ -1,7 +1,7 @@
 """Compiled kernels for one round of matrix factorization: the computations of all devices and of the server, as loops.
 
-    report_block     computes errors, selections, fake errors and user updates of a block of users; sums e u by item
-    move_items       adds up the blocks in order, and adds to every item the mean of its reports with their noise
+    report_block     computes errors, selections, fake errors and user updates of a block of users, and sums by item
+    move_items       adds up the blocks in order, and adds to every item vector the mean of its reports
 
 Rows are padded to the width of vector registers. Users are summed in a fixed number of blocks, whichever thread runs
 them, so that results are bit-identical for any number of threads.
@@ -23,7 +23,7 @@ Rows = npt.NDArray[np.floating]
 
 
 class Profiles(NamedTuple):
-    """The ratings of all users: user i rated items[starts[i]:starts[i + 1]], in ascending order."""
+    """The ratings of all users. User i rated the items `items[starts[i]:starts[i + 1]]`, in ascending order."""
 
     starts: npt.NDArray[np.int64]  # (n_users + 1,)
     items: npt.NDArray[np.uint32]  # (n_ratings,)
@@ -32,7 +32,7 @@ class Profiles(NamedTuple):
 
 
 class Choices(NamedTuple):
-    """The permanent bits, selection probabilities and ε_g of all users."""
+    """The permanent bits, the probabilities of selecting an item, and ε_g (fake errors), for all users."""
 
     bits: npt.NDArray[np.uint64]  # B' with 64 items in a word, (n_users, n_words); n_words is 0 without selections
     prob_zero: npt.NDArray[np.float64]  # p
@@ -43,7 +43,7 @@ class Choices(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The given draws of all users, as flat arrays; empty where the kernels draw."""
+    """Random draws of all users that the caller gives, as flat arrays; empty arrays if the kernels draw."""
 
     starts: npt.NDArray[np.int64]  # (n_users + 1,) start of each user in items and fake_errors, or (0,)
     items: npt.NDArray[np.uint32]
@@ -52,7 +52,7 @@ class Given(NamedTuple):
 
 
 class Streams(NamedTuple):
-    """The random streams of one round."""
+    """The random streams of one round, one per purpose."""
 
     selection: Stream
     fake_errors: Stream
@@ -71,21 +71,21 @@ class Step(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """The user and item vectors at the start of a round, rows padded."""
+    """The user and item vectors at the start of a round; rows are padded with zeros."""
 
     users: Rows  # (n_users, width)
     items: Rows  # (n_items, width)
 
 
 class Outcome(NamedTuple):
-    """The user vectors after a round, and the privacy loss of each user in it."""
+    """The results of a round for each user: the new user vector, and the privacy loss of this round."""
 
     users: Rows  # (n_users, width)
     rho: npt.NDArray[np.float64]  # (n_users,), the loss of this round's gradient values
 
 
 class Scratch(NamedTuple):
-    """The working memory of one block of users."""
+    """The working memory of a kernel for one block of users; its contents are overwritten for each user."""
 
     errors: Rows  # (most ratings of a user,)
     error_of_item: Rows  # (n_items,), NaN where unrated
@@ -99,7 +99,7 @@ class Scratch(NamedTuple):
 
 @njit(cache=True)
 def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-untyped-def]
-    """Return new working memory for one block; `like` is an array with the number type of vectors."""
+    """Return new working memory for one block of users; `like` is an array with the number type of the vectors."""
     return Scratch(
         errors=np.empty(most_rated, like.dtype),
         error_of_item=np.full(n_items, np.nan, like.dtype),
@@ -114,10 +114,11 @@ def make_scratch(n_items, width, most_rated, n_words, like):  # type: ignore[no-
 
 @njit(cache=True, fastmath=REORDER)
 def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
-    """Fill `errors` with e = r − u vᵀ of all rated items, and `pull` with Σ e v.
+    """Fill `errors` with the error e = r − u vᵀ of each rated item, and `pull` with the sum Σ e v.
 
-    Four rows are processed at a time, so that u is read once for four products and the sum is written once for four
-    rows; the rows are still in the cache when the second loop reads them.
+    Here r is the rating, u the user vector and v the item vector. Four rows are processed at a time, so that u is read
+    once for four products and the sum is written once for four rows; the rows are still in the cache when the second
+    loop reads them.
     """
     zero = user_vector.dtype.type(0)
     fours = len(items) // 4 * 4
@@ -152,7 +153,7 @@ def rated_errors(items, values, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def copy_into(source, target):  # type: ignore[no-untyped-def]
-    """Copy `source` to the beginning of `target`; a slice assignment would take seconds to compile."""
+    """Copy `source` to the beginning of `target`. A slice assignment would take seconds to compile."""
     for place in range(len(source)):
         target[place] = source[place]
 
@@ -172,7 +173,7 @@ def mean_and_deviation(errors):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-def]
-    """Draw the items S^t that one user reports into `scratch.selected`; return their number."""
+    """Draw the items that one user reports in this round into `scratch.selected`; return their number."""
     n_items = len(scratch.error_of_item)
     bits = choices.bits[user]
     zero, one = choices.prob_zero[user], choices.prob_one[user]
@@ -186,7 +187,8 @@ def draw_selection(user, choices, streams, scratch):  # type: ignore[no-untyped-
 def choose(user, rated, errors, choices, given, streams, scratch):  # type: ignore[no-untyped-def]
     """Write the items that a user reports, and the real or fake error of each, into `scratch`; return their number.
 
-    The selection and the fake errors are given or drawn; without permanent bits the rated items are reported.
+    The selection and the fake errors are taken from `given`, or drawn if it is empty. In a protocol without permanent
+    bits, a user reports exactly the rated items.
     """
     if choices.bits.shape[1] == 0:
         copy_into(rated, scratch.selected)
@@ -209,7 +211,10 @@ def choose(user, rated, errors, choices, given, streams, scratch):  # type: igno
 
 @njit(cache=True)
 def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  # type: ignore[no-untyped-def]
-    """Replace the errors of selected items that are rated by the real ones; `error_of_item` is all NaN afterwards."""
+    """Overwrite the errors of selected items that are rated by their real errors.
+
+    `error_of_item` must be all NaN, and is all NaN again afterwards.
+    """
     for place in range(len(rated)):
         error_of_item[rated[place]] = errors[place]
     for place in range(len(selected)):
@@ -222,7 +227,7 @@ def _put_real_errors(rated, errors, selected, selected_errors, error_of_item):  
 
 @njit(cache=True, fastmath=REORDER)
 def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no-untyped-def]
-    """Add the error e times `user_vector` to the sum of each selected item; return Σ e² and the largest |e|."""
+    """Add (error × user vector) to the sum of each selected item; return the errors' sum of squares and maximum."""
     squares, largest = 0.0, 0.0
     for place in range(len(selected)):
         error = user_vector.dtype.type(errors[place])
@@ -237,7 +242,11 @@ def add_reports(selected, errors, user_vector, sums, counts):  # type: ignore[no
 
 @njit(cache=True, fastmath=REORDER)
 def update_user(user, user_vector, n_rated, step, given, streams, scratch, updated):  # type: ignore[no-untyped-def]
-    """Fill `updated` with the user vector after its step: u + η (N mean(e v) − u Λ_u) + N(0, η / h)."""
+    """Fill `updated` with the user vector u after its step: u + η (N mean(e v) − u Λ_u) + N(0, η / h).
+
+    η is the step size, N the data weight, e and v are the error and the vector of each of the h rated items, and Λ_u is
+    the user regularization.
+    """
     width = step.user_regularization.shape[0]
     noise = scratch.noise
     if len(given.starts) > 0:
@@ -256,10 +265,11 @@ def update_user(user, user_vector, n_rated, step, given, streams, scratch, updat
 def report_block(  # type: ignore[no-untyped-def]
     first_user, stop_user, profiles, choices, given, streams, step, vectors, outcome, sums, counts
 ):
-    """Compute the reports of one block of users; return the largest |e| ‖u‖ that a user of the block sent.
+    """Compute the reports of one block of users; return the largest |e| ‖u‖ in them, which bounds their gradients.
 
-    `sums` `(n_items, width)` and `counts` `(n_items,)` of this block are overwritten with the sums of e u and the
-    numbers of reports; `outcome` gets the new user vectors and losses.
+    Each selected item is reported with e u, its error times the user vector. `sums` `(n_items, width)` and `counts`
+    `(n_items,)` are overwritten with the sums of e u and the numbers of reports of this block. `outcome` gets the new
+    user vectors and privacy losses.
     """
     n_items, width = vectors.items.shape
     most_rated = 0
@@ -289,13 +299,13 @@ def report_block(  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def reach(peak, squares, norm):  # type: ignore[no-untyped-def]
-    """Return the largest |e| ‖u‖ of a user; infinite if any number is not finite, which a maximum could hide."""
+    """Return peak · √norm, the largest |e| ‖u‖ of a user; infinite if `squares` or `norm` is not finite."""
     return peak * math.sqrt(norm) if math.isfinite(squares * norm) else math.inf
 
 
 @njit(cache=True, fastmath=REORDER)
 def squared_norm(vector):  # type: ignore[no-untyped-def]
-    """Return ‖u‖², computed in float64."""
+    """Return the squared Euclidean norm of a vector, computed in float64."""
     total = 0.0
     for k in range(len(vector)):
         total += np.float64(vector[k]) ** 2
@@ -309,8 +319,8 @@ def move_items(  # type: ignore[no-untyped-def]
     """Fill `moved` with the item vectors after a round; return the number of reports.
 
     An item with c reports changes by their mean, η (N Σ e u / c − v Λ_v) + noise / c; an item without reports does not
-    change. Blocks are added up in order. The noise of c reports, N(0, η) each, is drawn as one N(0, c η); for
-    `known_counts` of them the noise is already known, and `known_noise` is its sum.
+    change. Blocks are added up in order. Each report has noise N(0, η), so that the noise of c reports is drawn as one
+    N(0, c η). For `known_counts` of the reports the noise has been drawn already, and `known_noise` is its sum.
     """
     n_blocks, _, width = sums.shape
     words, noise = np.empty(width + 2, np.uint64), np.zeros(width)

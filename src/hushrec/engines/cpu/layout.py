@@ -1,4 +1,4 @@
-"""The arrays that the CPU kernels take: selection probabilities, blocks of users, given draws, padded rows, streams."""
+"""Functions that make the arguments of the CPU kernels: probabilities, blocks of users, padded rows, streams."""
 
 from collections.abc import Mapping
 
@@ -24,20 +24,20 @@ REPORTS_PER_SUM = 32  # mean reports of an item in a block, so that clearing and
 
 
 def fake_ranges(problem: GradientProblem) -> FloatArray:
-    """Return ε_g of every user, `(n_users,)`; infinite for a model that learns from pairs and has no fake errors."""
+    """Return every user's ε_g, which sets the range of fake errors, `(n_users,)`; infinite if the model has none."""
     if problem.model.learns_from_pairs:
         return np.full(problem.n_users, np.inf)
     return np.array([problem.protocol(user).checked_fake_range() for user in range(problem.n_users)])
 
 
 def profile_caps(problem: GradientProblem) -> IntArray:
-    """Return how many rated items may set permanent bits, `(n_users,)`: the profile cap, or else all items."""
+    """Return the largest number of rated items that set permanent bits, `(n_users,)`: the profile cap or all items."""
     selections = selections_of([problem.protocol(user) for user in range(problem.n_users)])
     return np.array([problem.n_items if own.profile_cap is None else own.profile_cap for own in selections])
 
 
 def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[FloatArray] | None:
-    """Return f, p and q of every user, 0 for users who do not take part; None for a protocol without selections."""
+    """Return every user's selection probabilities, 0 for users who send nothing; None without selection."""
     if problem.protocol(0).selection is None:
         return None
     z = problem.terms.reports_per_client
@@ -53,12 +53,12 @@ def selection_probabilities(problem: GradientProblem) -> SelectionProbabilities[
 
 
 def thresholds(probabilities: FloatArray) -> npt.NDArray[np.uint64]:
-    """Return the probabilities as 53-bit thresholds, which the kernels compare with random bits."""
+    """Return probabilities as integer multiples of 2⁻⁵³, which the kernels compare with random bits."""
     return np.array([threshold(float(probability)) for probability in probabilities], dtype=np.uint64)
 
 
 def block_borders(problem: GradientProblem) -> IntArray:
-    """Return the borders of blocks of users with about equal work.
+    """Return the first user of every block of users, and the number of users; blocks have about equal work.
 
     The number of blocks depends on the problem, never on the machine, so that results are reproducible. It is a power
     of two, which divides evenly among most numbers of cores.
@@ -97,7 +97,7 @@ def given_draws(problem: GradientProblem, draws: Mapping[int, Draws] | None) -> 
 
 
 def even_borders(count: int, n_parts: int = FEWEST_BLOCKS) -> IntArray:
-    """Return the borders that cut `count` rows into `n_parts` parts of about equal size."""
+    """Return the `n_parts` + 1 borders that divide `count` rows into parts of about equal size."""
     return np.arange(n_parts + 1) * count // n_parts
 
 
@@ -125,7 +125,7 @@ def make_step(problem: GradientProblem, round_number: int, dtype: npt.DTypeLike)
 
 
 def make_streams(problem: GradientProblem, round_number: int) -> Streams:
-    """Return the random streams of one round; that of the item noise is keyed by item, the others by user."""
+    """Return the random streams of one round. The stream of item noise is keyed by item, the others by user."""
     return Streams(
         selection=user_stream(problem, Purpose.SELECTION, round_number),
         fake_errors=user_stream(problem, Purpose.FAKE_ERRORS, round_number),
@@ -135,5 +135,5 @@ def make_streams(problem: GradientProblem, round_number: int) -> Streams:
 
 
 def user_stream(problem: GradientProblem, purpose: Purpose, round_number: int) -> Stream:
-    """Return the streams of one purpose and round, keyed by the users' numbers in the whole run."""
+    """Return the key of all users' streams for one purpose and round; users have their numbers in the whole run."""
     return make_stream(problem.seed, purpose, round_number, problem.first_user)

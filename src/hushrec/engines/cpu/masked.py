@@ -1,8 +1,8 @@
-"""Engine `cpu` for the masked protocol: adds up the integers of all devices and draws the noise of the sum once.
+"""The engine `cpu` for the masked protocol: it adds up all devices' integers, and draws the noise of the sum once.
 
-The sum of n devices' noise shares is one draw of n times the variance, up to the statistical distance that
-`summed_noise` states. All other computations are those of devices: with the uniform numbers that devices drew, the
-integers are identical (`hushrec.protocols.masked.upload`).
+The sum of n devices' noise shares is one draw with n times the variance, up to the statistical distance that
+`summed_noise` states. All other computations are the same as on devices: with the uniform numbers that devices drew,
+the integers are identical (`hushrec.protocols.masked.upload`).
 """
 
 from collections.abc import Callable, Sequence
@@ -61,7 +61,7 @@ NOTHING_GIVEN = Given(np.empty(0, np.int64), np.empty(0))
 
 
 class MaskedPeople:
-    """The people of a masked run, or of a part of it; compiled loops over their ratings run in threads."""
+    """The people of a masked run, or a contiguous part of them. Compiled loops over their ratings run in threads."""
 
     def __init__(self, problem: AnyProblem) -> None:
         self._problem = problem
@@ -76,9 +76,9 @@ class MaskedPeople:
         present: BoolArray,
         given: Given = NOTHING_GIVEN,
     ) -> IntArray:
-        """Return the sum of these people's integers in round `number` before noise, all blocks in one vector.
+        """Return the sum, before noise, of these people's integer tables in round `number`, all blocks in one vector.
 
-        `present` says for each of these people whether the device reports.
+        `present` has one flag per person: whether the device reports.
         """
         problem = self._problem
         people = People(*self._used, present, *self._held)
@@ -100,7 +100,7 @@ class MaskedPeople:
         return total
 
     def _kernel(self, table: Any) -> tuple[Callable[..., None], Any]:
-        """Return the compiled loop over people for this class of table, and the arrays that the loop takes."""
+        """Return the compiled loop over people for this class of public table, and the table's arrays for the loop."""
         if isinstance(table, AudienceTable):
             public = audience_kernels.Table(table.columns, table.count_weights, table.weights, table.asked)
             return audience_kernels.add_people, public
@@ -129,7 +129,7 @@ class MaskedPeople:
 
 
 class CpuMaskedEngine(MaskedRun):
-    """The CPU engine of the masked protocol; engines that split people into parts override `_add_people`."""
+    """The engine `cpu` for the masked protocol. Engines that divide people into parts override `_add_people`."""
 
     name: ClassVar[str] = "cpu"
 
@@ -158,7 +158,7 @@ class CpuMaskedEngine(MaskedRun):
         present: BoolArray,
         given: Given = NOTHING_GIVEN,
     ) -> list[IntArray]:
-        """Return, for each block, the sum of everybody's integers before noise, which no real server sees."""
+        """Return, for each block, the sum of all present devices' integers before noise; no real server sees it."""
         with self._compilation.listening():
             total = self._add_people(one, codes, table, present, given)
         ends = np.cumsum([block.size for block in one.blocks])
@@ -171,7 +171,7 @@ class CpuMaskedEngine(MaskedRun):
 
 
 def _parts(problem: AnyProblem) -> tuple[Ratings, Ratings]:
-    """Return the ratings that the run learns from, and the held-out ratings for evaluation blocks."""
+    """Return the ratings that the run learns from, and the ratings that devices hold out to measure accuracy."""
     if not problem.terms.priced.plan.holds_out:
         none = Ratings(np.zeros_like(problem.starts), *NO_RATINGS)
         return Ratings(problem.starts, problem.items, problem.values), none
@@ -188,7 +188,10 @@ def _only(problem: AnyProblem, wanted: BoolArray) -> Ratings:
 
 
 def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Codes, int]:
-    """Return the codes of a round by kind of block, at `fraction` of the norm bound, and the size of its table."""
+    """Return the encoding of a round's blocks as arrays by kind of block, and the number of entries of its table.
+
+    `fraction` limits the norm of a device's blocks to a part of the clip.
+    """
     layout = Codes(
         wanted=np.zeros(kernels.KINDS, np.bool_),
         clips=np.ones(kernels.KINDS),
@@ -212,6 +215,6 @@ def _layout(one: Round, codes: Sequence[BlockCode], fraction: float) -> tuple[Co
 
 
 def even_work(starts: IntArray, n_tasks: int) -> IntArray:
-    """Return the borders that cut people into tasks with about the same number of ratings."""
+    """Return the borders that divide people into at most `n_tasks` tasks with about equal numbers of ratings."""
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_tasks) / n_tasks)
     return np.unique(np.concatenate([[0], cuts, [len(starts) - 1]])).astype(np.int64)

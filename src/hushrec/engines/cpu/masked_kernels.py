@@ -1,8 +1,8 @@
-"""Compiled loops over all people of a masked round of model `gp`: entries of blocks, rounding and integer sums.
+"""Compiled loops over all people in a masked round of model `gp`: entries of blocks, rounding and integer sums.
 
 Entries and integers are computed by the same functions as on a device (`hushrec.protocols.masked.blocks`,
-`hushrec.models.gp`, `hushrec.protocols.masked.rounding`). Sums of integers do not depend on their order, so results are
-bit-identical for any number of threads.
+`hushrec.models.gp`, `hushrec.protocols.masked.rounding`). Sums of integers do not depend on their order, so that
+results are bit-identical for any number of threads.
 """
 
 from typing import NamedTuple
@@ -30,7 +30,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 class People(NamedTuple):
-    """The ratings of all people: those of person i are at starts[i] … starts[i + 1] − 1."""
+    """The ratings of all people; person i has the entries `starts[i]` … `starts[i + 1]` − 1 of `items` and `values`."""
 
     starts: IntArray  # (n_people + 1,)
     items: IntArray  # ascending for each person
@@ -42,7 +42,7 @@ class People(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """The codes of a round by kind of block, for the conversion to integers; `wanted` marks the kinds of this round."""
+    """How the blocks of a round are encoded as integers, by kind of block; `wanted` marks the kinds of this round."""
 
     wanted: npt.NDArray[np.bool_]  # (KINDS,)
     clips: FloatArray  # C
@@ -53,7 +53,7 @@ class Codes(NamedTuple):
 
 
 class Table(NamedTuple):
-    """The arrays of a `PublicTable`, the taste columns, and the constants of descriptions and scores."""
+    """The arrays from which a person's entries are computed: those of the public table, taste columns and constants."""
 
     offsets: FloatArray
     rows: FloatArray
@@ -68,7 +68,7 @@ class Table(NamedTuple):
 
 
 class Given(NamedTuple):
-    """The uniform numbers that devices drew, by person and block; empty where the engine draws them."""
+    """Uniform numbers that devices drew, by person and block; empty arrays if the engine draws them."""
 
     starts: IntArray  # (n_people + 1,), or empty
     uniforms: FloatArray
@@ -76,7 +76,7 @@ class Given(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def add_people(first, stop, people, codes, table, stream, given, sums):  # type: ignore[no-untyped-def]
-    """Add the integers of people `first` … `stop` − 1 to `sums`, the flat vector of the round (int64)."""
+    """Add the integer tables of people `first` … `stop` − 1, without noise, to `sums` (one flat int64 vector)."""
     for person in range(first, stop):
         begin, end = people.starts[person], people.starts[person + 1]
         if begin == end or not people.present[person]:
@@ -143,7 +143,7 @@ def _add_taste(items, values, unseen, person, codes, table, stream, given, state
 
 @njit(cache=True, nogil=True)
 def _add_items(kind, items, values, weights, scores, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Add an item block of this kind, and its curvature block, whose kind is the next number."""
+    """Add a person's block of numbers per item to `sums`, and its curvature block, whose kind is `kind` + 1."""
     entries = blocks.item_entries(items, values, weights, scores)
     norm = blocks.norm_of(entries)
     add_block(kind, entries, items, len(scores), person, codes, stream, given, state, sums)
@@ -153,7 +153,10 @@ def _add_items(kind, items, values, weights, scores, person, codes, stream, give
 
 @njit(cache=True, nogil=True)
 def add_block(kind, entries, items, width, person, codes, stream, given, state, sums):  # type: ignore[no-untyped-def]
-    """Round the entries of one block and add them to `sums`: at the rows of `items`, or in order if `width` is 0."""
+    """Round one person's entries of a block to integers, and add them to `sums`.
+
+    With `width` 0 the entries are added in order; otherwise each item of `items` has `width` entries, added at its row.
+    """
     count = len(entries)
     uniforms = np.empty(count)
     if len(given.starts):

@@ -28,7 +28,8 @@ _LAST_EDGE, _AREA = 3.6541528853610088, 4.92867323399e-3  # constants of a ziggu
 def ziggurat() -> tuple[FloatArray, FloatArray]:
     """Return the right edges of the ziggurat's layers, the lowest first, and the heights exp(−x²/2) at these edges.
 
-    The lowest layer consists of the tail and the box beside it; its edge is that of a box of the same area.
+    The lowest layer consists of the tail and the rectangle beside it. Its edge is the width of a rectangle of the same
+    height and area.
     """
     edges = np.empty(257)
     edges[0], edges[1], edges[256] = _AREA * math.exp(_LAST_EDGE**2 / 2), _LAST_EDGE, 0.0
@@ -48,13 +49,13 @@ def open_uniform(word):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtr(x):  # type: ignore[no-untyped-def]
-    """Return Φ(x), with relative accuracy in the left tail."""
+    """Return the normal distribution function Φ(x), with full relative accuracy in the left tail."""
     return 0.5 * math.erfc(-x * _SQRT_HALF)
 
 
 @njit(cache=True)
 def log_ndtr(x):  # type: ignore[no-untyped-def]
-    """Return ln Φ(x); for x ≤ −30 by the asymptotic series of Mills' ratio."""
+    """Return ln Φ(x), for the normal distribution function Φ; for x ≤ −30 by the asymptotic series of Mills' ratio."""
     if x > -30.0:
         return math.log(ndtr(x))
     w = 1.0 / (x * x)
@@ -121,7 +122,7 @@ def ndtri(p):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def ndtri_exp_deep(log_p):  # type: ignore[no-untyped-def]
-    """Return Φ⁻¹(exp(log_p)) for probabilities that would underflow, by Newton's method on ln Φ."""
+    """Return Φ⁻¹(exp(log_p)) for a probability that may underflow, by Newton's method on ln Φ."""
     x = -math.sqrt(-2.0 * log_p)
     for _ in range(4):
         x -= (log_ndtr(x) - log_p) / -x  # d ln Φ(x)/dx is about −x in the far tail
@@ -132,9 +133,10 @@ def ndtri_exp_deep(log_p):  # type: ignore[no-untyped-def]
 def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
     """Fill `out` with standard normal draws from this user's stream.
 
-    `words` is working memory of at least len(out) words, rounded up to an even number. The ziggurat method of Marsaglia
-    and Tsang (2000): a random word selects one of 256 layers of equal area, a sign and a place in the layer. In 99 of
-    100 draws the place is under the density whatever the height, and the draw is accepted at once.
+    `words` is working memory of at least len(out) words, rounded up to an even number. The method is the ziggurat of
+    Marsaglia and Tsang (2000): a random word selects one of 256 layers of equal area, a sign, and a horizontal position
+    in the layer. In 99 of 100 draws this position lies under the density at every height of the layer, and the draw is
+    accepted at once.
     """
     fill_words(stream, user, FIRST_BLOCK, words[: (len(out) + 1) // 2 * 2])
     _place_in_layers(words, out)
@@ -148,7 +150,7 @@ def fill_normal(stream, user, words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with the signed place in its layer that each word selects."""
+    """Fill `out` with the signed horizontal position in its layer that each word selects."""
     for k in range(len(out)):
         word = words[k]
         x = open_uniform(word) * _EDGES[word & _LAYER]
@@ -157,7 +159,7 @@ def _place_in_layers(words, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def]
-    """Return |Z| for a draw that its first word did not decide, from random blocks that only this draw uses."""
+    """Return |Z| for a draw that its first word did not decide, using random blocks that no other draw uses."""
     while True:
         first, second = draw_block(stream, user, block)
         block += 1
@@ -179,9 +181,10 @@ def _outside_core(stream, user, block, layer, x):  # type: ignore[no-untyped-def
 def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
     """Return the s with P(|center + Z| < s) = exp(−epsilon_g) for standard normal Z, rounded up by a factor 1 + 1e-11.
 
-    Newton's method on the logarithm approaches the root from below, as in `budget.calibrate.fake_error_bound`. For
-    c < 1 it starts where 2 s φ(c) equals the target: that is never below the probability, because
-    cosh(c s) ≤ exp(s²/2). Convergence is quadratic, so that a relative step of 1e-7 is the last one needed.
+    Newton's method on the logarithm approaches s from below, as in `budget.calibrate.fake_error_bound`. It starts at
+    `center` + Φ⁻¹(exp(−epsilon_g)) or, with c = `center` < 1, where 2 s φ(c) equals the target, if that is larger. For
+    c < 1 this is never above the solution, because P(|c + Z| < s) ≤ 2 s φ(c), which follows from cosh(c s) ≤ exp(s²/2).
+    Convergence is quadratic, so that a relative step of 1e-7 is the last one needed.
     """
     density = math.exp(-0.5 * center**2) if center < 1.0 else 1.0
     quantile = ndtri(math.exp(-epsilon_g)) if epsilon_g < 600.0 else ndtri_exp_deep(-epsilon_g)
@@ -197,7 +200,7 @@ def half_width(center, epsilon_g):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _log_mass(center, s):  # type: ignore[no-untyped-def]
-    """Return ln P(|center + Z| < s) for standard normal Z; for a narrow interval by the series of 2 s φ(center)."""
+    """Return ln P(|center + Z| < s) for standard normal Z; for a tiny s by a series around 2 s φ(center)."""
     if s * max(center, 1.0) < 1e-4:
         return math.log(2.0 * s) - _LOG_SQRT_2PI - 0.5 * center**2 + math.log1p((center**2 - 1.0) * s**2 / 6.0)
     outside = ndtr(center - s) + ndtr(-s - center)
@@ -211,10 +214,10 @@ def _log_mass(center, s):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, fastmath=FUSED)
 def fill_fakes(mean, deviation, epsilon_g, words, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with fake errors from N(mean, deviation²) truncated to ±α, with one random word each.
+    """Fill `out` with fake errors from N(mean, deviation²) truncated to ±α, using one random word for each.
 
-    α follows from epsilon_g by Theorem 3 of [SDCF]: 0 gives the untruncated normal, ∞ gives zeros. With deviation 0 (a
-    person with one rating) every fake error is the mean.
+    α follows from `epsilon_g` by Theorem 3 of [SDCF]: 0 gives the untruncated normal distribution, ∞ gives zeros. With
+    deviation 0 (a person with one rating) every fake error is the mean.
     """
     if epsilon_g == np.inf:
         out[:] = 0.0
@@ -261,7 +264,8 @@ def _fill_truncated(center, s, words, out):  # type: ignore[no-untyped-def]
 def _fill_narrow(center, s, words, out):  # type: ignore[no-untyped-def]
     """Fill `out` as `_fill_truncated` does, for an interval so narrow that the density is ∝ exp(center x).
 
-    With k = center s: x = s + ln(1 − u (1 − exp(−2 k)))/center, or uniform where k is tiny.
+    For a uniform number u and k = center s, the draw is x = s (1 + ln(1 − u (1 − exp(−2 k))) / k), or s (1 − 2 u) if k
+    is tiny.
     """
     slope = center * s
     for k in range(len(out)):

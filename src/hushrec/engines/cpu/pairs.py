@@ -1,7 +1,7 @@
-"""Compiled kernels for one round of pairwise ranking (`bpr`): as `kernels`, with pairs in place of ratings.
+"""Compiled kernels for one round of pairwise ranking (model `bpr`): like `kernels`, with pairs instead of ratings.
 
-A user's unrated items are listed once per round, so that the draw of a partner takes one random word. Sums, noise and
-the order of blocks are those of `kernels`.
+A pair is a rated item and an unrated one, its partner. A user's unrated items are listed once per round, so that the
+draw of a partner takes one random word. Sums, noise and the order of blocks are the same as in `kernels`.
 """
 
 import math
@@ -28,7 +28,7 @@ PARTNER = np.uint8(2)  # mark of an unrated item that is already in a pair of th
 
 
 class Pairing(NamedTuple):
-    """The source of partners: random streams, or given partners; these are empty where partners are drawn."""
+    """The source of the items' partners in pairs: two random streams or, if not empty, arrays of given partners."""
 
     user_pairs: Stream
     selected_pairs: Stream
@@ -37,7 +37,7 @@ class Pairing(NamedTuple):
 
 
 class PairScratch(NamedTuple):
-    """The working memory of one block of users, in addition to `Scratch`."""
+    """The working memory of a kernel for one block of users, in addition to `Scratch`."""
 
     partners: npt.NDArray[np.uint32]  # (most ratings of a user,)
     is_rated: npt.NDArray[np.uint8]  # (n_items,), zeros between users
@@ -46,7 +46,7 @@ class PairScratch(NamedTuple):
 
 @njit(cache=True)
 def make_pair_scratch(n_items, most_rated):  # type: ignore[no-untyped-def]
-    """Return new working memory for one block."""
+    """Return new working memory for one block of users."""
     return PairScratch(
         partners=np.empty(most_rated, np.uint32),
         is_rated=np.zeros(n_items, np.uint8),
@@ -56,7 +56,7 @@ def make_pair_scratch(n_items, most_rated):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
-    """Write the items without a mark into `unrated` in ascending order; return their number."""
+    """Write the items with `is_rated` 0 into `unrated` in ascending order; return their number."""
     count = 0
     for item in range(len(is_rated)):
         unrated[count] = item
@@ -66,7 +66,7 @@ def list_unrated(is_rated, unrated):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def draw_partners(stream, user, candidates, words, partners):  # type: ignore[no-untyped-def]
-    """Fill `partners` with uniform draws from the candidates, one random word each."""
+    """Fill `partners` with uniform draws from `candidates`, using one random word for each."""
     fill_words(stream, user, FIRST_BLOCK, words[: (len(partners) + 1) // 2 * 2])
     for place in range(len(partners)):
         partners[place] = candidates[int(open_uniform(words[place]) * len(candidates))]
@@ -84,9 +84,9 @@ def pair_product(item, other, user_vector, item_vectors):  # type: ignore[no-unt
 
 @njit(cache=True, fastmath=REORDER)
 def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # type: ignore[no-untyped-def]
-    """Fill `errors` with s = 1 / (1 + exp(x)) of every pair of the user, and `pull` with Σ s (v_j − v_j').
+    """Fill `errors` with s = 1 / (1 + exp(x)) of every pair of the user, and `pull` with the sum Σ s (v_j − v_j').
 
-    x is the `pair_product` of rated item j and its partner j'.
+    x is the `pair_product` of a rated item j and its partner j', whose item vectors are v_j and v_j'.
     """
     pull[:] = 0
     for place in range(len(rated)):
@@ -100,7 +100,10 @@ def own_errors(rated, partners, user_vector, item_vectors, errors, pull):  # typ
 
 @njit(cache=True)
 def choose_both_ends(rated, partners, errors, is_rated, selected, selected_errors):  # type: ignore[no-untyped-def]
-    """Write the rated items and the distinct partners, each with the error of its first pair; return their number."""
+    """Write a user's rated items and distinct partners to `selected`; return their number.
+
+    The error of a rated item is that of its pair; the error of a partner is minus that of its first pair.
+    """
     count = len(rated)
     copy_into(rated, selected)
     copy_into(errors, selected_errors)
@@ -120,7 +123,10 @@ def choose_both_ends(rated, partners, errors, is_rated, selected, selected_error
 def choose_selected(  # type: ignore[no-untyped-def]
     user, rated, unrated, choices, given, pairing, streams, user_vector, item_vectors, scratch, is_rated
 ):
-    """Write the given or drawn selection, and the error of each item in a pair of its own; return their number."""
+    """Write a user's selection, given or drawn, and its errors into `scratch`; return the number of items.
+
+    Each selected item gets a new partner: an unrated one if the item is rated, a rated one otherwise.
+    """
     selected, errors, words = scratch.selected, scratch.selected_errors, scratch.words
     is_given = len(given.starts) > 0
     start = given.starts[user] if is_given else 0
@@ -146,7 +152,7 @@ def choose_selected(  # type: ignore[no-untyped-def]
 def answer_pairs(  # type: ignore[no-untyped-def]
     user, begin, rated, choices, given, pairing, streams, user_vector, item_vectors, scratch, pair_scratch
 ):
-    """Compute a user's pairs and the reported items with their errors in `scratch`; return the number of items."""
+    """Compute a user's pairs, and write the reported items with their errors into `scratch`; return their number."""
     is_rated, partners = pair_scratch.is_rated, pair_scratch.partners[: len(rated)]
     for place in range(len(rated)):
         is_rated[rated[place]] = 1

@@ -1,7 +1,7 @@
-"""The device side of a gradient run on engine `cpu`, for all people or a part: profiles, selections and reports.
+"""The device side of a gradient run on engine `cpu`: ratings, selections and reports of all people or a part of them.
 
-A part counts its users from 0 but keys their random streams by their numbers in the whole run. So the draws of every
-user, and the sums of every block of users, are bit-identical however people are split into parts.
+A part counts its users from 0 but keys their random streams by their numbers in the whole run. Therefore the draws of
+every user, and the sums of every block of users, are bit-identical however people are divided into parts.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,7 +38,7 @@ Value = TypeVar("Value")
 
 
 class People:
-    """The users of one problem or part, split into blocks at `borders`; only the permanent bits are mutable."""
+    """The users of a problem or a part of it, divided into blocks at `borders`. Only the permanent bits are mutable."""
 
     def __init__(self, problem: GradientProblem, borders: IntArray, dtype: npt.DTypeLike = np.float32) -> None:
         self.problem, self.borders, self._dtype = problem, borders, np.dtype(dtype)
@@ -51,16 +51,16 @@ class People:
         self.threads = ThreadPoolExecutor(numba.get_num_threads())  # kept, because starting threads takes milliseconds
 
     def initial_vectors(self) -> Rows:
-        """Return the user vectors before the first round, rows padded."""
+        """Return the user vectors before the first round, with padded rows."""
         return self.with_constant(padded(self.problem, initial_user_vectors(self.problem), self._dtype))
 
     def report(
         self, round_number: int, vectors: Vectors, given: Given, pairing: Pairing, sums: Rows, counts: IntArray
     ) -> tuple[Outcome, float]:
-        """Compute every user's report; return the new user vectors and losses, and the largest |e| ‖u‖ sent.
+        """Compute every user's report; return the new user vectors and privacy losses, and the largest |e| ‖u‖ sent.
 
-        `sums` `(n_blocks, n_items, width)` and `counts` `(n_blocks, n_items)` are filled with the sums and numbers of
-        reports of each block.
+        A report of an item is e u, its error times the user vector. `sums` `(n_blocks, n_items, width)` and `counts`
+        `(n_blocks, n_items)` are filled with the sums and numbers of reports of each block.
         """
         outcome = Outcome(vectors.users.copy(), np.zeros(self.problem.n_users))
         streams, step = make_streams(self.problem, round_number), make_step(self.problem, round_number, self._dtype)
@@ -80,7 +80,7 @@ class People:
         return outcome, largest
 
     def renew_permanent_bits(self, round_number: int) -> None:
-        """Draw the permanent bits of this round's epoch, unless they are drawn; a resumed run draws the same bits."""
+        """Draw the permanent bits of this round's epoch, unless they are drawn; seed and epoch determine them."""
         problem = self.problem
         epoch = problem.terms.epoch(round_number)
         if self._probabilities is None or epoch == self._epoch:
@@ -98,7 +98,7 @@ class People:
         self._epoch = epoch
 
     def forget_permanent_bits(self) -> None:
-        """Make the next round draw its permanent bits, whatever its epoch; for a restored state."""
+        """Make the next round draw its permanent bits again. Call this after a state is restored."""
         self._epoch = -1
 
     def pairing(self, round_number: int, draws: Mapping[int, Draws] | None = None) -> Pairing:
@@ -118,7 +118,7 @@ class People:
         )
 
     def with_constant(self, users: Rows) -> Rows:
-        """Return the user rows; for model `fm` with the constant 1 set that multiplies an item's base."""
+        """Set the constant column of the user rows to 1, in place, for model `fm`; return the rows."""
         if isinstance(self.problem.model, FactorizationMachine):
             users[:, self.problem.model.user_width] = 1
         return users
@@ -126,7 +126,7 @@ class People:
     # Private helpers -------------------------------------------------------------------------------------------
 
     def _training_values(self) -> Rows:
-        """Return the values that devices train on: ratings, in `isgld` with noise from each device's own stream."""
+        """Return the values that devices train on: the ratings, with noise from each device's stream in `isgld`."""
         problem = self.problem
         values = np.zeros(len(problem.values), self._dtype)
         for user in problem.active_users:
@@ -149,7 +149,7 @@ class People:
 def in_threads(threads: ThreadPoolExecutor, work: Callable[[int, int, int], Value], borders: IntArray) -> list[Value]:
     """Call work(part, first, stop) in threads for each part between two borders; return the results in order.
 
-    Kernels release the GIL, so that parts run concurrently. No call is still running when this function returns or
+    Kernels release the GIL, so that parts run in parallel. No call is still running when this function returns or
     raises.
     """
     parts = enumerate(pairwise(map(int, borders)))

@@ -24,7 +24,7 @@ FIRST_BLOCK = np.int64(0)  # typed: `fill_words` is compiled once for all blocks
 
 
 class Stream(NamedTuple):
-    """The key of the random streams of one purpose and round; every field is a `uint64` that holds 32 bits."""
+    """The key of the random streams of one purpose and round. Every field is a `uint64` that holds 32 bits."""
 
     seed_low: np.uint64
     seed_high: np.uint64
@@ -36,8 +36,8 @@ class Stream(NamedTuple):
 def make_stream(seed: int, purpose: int, round_number: int, first_user: int = 0) -> Stream:
     """Return the key of the streams of one purpose and round; `draw_block` adds the user.
 
-    A kernel that runs a part of the users counts them from 0. `first_user` is the number of the first one in the whole
-    run, so that every user draws from the same stream however users are split into parts.
+    A kernel that runs a part of the users counts them from 0. `first_user` is the number of its first user in the whole
+    run, so that every user draws from the same stream however users are divided into parts.
     """
     if not 0 <= seed < 2**64:
         raise ParameterError(f"seed must be in [0, 2^64), got {seed}.")
@@ -73,16 +73,16 @@ def _round(c0, c1, c2, c3, k0, k1):  # type: ignore[no-untyped-def]
 
 @njit(inline="always")
 def draw_block(stream, user, block):  # type: ignore[no-untyped-def]
-    """Return one block of this user's stream, two random 64-bit words."""
+    """Return block number `block` of this user's stream: two random 64-bit words."""
     number = stream.first_user + np.uint64(user)
     return philox(np.uint64(block), number, stream.round_number, stream.purpose, stream.seed_low, stream.seed_high)
 
 
 @njit(cache=True)
 def fill_words(stream, user, first_block, words):  # type: ignore[no-untyped-def]
-    """Fill `words` (an even number of `uint64`) from the stream of this user, from block `first_block` on.
+    """Fill `words` (an even number of `uint64`) from this user's stream, starting at block `first_block`.
 
-    The first half gets the lower words of the blocks, the second half the upper ones.
+    The first half of `words` gets the first word of each block, the second half the second word.
     """
     half = len(words) // 2
     for block in range(half):

@@ -1,9 +1,9 @@
 """Two-stage randomized response for compiled kernels, with the distribution of `mechanisms.randomized_response`.
 
-An item is selected if a uniform number of 53 bits is below its probability. For large probabilities the two are
-compared bit by bit, highest first, for the 64 items of a word at once: the first bit that differs decides, so that ten
-random words decide almost all of 64 items. For small probabilities items are reached by geometric gaps at the larger of
-the two probabilities, and then thinned.
+An item is selected if a uniform number of 53 bits is below its probability. For large probabilities, both numbers are
+compared bit by bit, highest first, for 64 items at once. The first bit that differs decides, so that ten random words
+decide almost all of 64 items. For small probabilities, geometric gaps lead from one candidate to the next, at the
+larger of the two probabilities; each candidate is then kept with the ratio of its own probability to the larger one.
 """
 
 import math
@@ -29,16 +29,16 @@ _REST_BLOCK, _SUBSET_BLOCK = np.int64(2**30), np.int64(2**31)  # far beyond the 
 
 
 def threshold(probability: float) -> np.uint64:
-    """Return the probability as an integer multiple of 2^-53, rounded up, so that no bit is flipped too rarely."""
+    """Return the probability as a multiple of 2^-53, rounded up, so that no bit is flipped too rarely."""
     return np.uint64(math.ceil(probability * 2.0**BITS))
 
 
 @njit(cache=True)
 def respond(stream, user, bits, if_zero, if_one, words, out):  # type: ignore[no-untyped-def]
-    """Draw a bit for each item into `out`, 64 items to a word: 1 with probability `if_one` or `if_zero`.
+    """Draw a random bit for each item into `out`, which packs 64 items into a word.
 
-    The item's bit in `bits` decides which of the two applies. Both are multiples of 2^-53 (`threshold`); `words` is
-    working memory of `scratch_words` words.
+    The bit is 1 with probability `if_one` if the item's bit in `bits` is 1, and with probability `if_zero` otherwise.
+    Both probabilities are multiples of 2^-53 (`threshold`). `words` is working memory of `scratch_words` words.
     """
     n_words = len(bits)
     undecided, random = words[:n_words], words[n_words : (_JOINT + 1) * n_words]
@@ -71,7 +71,7 @@ def _chance(ones, if_zero, if_one, weight):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def _compare_rest(stream, user, bits, if_zero, if_one, undecided, out):  # type: ignore[no-untyped-def]
-    """Compare the remaining bits of uniform numbers and probabilities, for items not decided by the highest bits."""
+    """Compare the remaining bits, for the items that the `_JOINT` highest bits did not decide."""
     block = _REST_BLOCK
     for place in range(len(bits)):
         weight = BITS - _JOINT
@@ -94,7 +94,7 @@ def scratch_words(n_words):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def count_ones(word):  # type: ignore[no-untyped-def]
-    """Return the number of ones in a `uint64`, by adding bits, pairs, groups of four, and then the eight bytes."""
+    """Return the number of ones in a `uint64`."""
     word = word - ((word >> _ONE) & _PAIRS)
     word = (word & _FOURS) + ((word >> np.uint64(2)) & _FOURS)
     word = (word + (word >> np.uint64(4))) & _BYTES
@@ -111,8 +111,9 @@ def lowest_bit(word):  # type: ignore[no-untyped-def]
 def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
     """Write the numbers of the items whose bit is set into `items`, ascending; return how many there are.
 
-    For each word `TOGETHER` entries are always written, even if fewer bits are set: most words have about as many, and
-    a mispredicted branch would cost more. `items` must have room for that many extra entries.
+    For each word, at least `TOGETHER` entries are written even if fewer bits are set, and the next word overwrites the
+    surplus: this is faster than a branch that is often mispredicted. `items` must have room for that many extra
+    entries.
     """
     count = 0
     for place in range(len(bits)):
@@ -133,9 +134,10 @@ def list_items(bits, n_items, items):  # type: ignore[no-untyped-def]
 
 @njit(cache=True)
 def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items):  # type: ignore[no-untyped-def]
-    """Write the selected items S^t into `items`; return their number.
+    """Select the items that a user reports, for small probabilities; write them to `items`, return their number.
 
-    Candidates are reached by geometric gaps at the larger of the two probabilities, and then thinned.
+    Geometric gaps lead from one candidate to the next, at the larger of the two probabilities. A candidate is kept with
+    the ratio of its own probability to the larger one.
     """
     rate = max(prob_zero, prob_one)
     if rate == 0.0:
@@ -161,10 +163,10 @@ def select_sparse(stream, user, bits, n_items, prob_zero, prob_one, words, items
 
 @njit(cache=True, nogil=True)
 def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bits):  # type: ignore[no-untyped-def]
-    """Fill `bits` with the permanent bits B' of users who have ratings.
+    """Fill `bits` with the permanent bits of users `first_user` … `stop_user` − 1 who have ratings.
 
-    The bit of an item is 1 if it is rated, then flipped with probability f/2 = `flip`. If a user rated more than
-    `caps[user]` items, only that many, chosen at random, count as rated.
+    The bit of an item is 1 if the user rated it; it is then flipped with probability `flip[user]`. If a user rated more
+    than `caps[user]` items, only that many of them, chosen at random, count as rated.
     """
     for user in range(first_user, stop_user):
         rated = items[starts[user] : starts[user + 1]]
@@ -180,7 +182,7 @@ def fill_permanent(first_user, stop_user, starts, items, caps, flip, stream, bit
 
 @njit(cache=True)
 def _mark_rated(rated, cap, stream, user, words, truth):  # type: ignore[no-untyped-def]
-    """Set the bits of `cap` random rated items, or of all if there are fewer, by selection sampling."""
+    """Set the bits of `cap` random rated items in `truth`, or of all if there are fewer, by selection sampling."""
     fill_words(stream, user, _SUBSET_BLOCK, words[: (len(rated) + 1) // 2 * 2])
     wanted = min(cap, len(rated))
     for place in range(len(rated)):

@@ -1,1 +1,1 @@
-"""Engine `gpu`: many runs at once, in PyTorch and Triton."""
+"""The engine `gpu`: it simulates many runs of gradient protocols at once, in PyTorch and Triton."""

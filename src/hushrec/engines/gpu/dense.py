@@ -1,9 +1,9 @@
 """The sums of one round over *all* (user, item) cells in plain PyTorch; tests compare `engines.gpu.fused` with them.
 
-Shapes: g runs that share their training values, n users, m items, k factors. `values` `(n, m)` holds the training
-rating of each cell, NaN where there is none. Work and memory grow with n m instead of the number of ratings. This is
-still faster for data sets with a few percent of rated cells, because no list is built, sorted or searched: the sums of
-errors times vectors are matrix products.
+In the shapes, g is the number of runs that share their training values, n of users, m of items and k of factors.
+`values` `(n, m)` holds the training rating of each cell, NaN if the user has not rated the item. Work and memory grow
+with n m instead of the number of ratings. For data sets with a few percent of rated cells this is still fast, because
+the sums of errors times vectors are matrix products, and no list is built, sorted or searched.
 """
 
 import math
@@ -19,7 +19,7 @@ _LARGEST_BELOW_ONE = 1 - 2.0**-24  # in float32; the normal quantile of 1 would 
 class FakeLaw:
     """The distribution of each user's fake errors: the normal distribution of the real errors truncated to ±`bound`.
 
-    fake = sign · (center + deviation · Φ⁻¹(low + uniform · mass)). Every field is `(g, n)`.
+    fake = sign · (center + deviation · Φ⁻¹(low + uniform · mass)). Every field is `(g, n)`, for g runs and n users.
     """
 
     sign: torch.Tensor
@@ -30,11 +30,11 @@ class FakeLaw:
     bound: torch.Tensor  # α
 
     def of_run(self, run: int) -> "FakeLaw":
-        """Return the distribution for the users of one run."""
+        """Return the distributions of the users of one run, whose fields are `(n,)`."""
         return FakeLaw(*(entry[run] for entry in vars(self).values()))
 
     def errors(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Map uniform numbers `(g, n, m)` in [0, 1) to fake errors."""
+        """Map uniform numbers in [0, 1), `(g, n, m)` for g runs, n users and m items, to fake errors."""
         half_cell = 2.0**-25
         quantile = (uniform + half_cell) * self.mass[..., None] + self.low[..., None]
         normal = torch.special.ndtri(quantile.clamp(torch.finfo(torch.float32).tiny, _LARGEST_BELOW_ONE))
@@ -44,7 +44,7 @@ class FakeLaw:
 
 
 def fake_law(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: torch.Tensor) -> FakeLaw:
-    """Return the distribution of fake errors from the moments of each user's real errors ([SDCF], Theorem 3)."""
+    """Return the distribution of fake errors, from the mean and deviation of real errors ([SDCF], Theorem 3)."""
     mean, deviation, epsilon_g = mean.double(), deviation.double(), epsilon_g.double()
     bound = fake_error_bounds(mean, deviation, epsilon_g)
     low = torch.special.ndtr(-(bound + mean.abs()) / deviation)
@@ -71,7 +71,7 @@ def fake_error_bounds(mean: torch.Tensor, deviation: torch.Tensor, epsilon_g: to
 
 
 def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
-    """Return ln(Φ(s − c) − Φ(−s − c)), c = `center`; for a narrow interval by 2 s φ(c) (1 + (c² − 1) s²/6)."""
+    """Return ln(Φ(s − c) − Φ(−s − c)) for c = `center`; for a narrow interval by 2 s φ(c) (1 + (c² − 1) s²/6)."""
     narrow = torch.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + torch.log1p((center**2 - 1) * s**2 / 6)
     upper = torch.special.log_ndtr(s - center)
     wide = upper + torch.log(-torch.expm1(torch.special.log_ndtr(-s - center) - upper))
@@ -80,7 +80,7 @@ def _log_mass(center: torch.Tensor, s: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True, eq=False)
 class UserSums:
-    """The sums over each user's rated items: Σ e v, and the mean and deviation of e."""
+    """The sums over each user's rated items: errors times item vectors, and the mean and deviation of the errors."""
 
     gradients: torch.Tensor  # (g, n, k)
     error_mean: torch.Tensor  # (g, n)
@@ -89,7 +89,7 @@ class UserSums:
 
 @dataclass(frozen=True, eq=False)
 class ItemSums:
-    """The sums of a round's reports for each item, without prior and noise, and Σ e² of each user."""
+    """The sums of a round's reports for each item, without prior and noise, and each user's sum of squared errors."""
 
     gradients: torch.Tensor  # Σ e u over the reports of each item, (g, m, k)
     counts: torch.Tensor  # reports of each item, (g, m)
@@ -99,7 +99,7 @@ class ItemSums:
 def user_sums(
     values: torch.Tensor, counts: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
 ) -> UserSums:
-    """Return the sums over each user's rated items; `counts` `(n,)` holds the number h of rated items."""
+    """Return the sums over each user's rated items; `counts` `(n,)` holds each user's number of rated items."""
     errors = rated_errors(values, user_vectors, item_vectors)  # (g, n, m)
     h = counts.clamp_min(1)
     mean = errors.sum(-1) / h
@@ -108,7 +108,7 @@ def user_sums(
 
 
 def rated_errors(values: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> torch.Tensor:
-    """Return the errors e = r − u vᵀ of every rated cell, 0 elsewhere, `(g, n, m)`."""
+    """Return the errors e = r − u vᵀ of rated cells, 0 in other cells, `(g, n, m)`: runs, users, items."""
     errors = values - user_vectors @ item_vectors.transpose(-1, -2)
     return errors.nan_to_num_(nan=0.0)
 
@@ -116,7 +116,10 @@ def rated_errors(values: torch.Tensor, user_vectors: torch.Tensor, item_vectors:
 def select_cells(
     bits: torch.Tensor, prob_send_zero: torch.Tensor, prob_send_one: torch.Tensor, uniform: torch.Tensor
 ) -> torch.Tensor:
-    """Return which cells users select, `(g, n, m)`: with probability q where the permanent bit is 1, else p."""
+    """Return whether each (user, item) cell is selected, `(g, n, m)`: runs, users, items.
+
+    A cell is selected with probability `prob_send_one` if its permanent bit is 1, otherwise with `prob_send_zero`.
+    """
     return uniform < torch.where(bits, prob_send_one[..., None], prob_send_zero[..., None])
 
 
@@ -127,7 +130,7 @@ def item_sums(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> ItemSums:
-    """Return the sums of all reports, with the real error of a selected cell that is rated and else the fake one."""
+    """Return the sums of all reports: a selected cell reports its real error if it is rated, otherwise its fake one."""
     errors = torch.where(values.isnan(), fakes, rated_errors(values, user_vectors, item_vectors))
     errors = torch.where(selected, errors, 0.0)
     return ItemSums(errors.transpose(-1, -2) @ user_vectors, selected.sum(-2), (errors**2).sum(-1))

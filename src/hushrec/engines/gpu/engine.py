@@ -1,8 +1,8 @@
-"""Many runs of `mf` or `bpr` at once in PyTorch (budgets × splits × seeds), on one GPU or on the CPU.
+"""A batch of many runs of model `mf` or `bpr` (budgets × splits × seeds) in PyTorch, on one GPU or on the CPU.
 
 Results have the same distribution as those of engine `reference`. Random numbers are keyed by (seed, purpose, round),
-so that the other runs of a batch change a run by rounding errors at most. The noise of c reports is one normal draw of
-c times the variance; the selection is drawn for every (user, item) cell.
+so that the other runs of a batch change the result of a run by rounding errors at most. The noise of all c reports of
+an item is drawn as one normal number with c times the variance. The selection is drawn for every (user, item) cell.
 """
 
 from collections.abc import Sequence
@@ -32,9 +32,9 @@ from hushrec.randomness import Purpose, SeededRandomness
 
 
 class GpuBatch:
-    """A batch of runs with the same users and items; a call of `run_round` runs one round of each.
+    """A batch of runs with the same users and items; `run_round` runs one round of all of them.
 
-    `kernels` is `fused` (Triton, for `mf` on a GPU) or `dense` (plain PyTorch); None chooses `fused` where possible.
+    `kernels` is `fused` (Triton, for model `mf` on a GPU) or `dense` (plain PyTorch); None chooses `fused` if possible.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class GpuBatch:
         fusable = self.device.type == "cuda" and not self.from_pairs
         self.kernels = kernels or ("fused" if fusable else "dense")
         if self.from_pairs and self.kernels == "fused":
-            raise ParameterError("kernels of model bpr must be dense, got fused.")
+            raise ParameterError("kernels must be dense for model bpr, got fused.")
         self.round_number = 0
         self._dtype = dtype
         self._precision = precision
@@ -75,7 +75,7 @@ class GpuBatch:
         return self.problems[0].n_items
 
     def run_round(self) -> None:
-        """Run one round of every run; users and items are both updated from their vectors at the start of the round."""
+        """Run one round of every run. Users and items are both updated from the vectors at the round's start."""
         self.round_number += 1
         self._redraw_bits()
         if self.from_pairs:
@@ -91,7 +91,7 @@ class GpuBatch:
         return np.asarray((both[0] & both[1]).cpu().numpy())
 
     def value_rho(self) -> FloatArray:
-        """Return the realized zCDP loss of the gradient values sent so far, `(n_runs, n_users)`."""
+        """Return the privacy loss ρ (zCDP) of the gradient values sent so far, `(n_runs, n_users)`."""
         return np.asarray(self._value_rho.cpu().double().numpy())
 
     def mean_reports(self) -> FloatArray:
@@ -100,11 +100,11 @@ class GpuBatch:
         return np.asarray((self._reports / rounds_of_clients).cpu().double().numpy())
 
     def place_held_out(self, tests: HeldOut, splits: Sequence[int]) -> PlacedHeldOut:
-        """Copy held-out ratings to the device; run b is measured on row `splits[b]`."""
+        """Copy held-out ratings to the GPU; run number b is measured on row `splits[b]` of them."""
         return place_held_out(tests, splits, self.device, self._dtype)
 
     def held_out_errors(self, tests: PlacedHeldOut) -> FloatArray:
-        """Return the root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
+        """Return the RMSE and the mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
         if self.kernels == "fused":
             from hushrec.engines.gpu import fused
 
@@ -115,7 +115,10 @@ class GpuBatch:
         return rating_errors(tests, self.user_vectors, self.item_vectors)
 
     def held_out_ranks(self, tests: PlacedHeldOut) -> IntArray:
-        """Return the counts of `held_out.held_out_ranks` for every run, `(n_runs, 3, n_tests)`."""
+        """Return, for every run and test, how the held-out item ranks: `(n_runs, 3, n_tests)`.
+
+        `held_out.held_out_ranks` explains the three counts.
+        """
         splits = tests.splits.tolist()
         return np.stack(
             [
@@ -125,7 +128,7 @@ class GpuBatch:
         )
 
     def state(self) -> State:
-        """Return the state that later rounds depend on, as arrays by name."""
+        """Return everything that later rounds depend on, as arrays by name."""
         assert self._bits is not None
         tensors = {"user_vectors": self.user_vectors, "item_vectors": self.item_vectors, "bits": self._bits}
         tensors |= {"value_rho": self._value_rho, "reports": self._reports}
@@ -133,7 +136,7 @@ class GpuBatch:
         return {**arrays, "round_number": np.array(self.round_number)}
 
     def restore(self, state: State) -> None:
-        """Continue from a saved state; the draws of a round depend only on the seed and the round."""
+        """Continue from a state that `state` returned. The draws of a round depend only on the seed and the round."""
         self.round_number = int(state["round_number"])
         self._bits = torch.as_tensor(state["bits"], device=self.device)
         self.user_vectors = self._tensor(state["user_vectors"])
@@ -156,7 +159,7 @@ class GpuBatch:
         return users, items
 
     def _dense_sums(self) -> tuple[dense.UserSums, dense.ItemSums]:
-        """Return the sums of a round, computed run by run: one run keeps a GPU busy, and this saves memory."""
+        """Return the sums of a round, computed one run at a time, which saves memory and still keeps a GPU busy."""
         users = [
             dense.user_sums(self._values[self._sets[run]], self._counts[run], *self._vectors(run)) for run in self._runs
         ]
@@ -175,7 +178,10 @@ class GpuBatch:
         return dense.item_sums(self._values[self._sets[run]], selected, fakes, *self._vectors(run))
 
     def _pair_sums(self) -> tuple[torch.Tensor, dense.ItemSums]:
-        """Return Σ s (v_j − v_j') of every user and the sums of all reports, computed run by run."""
+        """Return each user's sum of s (v_j − v_j') over pairs, and the sums of all reports.
+
+        A pair is a rated item j and an unrated item j' with error s. Runs are computed one at a time.
+        """
         both = [self._pair_sums_of(run) for run in self._runs]
         columns = zip(*(vars(items).values() for _, items in both), strict=True)
         return torch.stack([pull for pull, _ in both]), dense.ItemSums(*(torch.stack(rows) for rows in columns))
@@ -207,7 +213,10 @@ class GpuBatch:
         return self.user_vectors[run], self.item_vectors[run]
 
     def _noises(self, counts: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the noise of user steps, variance η/h for h ratings, and of item means, variance η/c for c reports."""
+        """Return the noise of user vectors and item vectors in this round.
+
+        With step size η, its variance is η / (number of ratings) for a user and η / (number of reports) for an item.
+        """
         eta, h = self._step_sizes(), self._counts[..., None].clamp_min(1)
         users = self._normal(Purpose.USER_NOISE, self.n_users) * (eta / h).sqrt()
         items = self._normal(Purpose.GRADIENT_NOISE, self.n_items) * (eta / counts[..., None].clamp_min(1)).sqrt()
@@ -216,7 +225,7 @@ class GpuBatch:
     def _apply(
         self, user_gradients: torch.Tensor, items: dense.ItemSums, user_noise: torch.Tensor, item_noise: torch.Tensor
     ) -> None:
-        """Update all vectors and totals; users who take no part and items without reports do not change."""
+        """Update all vectors and totals. Users who take no part and items without reports keep their vectors."""
         eta, weight = self._step_sizes(), self._weights
         h, c = self._counts[..., None], items.counts.to(self._dtype)[..., None]
         squared_norms = (self.user_vectors**2).sum(-1)
@@ -228,13 +237,13 @@ class GpuBatch:
         self.item_vectors = self.item_vectors + torch.where(c > 0, eta * item_step + item_noise, 0.0)
 
     def _step_sizes(self) -> torch.Tensor:
-        """Return η_t of every run, `(b, 1, 1)`."""
+        """Return the step size of this round for every run, `(n_runs, 1, 1)`."""
         return self._tensor([problem.terms.step_size(self.round_number) for problem in self.problems])[:, None, None]
 
     # Random numbers --------------------------------------------------------------------------------------------
 
     def _key(self, run: int, purpose: Purpose, round_number: int | None = None) -> int:
-        """Return the 63-bit generator key of (seed, purpose, round)."""
+        """Return the 63-bit key of a generator for this run's seed, the purpose and the round."""
         number = self.round_number if round_number is None else round_number
         return _mixed_key(self.problems[run].seed, purpose, number)
 
@@ -243,7 +252,7 @@ class GpuBatch:
         return torch.rand((self.n_users, self.n_items), generator=self._generator, device=self.device)
 
     def _pair_draws(self, run: int, purpose: Purpose, like: torch.Tensor) -> torch.Tensor:
-        """Return one uniform number per entry, in float64, because float32 would favour some partners over others."""
+        """Return one uniform number per entry of `like`; in float64, because float32 would favour some partners."""
         self._generator.manual_seed(self._key(run, purpose))
         return torch.rand(len(like), generator=self._generator, dtype=torch.float64, device=self.device)
 
@@ -257,7 +266,7 @@ class GpuBatch:
         return noise
 
     def _redraw_bits(self) -> None:
-        """Draw the permanent bits in the first round of every permanent epoch."""
+        """Draw the permanent bits of a run if this round is the first of a permanent epoch."""
         epochs = [(p.terms.epoch(self.round_number), p.terms.epoch(self.round_number - 1)) for p in self.problems]
         if self._bits is None:
             self._bits = torch.empty(
@@ -271,7 +280,10 @@ class GpuBatch:
         return self._uniform(run, Purpose.PERMANENT_BITS) < self._flip[run][:, None]
 
     def _protected(self, run: int) -> torch.Tensor:
-        """Return the true bits B, `(n_users, n_items)`: the rated cells, at most `profile_cap` random ones per user."""
+        """Return the true bits before randomization, `(n_users, n_items)`: 1 for a rated item.
+
+        If a user rated more than `profile_cap` items, only that many of them, chosen at random, have a 1.
+        """
         problem = self.problems[run]
         kept = kept_under_caps(
             problem, rng=SeededRandomness(problem.seed).stream(Purpose.PERMANENT_BITS, self.round_number)
@@ -298,7 +310,7 @@ class GpuBatch:
         return torch.zeros(shape, dtype=self._dtype, device=self.device)
 
     def _place_values(self) -> None:
-        """Copy the training values of each *distinct* training set; `_set_numbers` has the set of each run."""
+        """Copy each *distinct* set of training values to the GPU once; `_set_numbers` has the set of each run."""
         keys = [training_key(problem) for problem in self.problems]
         distinct = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         self._set_numbers = [distinct[key] for key in keys]
@@ -314,7 +326,7 @@ class GpuBatch:
             self._values[number, users, items] = self._tensor(training_values(problem))
 
     def _place_vectors(self) -> None:
-        """Copy the initial vectors of each distinct seed, which are the same in every engine."""
+        """Copy the initial vectors of each distinct seed to the GPU. Every engine starts from the same vectors."""
         seeds = {problem.seed: problem for problem in self.problems}
         number = {seed: place for place, seed in enumerate(seeds)}
         chosen = torch.tensor([number[problem.seed] for problem in self.problems], device=self.device)
@@ -332,7 +344,7 @@ class GpuBatch:
 
 
 class GpuEngine(GradientEngine):
-    """The GPU engine of gradient protocols for one problem: a batch of one run."""
+    """The engine `gpu` for one problem of a gradient protocol: a batch of one run."""
 
     name: ClassVar[str] = "gpu"
 
@@ -378,7 +390,7 @@ class GpuEngine(GradientEngine):
 
 
 def default_device() -> str:
-    """Return "cuda" if there is a GPU, else "cpu"."""
+    """Return the name of the PyTorch device to use: "cuda" if there is a GPU, otherwise "cpu"."""
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 

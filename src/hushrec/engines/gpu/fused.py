@@ -1,8 +1,8 @@
 """The sums of `engines.gpu.dense` as Triton kernels that keep every (user, item) cell in registers.
 
 One program holds a tile of users (or items) and loops over all items (or users). Predictions, random numbers,
-selections and fake errors of a tile stay in registers; per cell, only the training value and the permanent bit are read
-from device memory. Random numbers are Philox, keyed by the run's key of the round and the cell.
+selections and fake errors of a tile stay in registers; for each cell, only the training value and the permanent bit are
+read from GPU memory. Random numbers come from Philox, keyed by the run, the round and the cell.
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ PAIRS = 128  # held-out ratings per program
 
 @dataclass(frozen=True)
 class Tile:
-    """The shape of a kernel program: users and items of a tile, and numbers of warps and pipeline stages."""
+    """The shape of one Triton program: users and items of its tile, and its numbers of warps and pipeline stages."""
 
     users: int
     items: int
@@ -32,7 +32,10 @@ USER_TILE, ITEM_TILE = Tile(64, 32), Tile(32, 64)
 
 @triton.jit
 def normal_quantile(p):
-    """Return Φ⁻¹(p) in single precision: √2 erfinv(2p − 1) by the polynomials of [Giles2011], w = −ln(4 p (1 − p))."""
+    """Return Φ⁻¹(p), the standard normal quantile, in single precision.
+
+    It is √2 erfinv(2p − 1), by the polynomials of [Giles2011] in w = −ln(4 p (1 − p)).
+    """
     w = -tl.log(4.0 * p * (1.0 - p))
     a = w - 2.5
     near = 2.81022636e-08
@@ -59,7 +62,7 @@ def normal_quantile(p):
 
 @triton.jit
 def uniform_from(words):
-    """Map the upper 24 bits of random words to midpoints of 2²⁴ cells of (0, 1)."""
+    """Map random 32-bit words to uniform numbers in (0, 1): the midpoints of 2²⁴ cells, by their upper 24 bits."""
     return ((words >> 8).to(tl.int32).to(tl.float32) + 0.5) * 5.9604644775390625e-08
 
 
@@ -79,7 +82,7 @@ def user_kernel(
     TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Compute Σ e v, Σ e and Σ e² over the rated items for one tile of users of one run."""
+    """Compute Σ e v, Σ e and Σ e² over rated items for one tile of users of one run; e is an error, v an item vector."""
     run = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
     k = tl.arange(0, WIDTH)
@@ -129,7 +132,10 @@ def item_kernel(
     TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Compute Σ e u and the number of reports for one tile of items of one run; add e² to the sums of the senders."""
+    """Compute, for one tile of items of one run, the number of reports and their sum of e u.
+
+    Here e is the reported error and u the user vector. The squares e² are added to the totals of the users.
+    """
     run = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * TILE_M + tl.arange(0, TILE_M)
     k = tl.arange(0, WIDTH)
@@ -221,7 +227,10 @@ def user_sums(
     precision: str = "tf32",
     tile: Tile = USER_TILE,
 ) -> UserSums:
-    """Return the sums of `dense.user_sums` for all runs; run b trains on `values[sets[b]]`; `counts` `(b, n)` is h."""
+    """Return the sums of `dense.user_sums` for all runs.
+
+    Run number b trains on `values[sets[b]]`; `counts` `(n_runs, n_users)` holds the numbers of rated items.
+    """
     n_runs, n_users, n_factors = user_vectors.shape
     users, items = _padded(user_vectors), _padded(item_vectors)
     gradients = torch.empty_like(users)
@@ -253,7 +262,7 @@ def item_sums(
 ) -> ItemSums:
     """Return the sums of `dense.item_sums` for all runs, with selections and fake errors drawn in the same pass.
 
-    `keys` `(b,)` seed the draws of this round.
+    `keys` `(n_runs,)` holds the keys of this round's random draws. Run number b trains on `values[sets[b]]`.
     """
     n_runs, n_users, n_factors = user_vectors.shape
     n_items = item_vectors.shape[1]
@@ -278,7 +287,7 @@ def held_out_errors(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the mean squared and mean absolute error of every run b on row `splits[b]` of the test arrays."""
+    """Return the mean squared and the mean absolute error of every run; run b uses row `splits[b]` of the tests."""
     n_runs, n_users, _ = user_vectors.shape
     n_tests = test_users.shape[1]
     users, items = _padded(user_vectors), _padded(item_vectors)
@@ -291,6 +300,6 @@ def held_out_errors(
 
 
 def _padded(vectors: torch.Tensor) -> torch.Tensor:
-    """Return the vectors padded with zeros to a power of two of factors, at least 16 as matrix units require."""
+    """Return the vectors padded with zeros to a power of two of factors, at least 16, as matrix units require."""
     width = max(16, triton.next_power_of_2(vectors.shape[2]))
     return torch.nn.functional.pad(vectors, (0, width - vectors.shape[2])).contiguous()

@@ -1,4 +1,4 @@
-"""Held-out data on the device of a batch of runs, and its metrics: errors of ratings and ranks of items."""
+"""Held-out ratings on the GPU for a batch of runs, and their metrics: rating errors, and ranks of held-out items."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class HeldOut:
 
 @dataclass(frozen=True, eq=False)
 class PlacedHeldOut:
-    """A `HeldOut` on the device; run b is measured on row `splits[b]`."""
+    """Held-out ratings (`HeldOut`) copied to the GPU; run number b is measured on row `splits[b]`."""
 
     users: torch.Tensor
     items: torch.Tensor
@@ -29,7 +29,7 @@ class PlacedHeldOut:
 
 
 def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, dtype: torch.dtype) -> PlacedHeldOut:
-    """Return the held-out ratings as tensors on the device."""
+    """Copy held-out ratings to tensors on a PyTorch device; run number b is measured on row `splits[b]`."""
     return PlacedHeldOut(
         torch.as_tensor(tests.users, device=device),
         torch.as_tensor(tests.items, device=device),
@@ -39,7 +39,7 @@ def place_held_out(tests: HeldOut, splits: Sequence[int], device: torch.device, 
 
 
 def rating_errors(tests: PlacedHeldOut, user_vectors: torch.Tensor, item_vectors: torch.Tensor) -> FloatArray:
-    """Return the root mean squared and mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
+    """Return the RMSE and the mean absolute error of every run, `(n_runs, 2)`, on the scale 1 to 5."""
     rows = []
     for run, split in enumerate(tests.splits.tolist()):
         u, v = user_vectors[run][tests.users[split]], item_vectors[run][tests.items[split]]
@@ -55,9 +55,10 @@ def held_out_ranks(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> IntArray:
-    """Return the rank of one held-out item per user among the items unrated in training, for one run, `(3, n_tests)`.
+    """Return how one held-out item per user ranks among the items unrated in training, for one run: `(3, n_tests)`.
 
-    The rows count the other unrated items: those that score higher, those that tie, and all of them.
+    For each user, the rows count the other unrated items: those that score higher, those that score the same, and all
+    of them.
     """
     scores = user_vectors[users] @ item_vectors.T
     own = scores.gather(1, items[:, None])

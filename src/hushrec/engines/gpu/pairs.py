@@ -1,7 +1,8 @@
-"""The sums of one round of pairwise ranking (`bpr`) in plain PyTorch, for all users of one run at once.
+"""The sums of one round of pairwise ranking (model `bpr`) in plain PyTorch, for all users of one run at once.
 
-Shapes: n users, m items, k factors, r training ratings. Pairs are lists with one entry per rating or selected cell; the
-sum of all reports is a matrix product over all (user, item) cells, as in `engines.gpu.dense`.
+In the shapes, n is the number of users, m of items, k of factors and r of training ratings. A pair is a rated item j
+and an unrated item j', its partner. Pairs are lists with one entry per rating or per selected cell. The sum of all
+reports is a matrix product over all (user, item) cells, as in `engines.gpu.dense`.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from hushrec.engines.gradient import GradientProblem
 
 @dataclass(frozen=True, eq=False)
 class Profiles:
-    """The ratings of the users who take part, sorted by user and item."""
+    """The training ratings of the users who take part, sorted by user and item."""
 
     n_items: int
     users: torch.Tensor  # (r,)
@@ -25,22 +26,22 @@ class Profiles:
     places: torch.Tensor  # (r,), ascending: user · (m + 1) + number of unrated items below the rated one
 
     def unrated_items(self, users: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """Map uniform numbers to unrated items of the users: the k-th of the m − h, k = ⌊(m − h) · uniform⌋.
+        """Map a uniform number to an unrated item of each user: number ⌊uniform · count⌋ of the user's unrated items.
 
-        `items[i] − i` unrated items have smaller numbers than the user's rated item i. So the k-th unrated item has the
-        number k plus the count of rated items i with items[i] − i ≤ k.
+        If a user's rated items are a₀ < a₁ < …, then aᵢ − i unrated items have smaller numbers than aᵢ. So unrated item
+        number t is the item t plus the count of rated items with aᵢ − i ≤ t.
         """
         rank = (uniform * (self.n_items - self.counts[users])).long()
         below = torch.searchsorted(self.places, users * (self.n_items + 1) + rank, right=True) - self.starts[users]
         return rank + below
 
     def rated_items(self, users: torch.Tensor, uniform: torch.Tensor) -> torch.Tensor:
-        """Map uniform numbers to rated items of the users: the ⌊h · uniform⌋-th."""
+        """Map a uniform number to a rated item of each user: number ⌊uniform · count⌋ of the user's rated items."""
         return self.items[self.starts[users] + (uniform * self.counts[users]).long()]
 
 
 def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
-    """Return the profiles of a problem as tensors on the device, without users who do not take part."""
+    """Copy the ratings of a problem to tensors on a PyTorch device, without users who do not take part."""
     takes_part = np.isin(np.arange(problem.n_users), problem.active_users)
     users = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     order = np.arange(len(users)) - problem.starts[users]
@@ -54,7 +55,7 @@ def place_profiles(problem: GradientProblem, device: torch.device) -> Profiles:
 
 @dataclass(frozen=True, eq=False)
 class Reports:
-    """The errors that users report in a round, one for each reported (user, item)."""
+    """The errors that users report in a round; each (user, item) occurs once."""
 
     users: torch.Tensor
     items: torch.Tensor
@@ -64,7 +65,11 @@ class Reports:
 def own_pairs(
     profiles: Profiles, partners: torch.Tensor, user_vectors: torch.Tensor, item_vectors: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return s = 1 / (1 + exp(x)) of every rating's pair, `(r,)`, and Σ s (v_j − v_j') of every user, `(n, k)`."""
+    """Return the error s = 1 / (1 + exp(x)) of every rating's pair, and each user's sum of s (v_j − v_j').
+
+    x is the difference between the scores of rated item j and its partner j'. The shapes are `(n_ratings,)` and
+    `(n_users, n_factors)`.
+    """
     differences = item_vectors[profiles.items] - item_vectors[partners]
     errors = torch.sigmoid(-(user_vectors[profiles.users] * differences).sum(-1))
     pull = torch.zeros_like(user_vectors).index_add_(0, profiles.users, errors[:, None] * differences)
@@ -72,9 +77,9 @@ def own_pairs(
 
 
 def both_ends(profiles: Profiles, partners: torch.Tensor, errors: torch.Tensor) -> Reports:
-    """Return the reports of all items in pairs: rated items with the error s of their pair, partners with −s.
+    """Return the reports of all items in pairs: a rated item with the error s of its pair, its partner with −s.
 
-    A partner in several pairs of a user is reported once, with the error of the first.
+    A partner in several pairs of a user is reported once, with the error of the first pair.
     """
     cells, order = torch.sort(profiles.users * profiles.n_items + partners, stable=True)
     is_first = torch.ones_like(cells, dtype=torch.bool)
@@ -102,14 +107,14 @@ def selected_reports(
     user_vectors: torch.Tensor,
     item_vectors: torch.Tensor,
 ) -> Reports:
-    """Return the reports of the selected items with the errors of their pairs: +s if the item is rated, else −s."""
+    """Return the reports of selected items with the errors s of their pairs: s if the item is rated, otherwise −s."""
     product = (user_vectors[users] * (item_vectors[items] - item_vectors[partners])).sum(-1)
     sign = torch.where(is_rated, 1.0, -1.0).to(product.dtype)
     return Reports(users, items, sign * torch.sigmoid(-sign * product))
 
 
 def item_sums(reports: Reports, user_vectors: torch.Tensor, n_items: int) -> ItemSums:
-    """Return the sums of all reports; no (user, item) may be reported twice."""
+    """Return the sums of all reports by item; no (user, item) may be reported twice."""
     errors = user_vectors.new_zeros((len(user_vectors), n_items))
     errors[reports.users, reports.items] = reports.errors
     counts = torch.bincount(reports.items, minlength=n_items)

@@ -1,4 +1,4 @@
-"""Arrays over all users for engine `gpu`: probabilities, training values and capped profiles; and memory planning."""
+"""Per-user arrays for engine `gpu` (probabilities, training values, capped profiles), and the size of a batch."""
 
 import numpy as np
 
@@ -13,7 +13,11 @@ RESERVE = 0.8  # share of the free memory that a batch may use
 
 
 def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return f/2, p, q and ε_g of every user, `(n_users,)` each; f = 0, p = 0 and q = 1 report all rated items."""
+    """Return every user's flip probability, `prob_send_zero`, `prob_send_one` and ε_g, `(n_users,)` each.
+
+    A flip is the change of a permanent bit. In a protocol without selection the numbers are 0, 0 and 1, which reports
+    exactly the rated items.
+    """
     n = problem.n_users
     flip, zero, one, epsilon_g = np.zeros(n), np.zeros(n), np.zeros(n), np.zeros(n)
     for protocol, users in users_by_protocol(problem).items():
@@ -29,7 +33,7 @@ def selection_choices(problem: GradientProblem) -> tuple[FloatArray, FloatArray,
 
 
 def users_by_protocol(problem: GradientProblem) -> dict[GradientProtocol, IntArray]:
-    """Return the active users of each distinct protocol."""
+    """Return the users who take part, grouped by their protocol and its options."""
     active = problem.active_users
     if len(problem.protocols) == 1:
         return {problem.protocols[0]: active}
@@ -40,7 +44,7 @@ def users_by_protocol(problem: GradientProblem) -> dict[GradientProtocol, IntArr
 
 
 def training_key(problem: GradientProblem) -> tuple[object, ...]:
-    """Return a key that is equal for problems with the same training values, including their noise."""
+    """Return a key that is equal for two problems if they train on the same values, including noise on the ratings."""
     noisy = tuple(protocol for protocol in problem.protocols if protocol.rating_noise is not None)
     return id(problem.items), id(problem.values), noisy, problem.seed if noisy else None
 
@@ -48,7 +52,7 @@ def training_key(problem: GradientProblem) -> tuple[object, ...]:
 def training_values(problem: GradientProblem) -> FloatArray:
     """Return the values that devices train on, in the order of `problem.items`.
 
-    These are the ratings, with Laplace noise where the protocol of the user adds it.
+    These are the ratings, with Laplace noise if the user's protocol adds noise to ratings.
     """
     rng = SeededRandomness(problem.seed).stream(Purpose.RATING_NOISE)
     if len(problem.protocols) == 1:
@@ -62,9 +66,9 @@ def training_values(problem: GradientProblem) -> FloatArray:
 
 
 def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> IntArray | None:
-    """Return the rows of the ratings that set true bits B: at most `profile_cap` random ones of each user.
+    """Return the indices of the ratings that count as rated: at most `profile_cap` random ones of each user.
 
-    None if no user has more ratings than the cap.
+    Return None if no user has more ratings than the cap.
     """
     caps = np.full(problem.n_users, np.iinfo(np.int64).max)
     for protocol, users in users_by_protocol(problem).items():
@@ -80,14 +84,14 @@ def kept_under_caps(problem: GradientProblem, *, rng: np.random.Generator) -> In
 
 
 def active_counts(problem: GradientProblem) -> IntArray:
-    """Return the number h of ratings of every user who takes part, and 0 for others, `(n_users,)`."""
+    """Return the number of ratings of every user who takes part, and 0 for other users, `(n_users,)`."""
     counts = np.zeros(problem.n_users, dtype=np.int64)
     counts[problem.active_users] = problem.rated_counts[problem.active_users]
     return counts
 
 
 def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
-    """Raise `ParameterError` if this engine cannot run the problem, or not in one batch with `first`."""
+    """Raise `ParameterError` if engine `gpu` cannot run the problem, or cannot run it in one batch with `first`."""
     if problem.model.name not in ("mf", "bpr"):
         raise ParameterError(f"model must be mf or bpr for engine gpu, got {problem.model.name}. Use engine cpu.")
     shapes = [(entry.model.name, entry.n_users, entry.n_items, entry.model.n_factors) for entry in (problem, first)]
@@ -100,11 +104,11 @@ def check_supported(problem: GradientProblem, first: GradientProblem) -> None:
 def runs_at_once(
     n_users: int, n_items: int, n_factors: int, free_bytes: int, runs_per_set: float = 1, n_pairs: int = 0
 ) -> int:
-    """Return the number of runs that fit into the free memory; raise `ParameterError` if not even one does.
+    """Return the number of runs that fit into `free_bytes` of GPU memory; raise `ParameterError` if not even one does.
 
-    A run needs its share of the training values (shared by `runs_per_set` runs), bits, vectors and their temporaries.
-    The plain PyTorch version also needs, for one run at a time, about eight numbers per cell, and per pair eight
-    vectors and sixteen numbers of 8 bytes.
+    A run needs its share of the training values (shared by `runs_per_set` runs), permanent bits, vectors and temporary
+    arrays. The plain PyTorch version also needs, for one run at a time, about eight numbers per (user, item) cell, and
+    for each pair eight vectors and sixteen numbers of 8 bytes.
     """
     cells = n_users * n_items
     one_run = cells * (1 + 4 / runs_per_set) + 4 * 8 * n_factors * (n_users + n_items)
@@ -112,7 +116,7 @@ def runs_at_once(
     fitting = int((RESERVE * free_bytes - temporary) / one_run)
     if fitting < 1:
         raise ParameterError(
-            f"free device memory must be at least {(one_run + temporary) / RESERVE / 1e9:.3g} GB for a run of {n_users}"
+            f"free GPU memory must be at least {(one_run + temporary) / RESERVE / 1e9:.3g} GB for a run of {n_users}"
             f" users and {n_items} items, got {free_bytes / 1e9:.3g} GB. Use engine cpu."
         )
     return fitting

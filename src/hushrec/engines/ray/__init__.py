@@ -1,1 +1,1 @@
-"""Engine `ray`: splits people into parts that run on the workers of a Ray cluster, or on this machine's cores."""
+"""The engine `ray`: it divides people into parts, which run on the workers of a Ray cluster or on this machine."""

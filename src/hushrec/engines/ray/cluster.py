@@ -1,7 +1,7 @@
 """The Ray cluster to run on: an existing one, or one started on this machine that makes no outside connections.
 
-By default Ray queries cloud metadata services when it starts, and reports usage statistics. A cluster started here
-listens on the loopback address only, reads a configuration file that disables the metadata queries, and reports
+By default Ray queries cloud metadata services when it starts, and reports usage statistics. A cluster started by this
+module listens on the loopback address only, reads a configuration file that disables the metadata queries, and reports
 nothing. Its dashboard is off unless requested.
 """
 
@@ -28,17 +28,17 @@ QUIET = {
 
 @contextmanager
 def cluster(address: str | None = None, workers: int | None = None, *, dashboard: bool = False) -> Iterator[None]:
-    """Return a context in which runs use the cluster at `address`, or a new one on this machine; disconnect after it.
+    """Connect to the Ray cluster at `address` or start one on this machine; disconnect when the block ends.
 
     A new cluster has `workers` workers, by default one per core. A program that has called `ray.init` itself does not
-    need this context.
+    need this context manager.
     """
     if workers is not None and workers < 1:
         raise ParameterError(f"workers must be at least 1, got {workers}.")
     if address is not None and (workers is not None or dashboard):
-        raise ParameterError("workers and dashboard must be left out with address: an existing cluster has its own.")
+        raise ParameterError("workers and dashboard must not be given with address: that cluster is running already.")
     if ray.is_initialized():
-        raise ParameterError("cluster must not be used in a program that is already connected to Ray. Leave it out.")
+        raise ParameterError("cluster must not be used in a program that is already connected to Ray. Remove the call.")
     with tempfile.TemporaryDirectory() as home:  # kept until the end, because some Ray processes read it late
         with _environment(QUIET | {"HOME": _without_cloud(home)}):
             if address is not None:
@@ -52,7 +52,7 @@ def cluster(address: str | None = None, workers: int | None = None, *, dashboard
 
 
 def _without_cloud(home: str) -> str:
-    """Write the file that disables Ray's cloud metadata queries into the home folder `home`; return `home`."""
+    """Write the file that disables Ray's cloud metadata queries into the folder `home`; return `home`."""
     (Path(home) / "ray_bootstrap_config.yaml").write_text(NO_CLOUD)
     return home
 
@@ -62,12 +62,12 @@ def _join(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except ConnectionError:
         raise ParameterError(
-            f"address must be that of a running Ray cluster, got {address}. Start a cluster with `ray start`."
+            f"address must lead to a running Ray cluster, got {address}. Start a cluster with `ray start`."
         ) from None
 
 
 def _start(workers: int | None, dashboard: bool) -> None:
-    """Start a cluster that listens on the loopback address only; raise `LocalProtocolError` if Ray uses another."""
+    """Start a cluster that listens on the loopback address only; raise `LocalProtocolError` if it does not."""
     with _environment({"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}):
         ray_constants.ENABLE_RAY_CLUSTER = False  # Ray has already read the variable if it was imported before
         try:
@@ -93,7 +93,7 @@ def _start(workers: int | None, dashboard: bool) -> None:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Return a context in which these environment variables are set, for child processes started in it."""
+    """Set these environment variables for child processes started in the block; restore them afterwards."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

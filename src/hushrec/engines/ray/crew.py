@@ -1,6 +1,6 @@
-"""A crew of Ray actors, each of which holds the workers of some parts; shared values are put into Ray's object store.
+"""A pool of Ray actors (`Crew`); each actor holds the workers of some parts of the people.
 
-The result of a call depends only on the worker's part and the arguments, so that Ray may repeat the call: if an actor
+The result of a call depends only on the worker's part and the arguments, so that Ray may repeat the call. If an actor
 dies, Ray restarts it on any machine of the cluster, and the actor makes its workers again from their parts.
 """
 
@@ -18,7 +18,7 @@ RATINGS_PER_PART = 10_000_000  # at most, because making a worker takes several 
 
 
 class Host:
-    """A Ray actor: one process on one core, with the workers of some parts."""
+    """A Ray actor: one process on one core, which holds the workers of some parts."""
 
     def __init__(self) -> None:
         numba.set_num_threads(1)
@@ -27,9 +27,9 @@ class Host:
     def ask(
         self, part: int, make: MakeWorker, source: tuple[Any, ...], function: Callable[..., Any], *arguments: Any
     ) -> Any:
-        """Return function(worker, *arguments) for the worker of a part, which is made first if this process lacks it.
+        """Return function(worker, *arguments) for the worker of a part; make the worker first if this process lacks it.
 
-        All arguments are copied, because arrays in the object store are read-only and kernels are compiled for
+        All arguments are copied, because arrays in Ray's object store are read-only and kernels are compiled for
         writable ones.
         """
         if part not in self._workers:
@@ -38,7 +38,7 @@ class Host:
 
 
 class RayCrew:
-    """A `Crew` with one actor for each core of the Ray cluster that this program is connected to."""
+    """A pool of workers (`Crew`) with one actor for each core of the connected Ray cluster."""
 
     def __init__(self) -> None:
         self._n_hosts = int(ray.cluster_resources().get("CPU", 1))
@@ -47,7 +47,10 @@ class RayCrew:
         self._make: MakeWorker = tuple
 
     def n_parts(self, n_ratings: int) -> int:
-        """Return a multiple of the number of actors, so that no part has more than `RATINGS_PER_PART` ratings."""
+        """Return the number of parts for `n_ratings` ratings.
+
+        It is the smallest multiple of the number of actors that gives at most `RATINGS_PER_PART` ratings per part.
+        """
         return self._n_hosts * max(1, -(-n_ratings // (self._n_hosts * RATINGS_PER_PART)))
 
     def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:

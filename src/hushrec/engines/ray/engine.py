@@ -1,4 +1,4 @@
-"""Engine `ray` of the masked and the gradient protocols: the results of engine `cpu`, computed on a Ray cluster."""
+"""The engine `ray`: it computes the results of engine `cpu` on a Ray cluster, for masked and gradient protocols."""
 
 from contextlib import ExitStack
 from typing import ClassVar
@@ -18,14 +18,14 @@ _own_cluster = ExitStack()  # cluster of a program that did not choose one; it l
 
 
 def connected_crew() -> RayCrew:
-    """Return a crew on the cluster that this program is connected to, or else on one started on this machine."""
+    """Return workers on the Ray cluster that this program is connected to; start a local cluster if there is none."""
     if not ray.is_initialized():
         _own_cluster.enter_context(cluster())
     return RayCrew()
 
 
 class RayMaskedEngine(ShardedMaskedEngine):
-    """The engine of the masked protocol on a Ray cluster."""
+    """The engine `ray` for the masked protocol."""
 
     name: ClassVar[str] = "ray"
 
@@ -34,7 +34,7 @@ class RayMaskedEngine(ShardedMaskedEngine):
 
 
 class RayGradientEngine(ShardedGradientEngine):
-    """The engine of gradient protocols on a Ray cluster."""
+    """The engine `ray` for gradient protocols."""
 
     name: ClassVar[str] = "ray"
 

@@ -1,4 +1,4 @@
-"""Many runs on a Ray cluster, one core each, with the same results as anywhere else."""
+"""Many independent runs on a Ray cluster, one core each. Results do not depend on the cluster."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,7 +10,10 @@ FOREVER = -1  # Ray's value for unlimited retries
 
 
 def run_all(function: Callable[[Any, Any], Any], common: Any, ones: Sequence[Any]) -> Iterator[tuple[int, Any]]:
-    """Yield (index of one in `ones`, function(common, one)) in the order of completion; `common` is sent once."""
+    """Run function(common, one) on the cluster for each of `ones`; yield pairs (position in `ones`, result).
+
+    Pairs are yielded in the order of completion. `common` is sent to the cluster once.
+    """
     task = ray.remote(max_retries=FOREVER, num_cpus=1)(_on_one_core)
     shared = ray.put(common)
     places = {task.remote(function, shared, one): place for place, one in enumerate(ones)}

@@ -1,8 +1,8 @@
-"""Engines that split people into parts: each part runs the kernels of engine `cpu`, and their sums are added up.
+"""Engines that divide people into parts: each part runs the kernels of engine `cpu`, and its sums are added up.
 
 Results are bit-identical to those of engine `cpu`, for any number of parts and wherever they run (decision 0017).
-Integers may be added in any order; floating-point sums are kept separate for each of the blocks of users that engine
-`cpu` uses, and added in the order of the blocks.
+Integers may be added in any order. Floating-point sums are kept separate for each block of users of engine `cpu`, and
+added in the order of the blocks.
 """
 
 from hushrec.engines import Engine, Remark
@@ -16,11 +16,11 @@ from hushrec.simulation.training_problem import AnyProblem
 def sharded_engine(
     problem: AnyProblem, crew: Crew, make_part: MakePart | None = None, *, remark: Remark | None = None
 ) -> Engine:
-    """Return the engine of the problem's protocol that runs people in parts, on the workers of this crew."""
+    """Return an engine for the problem that runs the people in parts on the workers of `crew`."""
     protocol = find_protocol(problem.protocol(0).name)
     if protocol.parts_engine is None:
         raise ParameterError(
-            f"protocol {protocol.name} cannot train on shards. Train on the ratings, or choose another protocol."
+            f"protocol {protocol.name} cannot train on shards. Train without shards, or choose another protocol."
         )
     engine: Engine = imported(protocol.parts_engine)(problem, crew, make_part, remark=remark)
     return engine

@@ -1,8 +1,8 @@
-"""The interface of a crew, which runs the parts of a problem on workers, and a crew in this process.
+"""The interface of a crew, a pool of workers that run the parts of a problem, and a crew in this process.
 
-A *part* knows where the training ratings of some people come from. A *worker* holds these ratings and the kernels that
-process them. The result of a call depends only on the worker's part and the arguments, so that a lost worker can be
-made again from its part and the call repeated.
+A *part* is a range of people, and knows where their training ratings come from. A *worker* holds these ratings and the
+kernels that process them. The result of a call depends only on the worker's part and the arguments, so that a lost
+worker can be made again from its part and the call repeated.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,10 +13,10 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class Part(Protocol):
-    """The source of the training ratings of a part of the people."""
+    """A range of people of a training problem, whose ratings can be loaded on any machine."""
 
     def load(self) -> AnyProblem:
-        """Return the problem restricted to these people."""
+        """Return the problem restricted to the people of this part."""
 
 
 MakePart = Callable[[int, int], Part]  # (first, stop) → the part with people first … stop − 1
@@ -24,7 +24,7 @@ MakePart = Callable[[int, int], Part]  # (first, stop) → the part with people 
 
 @dataclass(frozen=True)
 class InMemory:
-    """A part whose ratings are in memory and are sent to its worker."""
+    """A part of a problem whose ratings are in memory; they are sent to its worker."""
 
     problem: AnyProblem
 
@@ -36,29 +36,29 @@ MakeWorker = Callable[..., Any]  # makes a worker from one of the `sources` of `
 
 
 class Crew(Protocol):
-    """A set of workers, one for each part, that can run functions.
+    """A pool of workers, one for each part of the people, on which functions can be run.
 
     `share` and `ask` return a *reference* to a value, which may still be computed on another machine.
     """
 
     def n_parts(self, n_ratings: int) -> int:
-        """Return the number of parts that this number of ratings should be split into."""
+        """Return the number of parts into which a problem with this number of ratings should be divided."""
 
     def start(self, make: MakeWorker, sources: Sequence[tuple[Any, ...]]) -> None:
-        """Make the worker of each part by `make(*source)`, now or at its first call."""
+        """Set how workers are made: the worker of part i is `make(*sources[i])`, made now or at its first call."""
 
     def share(self, value: Any) -> Any:
-        """Make a value available to all workers; return a reference to pass to `ask` as an argument."""
+        """Make a value available to all workers; return a reference that `ask` accepts as an argument."""
 
     def ask(self, part: int, function: Callable[..., Any], *arguments: Any, n_results: int = 1) -> Any:
-        """Start function(worker, *arguments) on the worker of a part; return a reference to each of its results."""
+        """Start function(worker, *arguments) on the worker of a part; return a reference to each result."""
 
     def get(self, result: Any) -> Any:
         """Wait for the value of a reference and return it."""
 
 
 class LocalCrew:
-    """A `Crew` that runs the parts one after the other in this process, on all of Numba's threads."""
+    """A pool of workers (`Crew`) in this process: parts run one after the other, on all of Numba's threads."""
 
     def __init__(self, n_parts: int) -> None:
         self._n_parts = n_parts

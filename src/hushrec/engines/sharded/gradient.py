@@ -1,7 +1,7 @@
-"""The engine of gradient protocols that splits users into parts, each with some of the blocks of users of engine `cpu`.
+"""The engine for gradient protocols that divides users into parts; a part has some of engine `cpu`'s blocks of users.
 
-The sums of all blocks are added in the same order as in engine `cpu`. User vectors stay with the crew: the vectors of a
-part after one round are an argument of its next round.
+The sums of all blocks are added in the same order as in engine `cpu`. User vectors stay with the workers: the vectors
+of a part after one round are an argument of its next round.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ DTYPE = np.dtype(np.float32)
 
 @dataclass(frozen=True)
 class GradientWorker:
-    """A worker with one part of the users; the permanent bits that it caches can be drawn again from the seed."""
+    """A worker for one part of the users. It caches only permanent bits, which can be drawn again from the seed."""
 
     part: Part
     people: People
@@ -39,15 +39,16 @@ class GradientWorker:
 
 
 def start(worker: GradientWorker) -> tuple[Rows, FloatArray]:
-    """Return the vectors of the worker's users before the first round, and their zero losses ρ."""
+    """Return the vectors of the worker's users before the first round, and their privacy losses, which are zero."""
     return worker.people.initial_vectors(), np.zeros(worker.people.problem.n_users)
 
 
 def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, rows: Rows) -> tuple[Any, ...]:
-    """Run one round of a part; return its new vectors, new ρ, (all finite?, largest |e| ‖u‖), counts, and block sums.
+    """Run one round for a part of the users.
 
-    The counts are added up over blocks, because integers may be added in any order. The floating-point sums of each
-    block are returned separately.
+    Return the new user vectors, the new privacy losses, a pair (whether all vectors are finite, the largest |e| ‖u‖
+    sent), the number of reports by item, and the sums of each block. The numbers of reports are added up over the
+    blocks, because integers may be added in any order; the floating-point sums are returned block by block.
     """
     people, n_blocks = worker.people, len(worker.people.borders) - 1
     people.renew_permanent_bits(number)
@@ -64,7 +65,7 @@ def report(worker: GradientWorker, number: int, users: Rows, rho: FloatArray, ro
 
 
 class _State(NamedTuple):
-    """The state that later rounds depend on; `users` and `rho` hold a crew reference for each part."""
+    """The results of the rounds so far; `users` and `rho` hold one reference of the crew for each part."""
 
     round_number: int
     items: Rows
@@ -74,7 +75,7 @@ class _State(NamedTuple):
 
 
 class ShardedGradientEngine(GradientEngine):
-    """Engine `cpu` with the users split into parts of one or more blocks.
+    """The engine `cpu` for gradient protocols with the users divided into parts of one or more blocks.
 
     With `make_part`, each part loads its own ratings, and `problem` need not contain any.
     """
@@ -116,18 +117,18 @@ class ShardedGradientEngine(GradientEngine):
 
     @property
     def users_of_parts(self) -> list[Any]:
-        """Crew references to the user vectors of each part, `(n_users of the part, width)`, rows padded."""
+        """References of the crew to the user vectors of each part, `(n_users of the part, width)`, with padded rows."""
         return self._state.users
 
     def public(self) -> Arrays:
-        """Return the arrays of the public table after the last round, by name."""
+        """Return the item vectors after the last round, by name."""
         return {"item_vectors": self.item_vectors}
 
     def run_round(self) -> None:
-        """Run one round; the state is replaced at the end, so that an interruption changes nothing."""
+        """Run one round; the state is replaced only at the end, so that an interruption changes nothing."""
         state, number, crew = self._state, self.round_number + 1, self.crew
         if state.round_number >= self.problem.terms.max_rounds:
-            raise LocalProtocolError(f"all {self.problem.terms.max_rounds} rounds of the terms are over.")
+            raise LocalProtocolError(f"the run is over: all {self.problem.terms.max_rounds} rounds have ended.")
         check_item_vectors(number, state.items, self.problem.n_items)
         rows = crew.share(self._items.kernel_rows(state.items))
         asked = [
@@ -150,7 +151,7 @@ class ShardedGradientEngine(GradientEngine):
         return 4 * self._state.numbers_sent / (len(self.problem.active_users) * max(self.round_number, 1))
 
     def state(self) -> State:
-        """Return the same arrays as engine `cpu`; the permanent bits can be drawn again from the seed."""
+        """Return the same arrays as engine `cpu`; permanent bits are drawn again from the seed."""
         state = self._state
         return {
             "user_vectors": self._gathered(state.users),
@@ -164,7 +165,7 @@ class ShardedGradientEngine(GradientEngine):
         users, items, own = state["user_vectors"], state["item_vectors"], self._state
         shapes = (len(users), items.shape, users.shape[1], state["value_rho"].shape)
         if shapes != (self.problem.n_users, own.items.shape, own.items.shape[1], (self.problem.n_users,)):
-            raise ParameterError("state must have the shapes of this problem's vectors.")
+            raise ParameterError("state must have the shapes of this problem's vectors. Use a checkpoint of its run.")
         cuts = self.borders[1:-1]
         self._state = _State(
             int(state["round_number"]),
@@ -178,7 +179,7 @@ class ShardedGradientEngine(GradientEngine):
         return np.concatenate([self.crew.get(part) for part in parts])
 
     def _added_up(self, blocks: list[Any]) -> Rows:
-        """Return the sum of all blocks in their order, in the precision in which engine `cpu` adds them."""
+        """Return the sum of all blocks, added in their order and in the precision of engine `cpu`."""
         wide = isinstance(self.problem.model, FactorizationMachine)
         total: Rows = np.array(self.crew.get(blocks[0]), np.float64 if wide else np.float32)
         for block in blocks[1:]:

@@ -1,4 +1,4 @@
-"""The engine of the masked protocol that splits people into parts and adds up the integer sums of the parts."""
+"""The engine for the masked protocol that divides people into parts, and adds up the integer sums of the parts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 @dataclass(frozen=True)
 class MaskedWorker:
-    """A worker with one part of the people; its only state is their ratings."""
+    """A worker for one part of the people. It holds nothing but their ratings."""
 
     part: Part
     people: MaskedPeople
@@ -33,12 +33,12 @@ class MaskedWorker:
 def sum_integers(
     worker: MaskedWorker, number: int, one: Round, codes: Sequence[BlockCode], table: Any, present: BoolArray
 ) -> IntArray:
-    """Return the sum of the integers of the worker's people, all blocks in one vector."""
+    """Return the sum, before noise, of the integer tables of the worker's people, all blocks in one vector."""
     return worker.people.sum_integers(number, one, codes, table, present)
 
 
 class ShardedMaskedEngine(CpuMaskedEngine):
-    """Engine `cpu` with the people split into parts, whose integer sums may be added in any order.
+    """The engine `cpu` for the masked protocol with the people divided into parts, each run by a worker.
 
     With `make_part`, each part loads its own ratings, and `problem` need not contain any.
     """
