@@ -1,4 +1,4 @@
-"""Rating data: readers, named sets, the synthetic generator, and splits."""
+"""Rating data: readers of files and tables, named data sets, the synthetic generator, and train/test splits."""
 
 from hushrec.data.named import SETS, NamedSet, describe, get
 from hushrec.data.ratings import Ratings, Scale

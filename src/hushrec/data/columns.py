@@ -1,4 +1,4 @@
-"""Choice of the user, item and rating columns of a table, and checks of their values."""
+"""Selection of the user, item and rating columns of a table, and checks of their values."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ KNOWN_NAMES = {role: frozenset(names.split()) for role, names in _NAMES.items()}
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """The chosen columns of a table: ids as text, raw ratings, and the table, which knows the line numbers."""
+    """The selected columns of a table: ids as text, ratings as read, and the table, which knows the line numbers."""
 
     table: Table
     users: pl.Series
@@ -35,14 +35,17 @@ class Columns:
 
 @dataclass(frozen=True)
 class Layout:
-    """The positions of the user, item and optional rating columns, from 0, and whether the first line is a header."""
+    """The positions, from 0, of the columns user, item and (optional) rating, and whether the first row is a header."""
 
     positions: list[int]
     has_header: bool
 
 
 def choose_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Columns:
-    """Return the user, item, rating and time columns of a table; see `find_columns`."""
+    """Return the user, item, rating and time columns of a table; raise `DataError` if a column is missing.
+
+    `find_columns` explains `spec` and `implicit`.
+    """
     layout = find_columns(table, spec, implicit=implicit)
     body = table.without_first() if layout.has_header else table
     if body.frame.is_empty():
@@ -56,10 +59,12 @@ def only_a_header(path: Path) -> DataError:
 
 
 def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bool) -> Layout:
-    """Return the layout of a table: the columns in `spec`, else by header names, else by position 1, 2, 3.
+    """Return the positions of the user, item and rating columns of a table, and whether it has a header line.
 
-    A file with two columns, or with `implicit`, has no ratings. Line 1 is a header only if it contains known column
-    names or the names in `spec`; otherwise it is data, and is checked as data.
+    The columns are those in `spec`, names or positions from 1. Without `spec` they are found by their names in the
+    header, or else are columns 1, 2 and 3. A file with two columns has no ratings; `implicit` ignores ratings. Line 1
+    is a header only if it contains known column names or the names in `spec`; otherwise it is data, and is checked as
+    data.
     """
     wanted = _split_spec(spec, implicit=implicit)
     if wanted and all(part.isascii() and part.isdigit() for part in wanted):
@@ -75,16 +80,16 @@ def find_columns(table: Table, spec: str | Sequence[str] | None, *, implicit: bo
 
 
 def take_columns(body: Table, layout: Layout) -> Columns:
-    """Return the columns of a table without a header line, with cleaned ids."""
+    """Return the selected columns of a table whose header line has been removed, with ids as clean text."""
     columns = [body.frame.to_series(position) for position in layout.positions]
     users, items = (clean_ids(body, column, role) for column, role in zip(columns, ROLES[:2], strict=False))
     return Columns(body, users, items, columns[2] if len(columns) == 3 else None)
 
 
 def _times(body: Table, table: Table, taken: list[int]) -> pl.Series | None:
-    """Return the times in seconds: of the column with a name in `TIMES`, or of the fourth one without a header.
+    """Return the times of the ratings in seconds, or None if no column of times can be read.
 
-    Return None if there is no such column or it cannot be read.
+    The column has a name in `TIMES`; in a text file with four columns and no header, it is the fourth one.
     """
     names = [_plain(name) for name in table.first_row()]
     named = [place for place, name in enumerate(names) if name in TIMES and place not in taken]
@@ -119,12 +124,15 @@ def _split_spec(spec: str | Sequence[str] | None, *, implicit: bool) -> list[str
 
 
 def is_item_name(name: str) -> bool:
-    """Return whether a column with this name contains item ids: `id`, or another known name."""
+    """Return whether a column with this name contains item ids: it is called `id`, or a usual name such as `movie`."""
     return name.lower() == "id" or role_of(name) == "item"
 
 
 def role_of(name: str) -> str | None:
-    """Return the role of a column by its name, or None; case, `_`, `-`, spaces and a `:type` suffix are ignored."""
+    """Return the role of a column, "user", "item" or "rating", by its name; None if the name is not known.
+
+    Case, `_`, `-`, spaces and a suffix such as `:token` are ignored.
+    """
     return next((role for role, names in KNOWN_NAMES.items() if _plain(name) in names), None)
 
 
@@ -194,7 +202,7 @@ def _header_place(table: Table) -> str:
 
 
 def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
-    """Return ids as text without surrounding spaces; raise if an id is empty."""
+    """Return ids as text without surrounding spaces; raise `DataError` if an id is empty."""
     if column.dtype != pl.String:
         if not (column.dtype.is_integer() or isinstance(column.dtype, (pl.Categorical, pl.Enum))):
             raise DataError(f"{table.path}, column {role}: expected whole numbers or text as ids.")
@@ -207,7 +215,10 @@ def clean_ids(table: Table, column: pl.Series, role: str) -> pl.Series:
 
 
 def without_missing(columns: Columns, missing: str | float | None) -> Columns:
-    """Return the rows whose rating is not equal to `missing`, as a number or as text; "" means an empty field."""
+    """Return the rows whose rating is not `missing`, the value that means "no rating"; None keeps all rows.
+
+    Ratings are compared with `missing` as numbers and as text; "" means an empty field.
+    """
     if missing is None:
         return columns
     if columns.ratings is None:
@@ -240,7 +251,7 @@ def _as_number(missing: str | float) -> float | None:
 
 
 def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatArray:
-    """Return the ratings as finite numbers; raise if one is not a number, or not on the given scale."""
+    """Return the ratings as finite numbers; raise `DataError` if one is not a number, or not on the given scale."""
     if not (column.dtype == pl.String or column.dtype.is_numeric()):
         raise DataError(f"{table.path}, column rating: expected numbers.")
     if column.dtype == pl.String:
@@ -258,7 +269,10 @@ def read_values(table: Table, column: pl.Series, scale: Scale | None) -> FloatAr
 
 
 def guess_scale(path: Path, values: FloatArray) -> Scale:
-    """Return the first usual scale that contains all values; the smallest and the largest value are sufficient."""
+    """Return the first usual scale that contains all values; raise `DataError` if none does.
+
+    The smallest and the largest value are sufficient as `values`.
+    """
     try:
         return Scale.guess(values)
     except DataError as error:

@@ -1,4 +1,4 @@
-"""Repeated (user, item) pairs: which rows to keep, their mean rating, and the error if they are refused."""
+"""Treatment of repeated (user, item) pairs: the rows to keep, their mean rating, and the error for a repeated pair."""
 
 from pathlib import Path
 
@@ -12,12 +12,15 @@ DUPLICATES = ("refuse", "first", "last", "mean")
 
 
 def number_pairs(users: IntArray, items: IntArray) -> pl.Series:
-    """Return a number for each row that identifies its (user, item) pair."""
+    """Return one number per row; rows have the same number exactly if they have the same (user, item) pair."""
     return pl.Series("pair", users * (int(items.max(initial=0)) + 1) + items)
 
 
 def kept_rows(pairs: pl.Series, mode: str) -> BoolArray | None:
-    """Return for each row whether it is the one to keep of its pair; None if no pair is repeated."""
+    """Return for each row whether it is kept, one row per pair; None if no pair is repeated.
+
+    `mode` "last" keeps the last row of a pair, every other mode the first.
+    """
     if pairs.n_unique() == len(pairs):
         return None
     keep = pairs.is_last_distinct() if mode == "last" else pairs.is_first_distinct()
@@ -25,7 +28,7 @@ def kept_rows(pairs: pl.Series, mode: str) -> BoolArray | None:
 
 
 def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
-    """Return for each row the mean value of its pair."""
+    """Return for each row the mean value of all rows with the same pair."""
     frame = pl.DataFrame({"pair": pairs, "value": values})
     means = frame.select(pl.col("value").mean().over("pair")).to_series()
     return means.to_numpy().astype(np.float64)
@@ -34,8 +37,8 @@ def mean_by_pair(pairs: pl.Series, values: FloatArray) -> FloatArray:
 def duplicate_error(path: Path, unit: str, first: int, second: int, count: int) -> DataError:
     """Return the error for a file with repeated pairs.
 
-    Line `second` has the same pair as line `first`; `count` lines repeat an earlier pair. `unit` is the word for a line
-    in the message.
+    Line `second` has the same pair as line `first`; `count` lines repeat an earlier pair. `unit` is what the message
+    calls a line: "line" or "row".
     """
     return DataError(
         f"{path}, {unit} {second}: expected each (user, item) pair once, but this pair is also in {unit} {first};"

@@ -1,6 +1,7 @@
-"""Readers of ratings in memory: pandas, polars, Arrow, NumPy, SciPy sparse matrices, and lists of rows.
+"""Readers of ratings that are in memory: pandas, polars, Arrow, NumPy, SciPy sparse matrices, and lists of rows.
 
-pandas and pyarrow are not required: a pandas frame is read column by column, an Arrow table through the C stream.
+pandas and pyarrow need not be installed: a pandas frame is read column by column, an Arrow table through the Arrow C
+stream.
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ from hushrec.errors import DataError
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """Anything that exports the Arrow C stream: pyarrow, DuckDB, polars and pandas tables."""
+    """An object that exports the Arrow C stream, such as a pyarrow, DuckDB, polars or pandas table."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 @runtime_checkable
 class SparseMatrix(Protocol):
-    """A SciPy sparse matrix or array: one row per user, one column per item, stored entries are ratings."""
+    """A SciPy sparse matrix or array of ratings: one row per user, one column per item."""
 
     shape: tuple[int, ...]
 
@@ -45,7 +46,7 @@ def read_frame(data: RatingTable, name: str = "ratings") -> Table:
 
 
 def as_polars(data: RatingTable) -> pl.DataFrame:
-    """Return the data as a polars frame; arrays and rows must have the columns user, item and rating, in order."""
+    """Return the data as a polars frame; arrays and lists of rows must have the columns user, item and rating."""
     if isinstance(data, pl.DataFrame | pl.LazyFrame):
         return data.lazy().collect()
     if is_pandas(data):
@@ -60,7 +61,7 @@ def as_polars(data: RatingTable) -> pl.DataFrame:
         return _from_rows(data)
     raise DataError(
         "ratings must be a polars or pandas frame, an Arrow table, a NumPy array, a SciPy sparse matrix, a list of"
-        f" rows, a file or the name of a set; got {type(data).__name__}."
+        f" rows, a file or the name of a data set; got {type(data).__name__}."
     )
 
 
@@ -70,7 +71,7 @@ def is_pandas(data: object) -> bool:
 
 
 def _from_pandas(frame: Any) -> pl.DataFrame:
-    """Return a pandas frame as a polars frame: numbers as arrays, all else as text, so that pyarrow is not needed."""
+    """Return a pandas frame as a polars frame without pyarrow: numbers and times as arrays, all else as text."""
     return pl.DataFrame({str(name): _pandas_column(frame[name]) for name in frame.columns})
 
 
@@ -102,7 +103,7 @@ def _roles(width: int) -> list[tuple[int, str]]:
 
 
 def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
-    """Return a column as polars input; ids that are whole floats become integers, so that 4 and 4.0 are one id."""
+    """Return a column as polars input; ids that are whole floats become integers, so that 4 and 4.0 are the same id."""
     if column.dtype.kind in "OUS":
         return [str(value) for value in column] if role != "rating" else [float(value) for value in column]
     if role != "rating" and column.dtype.kind == "f" and np.all(column == np.floor(column)):
@@ -111,7 +112,10 @@ def _id_or_value(column: npt.NDArray[Any], role: str) -> Any:
 
 
 def with_ratings(data: RatingTable, values: Any) -> pl.DataFrame:
-    """Return a frame with the users and items of a table and these ratings, which are scikit-learn's X and y."""
+    """Return a frame of user, item and rating from a table of pairs and their ratings `values`.
+
+    The two arguments are scikit-learn's X and y.
+    """
     users, items = read_pairs(data)
     given = np.asarray(values, dtype=np.float64)
     if given.shape != (len(users),):
@@ -120,13 +124,13 @@ def with_ratings(data: RatingTable, values: Any) -> pl.DataFrame:
 
 
 def read_pairs(data: RatingTable) -> tuple[pl.Series, pl.Series]:
-    """Return the user ids and the item ids of a table as text; a column of ratings is ignored."""
+    """Return the user ids and the item ids of a table as text, row by row; a column of ratings is ignored."""
     chosen = choose_columns(read_frame(data, "pairs"), None, implicit=True)
     return chosen.users, chosen.items
 
 
 def read_sparse(matrix: SparseMatrix) -> tuple[IntArray, IntArray, npt.NDArray[np.float64]]:
-    """Return rows, columns and values of the stored entries; duplicate entries are added up."""
+    """Return rows, columns and values of a matrix's stored entries; entries at the same position are added up."""
     entries = matrix.tocsr().tocoo()
     if entries.nnz == 0:
         raise DataError("a sparse matrix of ratings must have at least one stored entry, got none.")

@@ -1,7 +1,7 @@
 """Readers of items files: titles and public attributes, from publishers' files or from a table of your own.
 
-Attributes are returned as `NAME=CATEGORY` flags and as numbers, one row per item, in the order of the requested ids.
-An item that the file does not list gets its id as title, no flags and no numbers.
+Attributes are returned as `NAME=CATEGORY` flags and as numbers, one row per item, in the order of the requested ids. An
+item that the file does not list gets its id as its title, and neither flags nor numbers.
 """
 
 import re
@@ -29,7 +29,7 @@ GENRES_100K = _GENRES.split("|")
 
 @dataclass(frozen=True, eq=False)
 class Listing:
-    """The rows of an items file: ids, titles (null where missing), and attributes as numbers or text."""
+    """The rows of an items file: ids, titles (null if missing), and attributes as numbers or text."""
 
     ids: pl.Series
     titles: pl.Series
@@ -38,7 +38,7 @@ class Listing:
 
 @dataclass(frozen=True, eq=False)
 class KnownItems:
-    """The facts about items that models read from `Ratings`, for a server that has no ratings."""
+    """The public facts about items that a model needs; a server passes them in place of `Ratings`."""
 
     n_items: int
     titles: Sequence[str] | None
@@ -48,7 +48,7 @@ class KnownItems:
 
 
 def list_items(path: Path) -> tuple[list[str], list[str]]:
-    """Return ids and titles of all items in a file, in the file's order; an item without a title gets its id."""
+    """Return the ids and the titles of all items in a file, in the file's order; a missing title is the item's id."""
     listing = _read_listing(path)
     ids = listing.ids.to_list()
     return ids, [title or item for title, item in zip(listing.titles, ids, strict=True)]
@@ -59,7 +59,7 @@ def read_items(
 ) -> tuple[list[str], pl.DataFrame | None, Catalogue]:
     """Return titles and attributes of `item_ids`, in that order, and the catalogue of all items in the file.
 
-    `encoding` applies to text files of your own.
+    `encoding` is the encoding of a text file, except for publishers' files, whose encoding is known.
     """
     if isinstance(source, str | Path):
         path = Path(source)
@@ -93,7 +93,7 @@ def _read_listing(path: Path, encoding: str | None = None) -> Listing:
 
 
 def _unrepeated(path: Path, listing: Listing) -> Listing:
-    """Return the listing; raise if an item occurs twice."""
+    """Return the listing unchanged; raise `DataError` if an item occurs twice."""
     repeats = len(listing.ids) - listing.ids.n_unique()
     if repeats:
         raise DataError(f"{path}, column 1: expected each item id once, but {repeats} rows repeat an earlier id.")
@@ -101,7 +101,7 @@ def _unrepeated(path: Path, listing: Listing) -> Listing:
 
 
 def _encode(path: Path, columns: list[pl.Series]) -> pl.DataFrame | None:
-    """Return attributes with one flag per category of text columns; text with too many categories is left out."""
+    """Return attributes as numbers and one flag per category; text columns with too many categories are left out."""
     encoded: list[pl.Series] = []
     for column in columns:
         if not _has_many_categories(column):
@@ -125,14 +125,17 @@ def _category_lists(column: pl.Series) -> pl.Series:
 
 
 def _has_many_categories(column: pl.Series) -> bool:
-    """Return whether a text column has too many categories to be an attribute."""
+    """Return whether a text column has more than `MOST_CATEGORIES` categories, and thus is not an attribute."""
     if column.dtype == pl.Float64:
         return False
     return len(set(_category_lists(column).explode().drop_nulls().to_list()) - {""}) > MOST_CATEGORIES
 
 
 def _list_own(path: Path, table: Table) -> Listing:
-    """Return the listing of a table with a header: the item id first, an optional `title` or `name`, attributes."""
+    """Return the rows of a table with a header: the item id first, then attributes.
+
+    A column called `title` or `name` holds the titles.
+    """
     names = [name.strip() for name in table.first_row()]
     body = table if table.names is not None else table.without_first()
     if len(set(names)) != len(names) or "" in names or not is_item_name(names[0]):
@@ -150,7 +153,7 @@ def _list_own(path: Path, table: Table) -> Listing:
 
 
 def _own_attribute(path: Path, column: pl.Series) -> pl.Series:
-    """Return a column as numbers if every non-empty field is a number, else as text."""
+    """Return a column as numbers if every non-empty field is a number, otherwise as text."""
     if column.dtype.is_numeric() or column.dtype == pl.Boolean:
         return column.cast(pl.Float64).fill_nan(None)
     text = _text(path, column)
@@ -160,7 +163,7 @@ def _own_attribute(path: Path, column: pl.Series) -> pl.Series:
 
 
 def _text(path: Path, column: pl.Series) -> pl.Series:
-    """Return a column as text without surrounding spaces, null if empty; a list of texts becomes `a|b`."""
+    """Return a column as text without surrounding spaces, null if empty; a list of texts becomes one text `a|b`."""
     if column.dtype == pl.List(pl.String):
         column = column.list.join("|", ignore_nulls=True)
     if column.dtype.is_nested() or column.dtype in (pl.Binary, pl.Object):
@@ -170,7 +173,7 @@ def _text(path: Path, column: pl.Series) -> pl.Series:
 
 
 def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
-    """Return the rows of a publisher's latin-1 file with `n_fields` fields; the last may contain the separator."""
+    """Return the rows of a publisher's latin-1 file with `n_fields` fields each; the last may contain the separator."""
     rows = [line.rstrip("\r").split(separator, n_fields - 1) for line in read_bytes(path).decode("latin-1").split("\n")]
     rows = rows[:-1] if rows[-1] == [""] else rows
     for number, row in enumerate(rows, start=1):
@@ -182,7 +185,7 @@ def _lines(path: Path, separator: str, n_fields: int) -> list[list[str]]:
 
 
 def _read_ml_100k(path: Path) -> Listing:
-    """Read `u.item`: id, title, release date, video date, address, 19 genre flags."""
+    """Read `u.item` of MovieLens 100K: id, title, release date, video date, address, 19 genre flags."""
     rows = _lines(path, "|", 5 + len(GENRES_100K))
     genres = ["|".join(name for name, flag in zip(GENRES_100K, row[5:], strict=True) if flag == "1") for row in rows]
     years = [year_of(row[1]) or _year_of_date(row[2]) for row in rows]
@@ -190,13 +193,13 @@ def _read_ml_100k(path: Path) -> Listing:
 
 
 def _read_ml_1m(path: Path) -> Listing:
-    """Read `movies.dat`: id, title, genres."""
+    """Read `movies.dat` of MovieLens 1M: id, title, genres."""
     rows = _lines(path, "::", 3)
     return _published(rows, [row[1] for row in rows], [year_of(row[1]) for row in rows], [row[2] for row in rows])
 
 
 def _read_netflix(path: Path) -> Listing:
-    """Read `movie_titles.csv`: id, year or NULL, title."""
+    """Read `movie_titles.csv` of the Netflix Prize: id, year or NULL, title."""
     rows = _lines(path, ",", 3)
     years = [float(row[1]) if row[1].isascii() and row[1].isdigit() else None for row in rows]
     return _published(rows, [row[2] for row in rows], years, None)

@@ -1,4 +1,4 @@
-"""The named data sets: their sources and licences, their folders, their download, and summary statistics."""
+"""The named data sets (sources, licences, folders, download), and summary statistics of any ratings."""
 
 import os
 import shutil
@@ -36,7 +36,11 @@ NETFLIX_CITATION = "James Bennett and Stan Lanning. 2007. The Netflix Prize. Pro
 
 @dataclass(frozen=True)
 class NamedSet:
-    """A named data set. File names are relative to a data folder, may end with `.gz`, and the first found is used."""
+    """A data set that can be loaded by its name.
+
+    File names are relative to a data folder and may end with `.gz`; of several `ratings_files`, the first found is
+    used.
+    """
 
     name: str
     summary: str
@@ -92,26 +96,26 @@ SETS = {
 
 @dataclass(frozen=True)
 class Found:
-    """The paths of a named set's files; the items file may be missing."""
+    """The paths of a named set's files; `items` is None if its items file is missing."""
 
     ratings: Path
     items: Path | None
 
 
 def data_dirs(data_dir: str | Path | None = None) -> list[Path]:
-    """Return the folders that are searched for named sets, in order: the given one, $HUSHREC_DATA, the cache."""
+    """Return the folders that are searched for named sets, in order: `data_dir`, $HUSHREC_DATA, the cache."""
     given = [Path(folder) for folder in (data_dir, os.environ.get("HUSHREC_DATA")) if folder]
     return [*given, cache_dir()]
 
 
 def cache_dir() -> Path:
-    """Return $XDG_CACHE_HOME/hushrec, or ~/.cache/hushrec."""
+    """Return the folder of downloaded data sets: $XDG_CACHE_HOME/hushrec, or ~/.cache/hushrec."""
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "hushrec"
 
 
 def find(name: str, data_dir: str | Path | None = None) -> Found:
-    """Return the files of a named set, from the first folder that contains its ratings."""
+    """Return the files of a named set from the first folder with its ratings; raise `DataError` if none has them."""
     entry = lookup(name)
     folders = data_dirs(data_dir)
     for folder in folders:
@@ -124,7 +128,7 @@ def find(name: str, data_dir: str | Path | None = None) -> Found:
 
 
 def lookup(name: str) -> NamedSet:
-    """Return the named set; raise if there is none with this name."""
+    """Return the named set with this name; raise `DataError` if there is none."""
     if name not in SETS:
         raise DataError(f"name must be a named set (synthetic, {', '.join(SETS)}), got {name!r}.")
     return SETS[name]
@@ -150,8 +154,8 @@ def get(
 ) -> Path:
     """Download a named set from its publisher and unpack it; return its folder.
 
-    `destination` is a data folder, by default the user's cache. `progress` is called with the number of bytes received
-    and, if known, the total. Show `lookup(name).licence` to the user first.
+    `destination` is a data folder, by default the user's cache; `address` replaces the publisher's URL. `progress` is
+    called with the number of bytes received and, if known, the total. Show `lookup(name).licence` to the user first.
     """
     entry = lookup(name)
     folder = Path(destination) if destination else cache_dir()
@@ -180,7 +184,7 @@ def get(
 
 
 def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
-    """Unpack only the files in the set's own folder of the archive; ignore paths that lead elsewhere."""
+    """Unpack the files in the archive's folder of the set, and no others, so that no path leads elsewhere."""
     with zipfile.ZipFile(archive) as content:
         names = content.namelist()
         if not any(file in names for file in entry.ratings_files):
@@ -199,7 +203,7 @@ def _unpack(entry: NamedSet, archive: Path, folder: Path) -> Path:
 
 
 def describe(ratings: Ratings) -> dict[str, Any]:
-    """Return summary statistics: counts, scale, density, and quantiles of ratings per user and item."""
+    """Return summary statistics: counts, scale, density, quantiles of ratings per user and per item, and more."""
     per_user = np.bincount(ratings.users, minlength=ratings.n_users)
     per_item = np.bincount(ratings.items, minlength=ratings.n_items)
     summary: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Readers of one person's own ratings from a small table, for `device import` and `recommend --user-ratings`."""
+"""Readers of one person's own ratings from a small text file, for `device import` and `recommend --user-ratings`."""
 
 import csv
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from hushrec.errors import DataError
 
 
 class Row(NamedTuple):
-    """One line of the table; the rating is None if the table has items only."""
+    """One line of the file; `rating` is None if the file lists items without ratings."""
 
     line: int
     item: str
@@ -18,7 +18,7 @@ class Row(NamedTuple):
 
 
 def read_own_ratings(path: Path) -> dict[str, float]:
-    """Return a mapping from item to rating from a table of two columns.
+    """Return a mapping from items to ratings, read from a text file of two columns.
 
     The first line is a header if its second field is not a number.
     """
@@ -26,9 +26,10 @@ def read_own_ratings(path: Path) -> dict[str, float]:
 
 
 def read_own_profile(path: Path, items: Collection[str], scale: Scale) -> dict[str, float] | list[str]:
-    """Return a profile for a run: the ratings by item or, from a table with one column, the items.
+    """Return a person's ratings by item or, from a file with one column, the list of items; for use with a saved run.
 
-    The first line of a table with one column is a header if it is a known name of item columns, such as `item`.
+    `items` and `scale` are those of the run; `DataError` is raised for others. The first line of a file with one column
+    is a header if it is a known name of item columns, such as `item`.
     """
     rows = _profile_rows(path)
     if not rows:
@@ -71,7 +72,7 @@ def _rated_rows(path: Path, rows: list[tuple[int, list[str]]]) -> list[Row]:
 
 
 def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
-    """Return (line number, cells) of every non-empty line; cells are separated by comma, semicolon or tab."""
+    """Return (line number, fields) of every non-empty line; fields are separated by comma, semicolon or tab."""
     try:
         lines = path.read_text("utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -82,7 +83,7 @@ def _read_rows(path: Path) -> list[tuple[int, list[str]]]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
+    """Return whether `float` accepts a text."""
     try:
         float(text)
     except ValueError:

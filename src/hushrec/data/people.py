@@ -1,4 +1,4 @@
-"""Attributes of the people in a named set: gender, age and occupation, read from the set's folder."""
+"""Attributes of the people in a named set (gender, age and occupation), read from a file beside the ratings."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,9 +17,10 @@ PEOPLE_FILES: dict[str, tuple[str, tuple[int, int, int, int]]] = {
 
 
 def load_people(name: str, user_ids: Sequence[str], data_dir: str | Path | None = None) -> dict[str, IntArray] | None:
-    """Return the class of every user for each attribute, in the order of `user_ids`; None if no file has them.
+    """Return the class of every user for each attribute, as whole numbers in the order of `user_ids`.
 
-    Age is reduced to two classes, split at the median.
+    The result has the keys gender, age and occupation. Age has two classes, divided at the median. The result is None
+    if the set has no file of people.
     """
     if name not in PEOPLE_FILES:
         return None

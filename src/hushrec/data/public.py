@@ -1,4 +1,4 @@
-"""Public ratings, for example of volunteers, critics or an open data set, beside those that stay on devices."""
+"""Public ratings, for example of volunteers, critics or an open data set, as an addition to private ratings."""
 
 import dataclasses
 
@@ -12,11 +12,11 @@ from hushrec.errors import DataError
 def with_public(ratings: Ratings, others: Ratings) -> Ratings:
     """Return `ratings` with `others` as its public ratings, mapped to the scale 1 to 5.
 
-    The people in `others` are treated as different from the users, even if ids are equal. All items of `others` must be
-    in the catalogue, because the items of a run must not depend on ratings.
+    The people in `others` are treated as different from the users, even if their ids are equal. All items of `others`
+    must be in the catalogue, because the items of a run must not depend on ratings.
     """
     if ratings.scale is None or others.values is None or others.scale is None:
-        raise DataError("public must have ratings with values, and be used with ratings with values. Leave it out.")
+        raise DataError("public must be given only if both data sets have ratings with values. Leave it out.")
     known = ratings.item_ids if ratings.catalogue is None else ratings.catalogue.ids
     place_of = {item: place for place, item in enumerate(known)}
     places = np.array([place_of.get(item, -1) for item in others.item_ids], dtype=np.int64)

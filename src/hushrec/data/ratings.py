@@ -1,4 +1,4 @@
-"""Ratings in memory: user and item ids, values and their scale, and public facts about the items."""
+"""Ratings in memory: ids of users and items, values and their scale, and public facts about the items."""
 
 import hashlib
 import json
@@ -51,7 +51,7 @@ class Scale:
 
     @classmethod
     def guess(cls, values: npt.ArrayLike) -> "Scale":
-        """Return the first of the usual scales that contains every value; raise if none does."""
+        """Return the first of the usual scales, such as 1-5 or 0-10, that contains every value; raise if none does."""
         array = np.asarray(values, dtype=np.float64)
         for scale in USUAL_SCALES:
             if scale.holds(array).all():
@@ -66,11 +66,11 @@ class Scale:
         return np.asarray((array >= self.low) & (array <= self.high))
 
     def to_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Map ratings from the scale low..high to 1..5."""
+        """Map ratings linearly from the scale low..high to 1..5."""
         return to_unit(values, self.low, self.high)
 
     def from_unit(self, values: npt.ArrayLike) -> FloatArray:
-        """Map ratings from 1..5 back to the scale low..high."""
+        """Map ratings linearly from 1..5 back to the scale low..high."""
         return from_unit(values, self.low, self.high)
 
 
@@ -113,9 +113,10 @@ class Catalogue:
 class Ratings:
     """A set of ratings: one row per rating in the file's order, in read-only arrays.
 
-    `values` is None for one-class data, which only says which users interacted with which items. `attributes` has one
-    row per item: `NAME=CATEGORY` flags (Boolean) and numbers (Float64, may be null). `catalogue` is None if no items
-    file was given; the items are then known only from the ratings.
+    `users` and `items` are positions in `user_ids` and `item_ids`. `values` is None for one-class data, which only says
+    which users interacted with which items. `attributes` has one row per item: `NAME=CATEGORY` flags (Boolean) and
+    numbers (Float64, may be null). `catalogue` is None if no items file was given; the items are then known only from
+    the ratings.
     """
 
     name: str
@@ -175,7 +176,7 @@ class Ratings:
 
     @cached_property
     def places(self) -> IntArray:
-        """The positions of the rated items in `item_ids`, in the order of their ids."""
+        """The positions in `item_ids` of the items that were rated in the file, in the order of their ids."""
         if self.catalogue is None or not self._is_whole:
             return np.arange(self.n_items)
         return self.catalogue.places
@@ -186,7 +187,7 @@ class Ratings:
         return self.n_items if self.catalogue is None else self.catalogue.n_unlisted
 
     def with_catalogue(self) -> "Ratings":
-        """Return the same ratings over all items of the catalogue; unchanged if there is no catalogue."""
+        """Return the same ratings, but with all items of the catalogue; unchanged if there is no catalogue."""
         whole = self.catalogue
         if whole is None or self._is_whole:
             return self
@@ -206,7 +207,7 @@ class Ratings:
 
     @cached_property
     def checksum(self) -> str:
-        """The SHA-256 of ids of users and rated items, rows in order, values, scale and public ratings.
+        """The SHA-256 of the ids of users and rated items, the rows in order, values, scale and public ratings.
 
         Titles, attributes, times and the name are not included, and `with_catalogue` does not change the checksum.
         """
@@ -227,9 +228,9 @@ class Ratings:
 
 
 def index_ids(column: pl.Series) -> tuple[list[str], IntArray]:
-    """Return the sorted distinct ids, and the index of each row's id among them.
+    """Return the sorted distinct ids, and the position of each row's id among them.
 
-    Ids are sorted as numbers if all of them are integers, else as text.
+    Ids are sorted as numbers if all of them are integers, otherwise as text.
     """
     distinct = column.unique()
     if distinct.str.contains(r"^-?[0-9]+$").all():

@@ -1,10 +1,10 @@
-"""Ratings as a folder of Parquet shards, split by person, so that each worker reads only its own people.
+"""Ratings as a folder of Parquet files (shards) with different people, so that a worker reads only its own people.
 
-    manifest.json        names, counts, scale, and of every shard its people, ratings and SHA-256
+    manifest.json        name, counts, scale, and the people, ratings and SHA-256 of every shard
     items.parquet        the catalogue: id, title, attributes, and each item's number among the rated items
-    shard-0000.parquet   one row per person: id, items (ascending), values, and their row numbers in the file
+    shard-0000.parquet   one row per person: id, items (ascending), values, and their row numbers in the original file
 
-Because shards keep the row numbers, a split with the same seed holds out the same ratings as for the file.
+Because shards keep the row numbers, a split with the same seed holds out the same ratings as for the original file.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ OWN_COLUMNS = ("id", "title", "rated")  # of items.parquet; the others are attri
 
 
 class Profiles(NamedTuple):
-    """Ratings of consecutive people: person i has the ratings at starts[i] … starts[i + 1] − 1."""
+    """The ratings of consecutive people; person i has entries `starts[i]` … `starts[i + 1]` − 1 of the other arrays."""
 
     starts: IntArray
     items: IntArray  # ascending for each person; numbers among the rated items
@@ -38,14 +38,14 @@ class Profiles(NamedTuple):
 
 
 def is_shards(source: object) -> bool:
-    """Return whether a source is a folder of shards."""
+    """Return whether a source is the path of a folder of shards."""
     return isinstance(source, str | Path) and (Path(source) / MANIFEST).is_file()
 
 
 def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = RATINGS_PER_SHARD) -> "Shards":
-    """Write ratings that are in memory to `folder`, as shards of about `ratings_per_shard`; return the shards."""
+    """Write ratings in memory as shards of about `ratings_per_shard` ratings to a new folder; return the shards."""
     if ratings.public is not None:
-        raise DataError("public must not be given, because shards cannot hold public ratings. Leave it out.")
+        raise DataError("public must not be given, because shards cannot contain public ratings. Leave it out.")
     order = np.lexsort((ratings.items, ratings.users))
     counts = np.bincount(ratings.users, minlength=ratings.n_users)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -61,7 +61,7 @@ def write_shards(ratings: Ratings, folder: str | Path, ratings_per_shard: int = 
 
 
 def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
-    """Return the first person of every shard of about `ratings_per_shard` ratings, and the number of people."""
+    """Return the first person of every shard of about `ratings_per_shard` ratings, followed by the number of people."""
     starts = np.concatenate([[0], np.cumsum(counts)])
     n_shards = max(1, round(int(starts[-1]) / ratings_per_shard))
     cuts = np.searchsorted(starts, starts[-1] * np.arange(1, n_shards) / n_shards)
@@ -70,7 +70,7 @@ def cut_people(counts: IntArray, ratings_per_shard: int) -> list[int]:
 
 
 def check_new(path: Path) -> None:
-    """Raise if a folder exists and is not empty."""
+    """Raise `DataError` unless the folder is new or empty."""
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise DataError(f"{path} must be a new or empty folder, but holds other files. Choose another.")
 
@@ -78,10 +78,10 @@ def check_new(path: Path) -> None:
 def write_profiles(
     folder: str | Path, chunks: Iterable[tuple[list[str], Profiles]], items: pl.DataFrame, about: Ratings
 ) -> "Shards":
-    """Write chunks of people, one shard for each, in the given order; return the shards.
+    """Write each chunk of people, their ids and ratings, as one shard, in the given order; return the shards.
 
-    Each chunk is written before the next one is read, so that the ratings need not fit into memory. `about` provides
-    the name, the scale and the catalogue; its ratings are not used.
+    Each chunk is written before the next one is read, so that the ratings need not fit into memory. `items` is the
+    result of `items_frame`. `about` provides the name, the scale and the catalogue; its ratings are not used.
     """
     path = Path(folder)
     check_new(path)
@@ -125,7 +125,10 @@ def _fits(rows: IntArray) -> bool:
 
 
 def items_frame(ratings: Ratings) -> pl.DataFrame:
-    """Return a table of the catalogue, or of the rated items without one; column `rated` numbers the rated items."""
+    """Return a frame of all items in the catalogue, or of the rated items if there is no catalogue.
+
+    Column `rated` has the number of an item among the rated items, null for unrated items.
+    """
     whole = ratings.with_catalogue()
     rated = np.full(whole.n_items, -1)
     rated[whole.places] = np.arange(len(whole.places))
@@ -144,7 +147,7 @@ class Shards:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The content of manifest.json; raises if the folder is not a folder of shards or has another format."""
+        """The content of manifest.json; raises `DataError` if it is missing or has another format."""
         try:
             found: dict[str, Any] = json.loads((self.folder / MANIFEST).read_text())
         except (OSError, ValueError):
@@ -171,7 +174,7 @@ class Shards:
         return np.concatenate([[0], np.cumsum([one["people"] for one in self.manifest["shards"]])]).astype(np.int64)
 
     def check(self) -> None:
-        """Raise if a file of the folder is missing or was changed."""
+        """Raise `DataError` if a file of the folder is missing, or does not match its checksum in the manifest."""
         wanted = {ITEMS: self.manifest["items_sha256"]}
         wanted |= {one["file"]: one["sha256"] for one in self.manifest["shards"]}
         for name, digest in wanted.items():
@@ -181,7 +184,7 @@ class Shards:
                 )
 
     def without_ratings(self) -> Ratings:
-        """Return the name, scale and items of the data set, as `Ratings` without users and ratings."""
+        """Return the name, scale and items of the data set, as `Ratings` with neither users nor ratings."""
         frame, about = pl.read_parquet(self.folder / ITEMS), self.manifest
         nobody = np.empty(0, np.int64)
         scale = None if about["scale"] is None else Scale(*about["scale"])

@@ -1,4 +1,4 @@
-"""Public attributes of items as numeric columns, for models that learn from them."""
+"""Public attributes of items as numeric columns, for models that learn from attributes."""
 
 import math
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ LARGEST_NORM = 0.7
 
 
 def attribute_names(ratings: Ratings) -> list[str]:
-    """Return the names of the items' attributes: `genre` for all flags `genre=…`, the column name for a number."""
+    """Return the names of the items' attributes, such as `genre` for all flags `genre=…`, or `year` for a number."""
     columns = [] if ratings.attributes is None else ratings.attributes.columns
     return list(dict.fromkeys(column.partition("=")[0] for column in columns))
 
@@ -22,9 +22,9 @@ def attribute_names(ratings: Ratings) -> list[str]:
 def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | None:
     """Return the attributes in `wanted` (default: all) as columns, `(n_items, n_columns)`; None if there are none.
 
-    The columns of one item have a norm of at most `LARGEST_NORM`, so that one step size suits every file: flags are
-    divided by the square root of the number of set flags of the same attribute, numbers are centred and divided by
-    their largest deviation, and each attribute gets an equal share. A missing number becomes 0, the mean.
+    The row of an item has a norm of at most `LARGEST_NORM`, so that one step size suits every file. Flags are divided
+    by the square root of the number of flags that the item has for the same attribute. Numbers are centred and divided
+    by their largest deviation; a missing number becomes 0, the mean. Each attribute gets an equal share of the norm.
     """
     available = attribute_names(ratings)
     names = available if wanted is None else [name.strip() for name in wanted.split(",")]
@@ -40,12 +40,12 @@ def side_columns(ratings: Ratings, wanted: str | None = None) -> FloatArray | No
 
 
 def machine_columns(ratings: Ratings, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the item facts of model `fm`: the columns of the attributes that its options name."""
+    """Return the arguments of model `fm` that describe items: columns for the attributes named in its options."""
     return {"attributes": side_columns(ratings, options["attributes"])}
 
 
 def _attribute(frame: pl.DataFrame, name: str) -> FloatArray:
-    """Return the columns of one attribute, `(n_items, n_categories)` or `(n_items, 1)`, with row norms up to 1."""
+    """Return the columns of one attribute, `(n_items, n_categories)` or `(n_items, 1)`; rows have norm 1 at most."""
     chosen = frame.select([column for column in frame.columns if column.partition("=")[0] == name])
     values = chosen.cast(pl.Float64).fill_null(float("nan")).to_numpy().astype(np.float64)
     if chosen.dtypes[0] == pl.Boolean:

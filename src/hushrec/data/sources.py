@@ -1,4 +1,4 @@
-"""`load`: ratings from a named set, a file, a table in memory, or the synthetic generator."""
+"""The function `load`, which reads ratings from a named set, a file, a table in memory or the synthetic generator."""
 
 import dataclasses
 import os
@@ -24,7 +24,7 @@ from hushrec.plugins import plugins
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """The reading options of `load`."""
+    """The options of `load` that say how a file is read."""
 
     columns: str | Sequence[str] | None = None
     scale: Scale | None = None
@@ -40,7 +40,7 @@ class Form:
 
     @classmethod
     def of(cls, scale: Scale | str | None = None, **settings: Any) -> "Form":
-        """Return the reading options from the arguments of `load`; a scale may be written as MIN,MAX."""
+        """Return the reading options from arguments of `load`; `scale` may also be text such as "1,5"."""
         return cls(scale=Scale.parse(scale) if isinstance(scale, str) else scale, **settings)
 
 
@@ -61,7 +61,7 @@ def load(
     """Return the ratings in `source`.
 
     Args:
-        source: the name of a set; the path of a CSV, TSV, `::` or Parquet file; or a table in memory: a polars or
+        source: the name of a data set; the path of a CSV, TSV, `::` or Parquet file; or a table in memory: a polars or
             pandas frame, an Arrow table, a NumPy array or rows of (user, item, rating), or a SciPy sparse matrix with
             users as rows and items as columns.
         data_dir: the folder of the named sets; by default `$HUSHREC_DATA`, then the user's cache.
@@ -119,12 +119,12 @@ def _read(
 
 
 def is_made(source: str | Path) -> bool:
-    """Return whether a source is not a file: it is generated, or read by a plug-in."""
+    """Return whether a source is the name of a synthetic data set or of a plug-in's data set, and not a file."""
     return isinstance(source, str) and (source.partition(":")[0] == "synthetic" or source in offered_sets())
 
 
 class File(NamedTuple):
-    """A file of ratings, and the file or table that lists its items."""
+    """A file of ratings, and the file or table that describes its items."""
 
     name: str  # of the data set
     path: Path
@@ -135,7 +135,7 @@ class File(NamedTuple):
 def find_file(
     source: str | Path, items: str | Path | RatingTable | None = None, data_dir: str | Path | None = None
 ) -> File:
-    """Return the file of a named set, or the file at a path."""
+    """Return the file of a named set, or the file at a path; raise `DataError` if there is neither."""
     if isinstance(source, str) and source in named.SETS:
         place = named.find(source, data_dir)
         return File(source, place.ratings, place.items if items is None else items, is_named=True)
@@ -146,12 +146,12 @@ def find_file(
 
 
 def offered_sets() -> Mapping[str, Any]:
-    """Return the data sets that plug-ins offer, by name."""
+    """Return the functions by which plug-ins load data sets, by name."""
     return plugins("sources", (*named.SETS, "synthetic"))
 
 
 def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
-    """Return the ratings in a table in memory; refuse `encoding` and `skip_rows`, which apply to text files."""
+    """Return the ratings of a table in memory; raise `DataError` for options that apply to text files only."""
     if form.encoding is not None or form.skip_rows:
         raise DataError("encoding and skip_rows must not be given for a table in memory. Leave them out.")
     if isinstance(data, SparseMatrix):
@@ -160,7 +160,7 @@ def _from_memory(data: RatingTable | SparseMatrix, items: str | Path | RatingTab
 
 
 def _from_sparse(matrix: SparseMatrix, items: str | Path | RatingTable | None, form: Form) -> Ratings:
-    """Return the ratings in a sparse matrix; ids are the numbers of all its rows and columns, from 0."""
+    """Return the ratings of a sparse matrix; the ids are its row and column numbers, from 0."""
     if form.columns is not None or form.missing is not None:
         raise DataError("columns and missing must not be given for a sparse matrix. Leave them out.")
     users, columns, numbers = read_sparse(matrix)
@@ -201,7 +201,10 @@ def _from_table(name: str, table: Table, items: str | Path | RatingTable | None,
 
 
 def _settle_duplicates(table: Table, pairs: pl.Series, mode: str) -> IntArray | None:
-    """Return the rows to keep if (user, item) pairs are repeated, or None if none is; raise if `mode` is "refuse"."""
+    """Return the rows to keep if a (user, item) pair is repeated; None if no pair is repeated.
+
+    Raise `DataError` for a repeated pair if `mode` is "refuse".
+    """
     keep = kept_rows(pairs, mode)
     if keep is None:
         return None

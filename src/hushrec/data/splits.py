@@ -1,4 +1,4 @@
-"""Splits of ratings into a training and a test part.
+"""Splits of ratings into a training part and a test part.
 
 Users and items without training ratings (cold start) stay in the test part; `cold_counts` counts them.
 """
@@ -13,7 +13,7 @@ from hushrec.errors import ParameterError
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """A split: the row numbers of the training ratings, and of the held-out ratings."""
+    """A split of ratings: the row numbers of the training ratings, and those of the held-out ratings."""
 
     train: IntArray
     test: IntArray
@@ -23,9 +23,9 @@ class Split:
 
 
 def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
-    """Return a random split: of a seeded permutation of the rows, the first 1 − test_share are for training.
+    """Return a random split, with a share `test_share` of the rows for testing.
 
-    The permutation is `numpy.random.default_rng(seed).permutation(n_ratings)`.
+    The rows are permuted by `numpy.random.default_rng(seed).permutation(n_ratings)`; the last ones are for testing.
     """
     order = np.random.default_rng(_check_seed(seed)).permutation(n_ratings)
     n_test = _n_held_out(n_ratings, test_share, "test_share")
@@ -33,12 +33,12 @@ def random_split(n_ratings: int, seed: int, test_share: float = 0.2) -> Split:
 
 
 def everything(n_ratings: int) -> Split:
-    """Return a split with all rows in the training part, for a model that is used but not measured."""
+    """Return a split with all rows for training and none for testing, for a model that is not measured."""
     return Split(np.arange(n_ratings), np.empty(0, dtype=np.int64))
 
 
 def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
-    """Split the *training* part again, without using the test part; `.test` of the result is the validation part."""
+    """Split the *training* part again, without the test part; `test` of the result is the validation part."""
     order = np.random.default_rng([_check_seed(seed), 1]).permutation(len(split.train))
     n_validation = _n_held_out(len(split.train), share, "share")
     rows = split.train[order]
@@ -46,7 +46,7 @@ def validation_split(split: Split, seed: int, share: float = 0.2) -> Split:
 
 
 def leave_one_out(ratings: Ratings, seed: int) -> Split:
-    """Hold out one random rating of every user who has at least two; all other ratings are for training."""
+    """Return a split that holds out one random rating of every user who has at least two."""
     shuffled = np.random.default_rng(_check_seed(seed)).permutation(ratings.n_ratings)
     users = ratings.users[shuffled]
     _, first = np.unique(users, return_index=True)
@@ -58,7 +58,7 @@ def leave_one_out(ratings: Ratings, seed: int) -> Split:
 
 
 def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
-    """Return `k` splits whose test parts are a seeded random partition of the rows."""
+    """Return `k` splits; their test parts are a random partition of the rows."""
     if not 2 <= k <= n_ratings:
         raise ParameterError(f"k must be at least 2 and at most the number of ratings, {n_ratings}, got {k}.")
     parts = np.array_split(np.random.default_rng(_check_seed(seed)).permutation(n_ratings), k)
@@ -66,14 +66,14 @@ def k_fold(n_ratings: int, k: int, seed: int) -> list[Split]:
 
 
 def time_split(ratings: Ratings, test_share: float = 0.2) -> Split:
-    """Hold out the latest ratings of all users, and train on the earlier ones; ties keep the file's order."""
+    """Return a split that holds out the latest ratings, over all users; equal times keep the file's order."""
     order = np.argsort(_times_of(ratings), kind="stable")
     n_test = _n_held_out(ratings.n_ratings, test_share, "test_share")
     return Split(order[: ratings.n_ratings - n_test], order[ratings.n_ratings - n_test :])
 
 
 def leave_last_out(ratings: Ratings) -> Split:
-    """Hold out the latest rating of every user who has at least two; all other ratings are for training."""
+    """Return a split that holds out the latest rating of every user who has at least two."""
     order = np.lexsort((_times_of(ratings), ratings.users))
     users = ratings.users[order]
     is_last = np.append(users[1:] != users[:-1], True)
@@ -85,7 +85,8 @@ def leave_last_out(ratings: Ratings) -> Split:
 def k_core(ratings: Ratings, *, per_user: int = 5, per_item: int = 5) -> Ratings:
     """Return the largest subset in which every user has at least `per_user` and every item `per_item` ratings.
 
-    This filter depends on who rated what, so the counts of a data set published after it are not private.
+    The result depends on who rated what. Therefore counts of users and items published after this filter are not
+    private.
     """
     rows = np.arange(ratings.n_ratings)
     while True:
@@ -121,7 +122,7 @@ def _without_absent(ratings: Ratings) -> Ratings:
 
 def _times_of(ratings: Ratings) -> FloatArray:
     if ratings.times is None:
-        raise ParameterError("ratings must have times for this split, but the file has no column timestamp.")
+        raise ParameterError("ratings must have times for this split, but have none. Add a column timestamp.")
     return ratings.times
 
 
@@ -143,5 +144,5 @@ def _n_held_out(n_rows: int, share: float, name: str) -> int:
         raise ParameterError(f"{name} must lie between 0 and 1, got {share}.")
     n_held_out = n_rows - int((1 - share) * n_rows)
     if not 0 < n_held_out < n_rows:
-        raise ParameterError(f"{name} must leave rows in both parts, but {share} of {n_rows} ratings leaves one empty.")
+        raise ParameterError(f"{name} must leave ratings in both parts, but {share} of {n_rows} ratings does not.")
     return n_held_out

@@ -1,4 +1,4 @@
-"""Sharding of a file that does not fit into memory: ratings are read in batches and sorted by person on disk.
+"""Conversion to shards of a file that does not fit into memory: it is read in batches and sorted by person on disk.
 
     file ──batches of rows──▶ a record per rating ──by person──▶ a file of records per shard ──sorted──▶ shard
 
@@ -41,13 +41,13 @@ Records = np.ndarray[Any, Any]
 
 @dataclass
 class Ids:
-    """Ids, numbered in the order of their first occurrence, and the number of rows of each."""
+    """The distinct ids of a column, numbered in the order of their first occurrence, and the number of rows of each."""
 
     numbers: dict[str, int] = field(default_factory=dict)
     counts: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def take(self, column: pl.Series) -> IntArray:
-        """Return the numbers of these ids, and count their rows."""
+        """Return the number of each id in a column, and count the rows; new ids get the next numbers."""
         distinct, known = column.unique(), self.numbers
         own = np.array([known.setdefault(one, len(known)) for one in distinct.to_list()], dtype=np.int64)
         taken: IntArray = own[column.cast(pl.Enum(distinct)).to_physical().to_numpy()]
@@ -57,13 +57,13 @@ class Ids:
         return taken
 
     def ordered(self) -> tuple[list[str], IntArray]:
-        """Return all ids in sorted order, and the position of each number among them."""
+        """Return all ids in sorted order, and for each number the position of its id in that order."""
         return index_ids(pl.Series(list(self.numbers), dtype=pl.String))
 
 
 @dataclass
 class Found:
-    """Facts about a file, collected while it is read."""
+    """Facts about a file that are collected while it is read: ids, counts, and the range of the ratings."""
 
     users: Ids = field(default_factory=Ids)
     items: Ids = field(default_factory=Ids)
@@ -76,7 +76,7 @@ class Found:
 
 
 class Written(NamedTuple):
-    """Shards, and notes for the user on how their file was read."""
+    """The result of `shard_file`: the shards, their scale, and notes for the user on how the file was read."""
 
     shards: Shards
     scale: Scale | None
@@ -87,9 +87,10 @@ class Written(NamedTuple):
 def shard_file(
     file: File, form: Form, folder: str | Path, ratings_per_shard: int, *, at_once: int = BYTES_AT_ONCE
 ) -> Written:
-    """Write a file of any size as shards of about `ratings_per_shard` ratings each, with the same ratings as `load`.
+    """Write the ratings of a file of any size to a new folder as shards of about `ratings_per_shard` ratings each.
 
-    The file is read in batches of about `at_once` bytes of text, or a corresponding number of Parquet rows.
+    The ratings are those that `load` would return. The file is read in batches of about `at_once` bytes of text, or a
+    corresponding number of Parquet rows.
     """
     path = Path(folder).absolute()
     check_new(path)
@@ -104,7 +105,7 @@ def shard_file(
 
 
 class _Sorting:
-    """The conversion of one file to shards."""
+    """The conversion of one file to shards: the constructor reads the file, `write` sorts it and writes the shards."""
 
     def __init__(self, file: File, form: Form, scratch: Path, at_once: int) -> None:
         self.file, self.form, self.scratch = file, form, scratch
@@ -125,7 +126,7 @@ class _Sorting:
         return self.scratch / "ratings"
 
     def _read(self, at_once: int) -> Iterator[Records]:
-        """Yield records with the numbers of `Ids`, in the order of the file; raise on invalid rows as `load` does."""
+        """Yield records in the file's order, with the numbers of `Ids`; raise on invalid rows, as `load` does."""
         form, layout = self.form, None
         for batch in read_batches(self.file.path, encoding=form.encoding, skip_rows=form.skip_rows, at_once=at_once):
             table = batch
@@ -153,7 +154,7 @@ class _Sorting:
         return records
 
     def write(self, folder: Path, ratings_per_shard: int) -> Written:
-        """Sort the records and write them as shards; return the shards."""
+        """Sort the records and write them as shards; return the shards and notes for the user."""
         found, form = self.found, self.form
         item_ids, item_places = found.items.ordered()
         user_ids, user_places = found.users.ordered()
@@ -174,7 +175,7 @@ class _Sorting:
         return Written(shards, self.scale, extremes, notices)
 
     def _about(self, item_ids: list[str]) -> Ratings:
-        """Return the name, scale and catalogue, as `Ratings` without users and ratings."""
+        """Return the name, scale and catalogue of the data set, as `Ratings` with neither users nor ratings."""
         items, nobody = self.file.items, np.empty(0, np.int64)
         known = (None, None, None) if items is None else read_items(items, item_ids, self.form.encoding)
         titles, attributes, catalogue = known
@@ -199,7 +200,10 @@ class _Sorting:
         self._unsorted.unlink()
 
     def _settle_duplicates(self, n_shards: int) -> IntArray:
-        """Keep one record of each repeated pair and return the rows left out; raise if repeated pairs are refused."""
+        """Keep one record of each repeated (user, item) pair; return the row numbers of the records left out.
+
+        Raise `DataError` if the reading options refuse repeated pairs.
+        """
         mode, dropped, repeats = self.form.duplicates, [np.empty(0, np.int64)], []
         for number in range(n_shards):
             records = self._shard(number)
@@ -226,7 +230,7 @@ class _Sorting:
         return np.fromfile(self.scratch / str(number), RECORD)
 
     def _profiles(self, number: int, first: int, stop: int, dropped: IntArray) -> Profiles:
-        """Return the ratings of one shard's people, with row numbers that do not count the rows left out."""
+        """Return the ratings of one shard's people; row numbers do not count the rows left out as duplicates."""
         records = self._shard(number)
         (self.scratch / str(number)).unlink()
         records = records[np.lexsort((records["item"], records["user"]))]

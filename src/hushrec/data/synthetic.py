@@ -1,13 +1,13 @@
-"""Synthetic ratings from a known ground truth, in the shape of MovieLens.
+"""Synthetic ratings with a known ground truth, similar to MovieLens.
 
     rating = round(mean + user bias + item bias + user vector · item vector + noise), clipped to 1..5
 
-Genres influence the item vectors, so that attributes are informative about taste. Activity has a long tail, with at
-least 20 ratings per person if there are enough; popularity is skewed and correlated with quality; and people choose
-more of what they like.
+Genres influence the item vectors, so that attributes are informative about taste. The number of ratings per person has
+a long tail and is at least 20, if there are enough ratings. Popularity is skewed and correlated with quality, and
+people are more likely to rate what they like.
 
-Every person has a random stream of their own, keyed by (seed, user), so that the ratings do not depend on the size of
-the blocks in which they are generated.
+Every person has a random stream, keyed by (seed, user), so that the ratings do not depend on the size of the blocks in
+which they are generated.
 """
 
 from collections.abc import Iterator
@@ -67,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Ratings of consecutive users: indices and values, sorted by user."""
+    """The ratings of consecutive users: their indices, item indices and values, sorted by user."""
 
     users: IntArray
     items: IntArray
@@ -85,14 +85,14 @@ class Truth:
     item_vectors: FloatArray  # (n_items, N_FACTORS)
 
     def expected(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the ratings before noise and rounding, clipped to 1..5."""
+        """Return the expected rating of each (user, item) pair: before noise and rounding, clipped to 1..5."""
         taste = np.einsum("rk,rk->r", self.user_vectors[users], self.item_vectors[items])
         return np.asarray(np.clip(self.mean + self.user_biases[users] + self.item_biases[items] + taste, 1, 5))
 
 
 @dataclass(frozen=True, eq=False)
 class _World:
-    """The films and their vectors, drawn before any person's ratings."""
+    """The films with their vectors, and the number of ratings of each user; drawn before any rating."""
 
     shape: Shape
     activity: IntArray  # ratings per user
@@ -132,7 +132,7 @@ def synthetic(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, s
 def stream(
     n_users: int = 300, n_items: int = 400, n_ratings: int = 18_000, seed: int = 0, *, users_per_block: int = 256
 ) -> Iterator[Block]:
-    """Yield the rows of `synthetic` in blocks of users, with only one block in memory at a time."""
+    """Yield the ratings of `synthetic` in blocks of users, with only one block in memory at a time."""
     if users_per_block < 1:
         raise ParameterError(f"users_per_block must be at least 1, got {users_per_block}.")
     return _stream(_make_world(Shape(n_users, n_items, n_ratings, seed)), users_per_block)
@@ -147,7 +147,10 @@ def synthetic_truth(n_users: int = 300, n_items: int = 400, n_ratings: int = 18_
 
 
 def from_name(name: str) -> Ratings:
-    """Return the synthetic ratings of a name such as `synthetic` or `synthetic:users=6000,items=4000,seed=3`."""
+    """Return the synthetic ratings that a name describes; raise `DataError` for a malformed name.
+
+    Examples of names are `synthetic` and `synthetic:users=6000,items=4000,seed=3`.
+    """
     settings: dict[str, int] = {}
     names = {"users": "n_users", "items": "n_items", "ratings": "n_ratings", "seed": "seed"}
     for part in filter(None, name.partition(":")[2].split(",")):
@@ -189,14 +192,14 @@ def _make_world(shape: Shape) -> _World:
 
 
 def _draw_genres(rng: np.random.Generator, n_items: int) -> BoolArray:
-    """Return the genres of each item as flags, `(n_items, len(GENRES))`: one at random, others with probability 8 %."""
+    """Return flags `(n_items, len(GENRES))`: each item has one random genre, and others with probability 8 % each."""
     genres = rng.random((n_items, len(GENRES))) < 0.08
     genres[np.arange(n_items), rng.integers(0, len(GENRES), n_items)] = True
     return genres
 
 
 def _draw_activity(rng: np.random.Generator, shape: Shape) -> IntArray:
-    """Return the number of ratings of each user: a minimum, plus a log-normal share of the rest up to a maximum."""
+    """Return the number of ratings of each user: a minimum plus a log-normal share of the rest, up to a maximum."""
     most = max(int(MOST_OF_ITEMS * shape.n_items), -(-shape.n_ratings // shape.n_users))
     fewest = min(FEWEST_PER_USER, shape.n_ratings // shape.n_users)
     weights = np.exp(ACTIVITY_SPREAD * rng.standard_normal(shape.n_users))
@@ -223,7 +226,7 @@ def _draw_titles(rng: np.random.Generator, years: FloatArray) -> list[str]:
 
 
 def _person(seed: int, user: int) -> tuple[float, FloatArray, np.random.Generator]:
-    """Return a person's bias, taste vector, and random stream for the ratings."""
+    """Return a person's bias, the taste vector, and the random stream from which the ratings are drawn."""
     rng = SeededRandomness(seed, user).stream(Purpose.SYNTHETIC, round_number=1)
     draws = rng.standard_normal(1 + N_FACTORS)
     return float(USER_BIAS * draws[0]), draws[1:], rng
@@ -244,7 +247,7 @@ def _stream(world: _World, users_per_block: int) -> Iterator[Block]:
 def _rate(world: _World, user: int) -> tuple[IntArray, FloatArray]:
     """Return the items that a person rated, ascending, and the ratings.
 
-    Items are drawn without replacement with weights w: those with the smallest Exp(1) / w.
+    Items are drawn without replacement, with weights w, by taking the items with the smallest Exp(1) / w.
     """
     bias, vector, rng = _person(world.shape.seed, user)
     count = int(world.activity[user])

@@ -41,7 +41,11 @@ for first in range(0, max(total, 1), step):
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A table of a file. `names` is None for text, where the caller decides whether the first line is a header."""
+    """Rows of a file, with their line numbers for error messages.
+
+    `names` holds the column names of a Parquet file or a table in memory. It is None for a text file, because the
+    caller decides whether the first line is a header.
+    """
 
     path: Path
     frame: pl.DataFrame
@@ -50,13 +54,13 @@ class Table:
     first_line: int = 1
 
     def place(self, row: int, column: str | None = None) -> str:
-        """Return the place of a row (counted from 0) for messages: `FILE, line N, column C`."""
+        """Return the location of a row (counted from 0) for error messages, such as `FILE, line N, column C`."""
         where = f"{self.path}, {self.unit} {self.all_lines[row]}"
         return f"{where}, column {column}" if column else where
 
     @property
     def unit(self) -> str:
-        """The word for the place of a row in messages: "line" in text files, else "row"."""
+        """What error messages call a row: "line" for a text file, otherwise "row"."""
         return "row" if self.names else "line"
 
     @property
@@ -65,11 +69,11 @@ class Table:
         return np.arange(len(self.frame)) + self.first_line if self.lines is None else self.lines
 
     def first_row(self) -> list[str]:
-        """Return the column names, or the fields of line 1, which may be a header."""
+        """Return the column names or, for a text file, the fields of its first row, which may be a header."""
         return list(self.names) if self.names is not None else [field or "" for field in self.frame.row(0)]
 
     def without_first(self) -> "Table":
-        """Return the rows below the first line, with their line numbers."""
+        """Return the table without its first row; the other rows keep their line numbers."""
         return Table(self.path, self.frame[1:], self.names, self.all_lines[1:], self.first_line)
 
     def rows(self, kept: pl.Series) -> "Table":
@@ -98,7 +102,7 @@ def read_batches(
 ) -> Iterator[Table]:
     """Yield the rows of a file in order, in tables of about `at_once` bytes of text; by default in one table.
 
-    Only the first table can begin with a header. The other arguments are those of `read_table`.
+    Only the first table can begin with a header. `read_table` explains the other arguments.
     """
     if skip_rows < 0:
         raise DataError(f"skip_rows must be 0 or more, got {skip_rows}.")
@@ -115,7 +119,7 @@ def read_batches(
 
 
 class Shape(NamedTuple):
-    """The form of a text file, taken from its first row."""
+    """The form of a text file, found from its first row: its separator and number of fields."""
 
     path: Path
     separator: str
@@ -124,7 +128,7 @@ class Shape(NamedTuple):
 
 
 def _tables(path: Path, blocks: Iterator[Block], at_once: int | None, *, one_column: bool) -> Iterator[Table]:
-    """Yield a table for each block; from the first block with necessary quotes on, read the rest with `csv`."""
+    """Yield a table for each block of text; use `csv` from the first block on in which quotes are needed."""
     shape: Shape | None = None
     for block in blocks:
         data, line = block
@@ -153,7 +157,7 @@ def _find_separator(path: Path, block: Block, *, one_column: bool) -> str:
 
 
 def _plain_table(shape: Shape, block: Block) -> Table:
-    """Return the table in a block without quotes, in which every line is a row."""
+    """Return the table of a block of text without quotes, in which every line is a row."""
     data, separator = block.data, shape.separator
     if separator == "::":
         data, separator = _single_character_separator(shape.path, data)
@@ -162,13 +166,13 @@ def _plain_table(shape: Shape, block: Block) -> Table:
     try:
         frame = pl.read_csv(data, separator=separator, has_header=False, quote_char=None, schema=schema)
     except pl.exceptions.PolarsError:
-        raise DataError(f"{shape.path} must have {shape.width} fields per line, but could not be split.") from None
+        raise DataError(f"{shape.path} must have {shape.width} fields on every line, but does not.") from None
     lines = None if block.first_line == shape.line else np.arange(len(frame)) + block.first_line
     return Table(shape.path, frame, None, lines, block.first_line)
 
 
 def _check_widths(shape: Shape, block: Block, separator: str) -> None:
-    """Raise if a line has another number of fields; polars would pad short lines and accept some long ones."""
+    """Raise `DataError` if a line has another number of fields: polars would pad or accept some of these lines."""
     ends = np.append(_places(block.data, "\n"), len(block.data))
     before_end = np.searchsorted(_places(block.data, separator), ends)
     found = np.diff(before_end, prepend=0) + 1
@@ -188,7 +192,7 @@ def _places(data: bytes, character: str) -> IntArray:
 
 
 def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
-    """Return the text with `::` replaced by a single character that it does not contain, and that character."""
+    """Return the text with `::` replaced by a character that it does not contain, and that character."""
     for separator in ("\t", STAND_IN):
         if separator.encode() not in data:
             return data.replace(b"::", separator.encode()), separator
@@ -198,7 +202,7 @@ def _single_character_separator(path: Path, data: bytes) -> tuple[bytes, str]:
 def _quoted_tables(
     path: Path, blocks: Iterator[Block], separator: str, shape: Shape | None, at_once: int | None
 ) -> Iterator[Table]:
-    """Yield the tables of text with necessary quotes, read with `csv`, which knows the line of each row."""
+    """Yield the tables of text in which quotes are needed, read with `csv`, which knows the line of each row."""
     first = next(blocks)
     next_line = first.first_line
     texts = (line for block in chain([first], blocks) for line in block.data.decode("utf-8").split("\n"))
@@ -228,7 +232,7 @@ def _quoted_tables(
 
 
 def _quotes_are_needless(data: bytes, separator: str) -> bool:
-    """Return whether quotes occur only around whole fields that contain no quote, separator or line end."""
+    """Return whether quotes only enclose whole fields that contain no quote, separator or line end."""
     edges = np.sort(np.concatenate([[-1, len(data)], _places(data, "\n"), _places(data, separator)]))
     quotes = _places(data, '"')
     opening, closing = quotes[0::2], quotes[1::2]
@@ -239,7 +243,7 @@ def _quotes_are_needless(data: bytes, separator: str) -> bool:
 
 
 def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> Iterator[Table]:
-    """Yield tables from Parquet data, decoded by a child process, because polars aborts on some damaged files."""
+    """Yield tables from Parquet data. A child process decodes them, because polars aborts on some damaged files."""
     step, n_rows = 0 if at_once is None else max(1, at_once // BYTES_PER_ROW), 0
     with _plain_file(path, raw) as plain, _decoding(plain, step) as child:
         assert child.stdout is not None
@@ -258,7 +262,7 @@ def _parquet_batches(path: Path, raw: Iterator[bytes], at_once: int | None) -> I
 
 @contextmanager
 def _plain_file(path: Path, raw: Iterator[bytes]) -> Iterator[Path]:
-    """Yield the path of the file or, if it is compressed or a pipe, of a temporary plain copy."""
+    """Yield the path of the file itself or, if it is gzipped or a pipe, of a temporary decompressed copy."""
     if path.is_file() and not _starts_with(path, GZIP_MAGIC):
         yield path.absolute()
         return
@@ -275,7 +279,7 @@ def _starts_with(path: Path, magic: bytes) -> bool:
 
 @contextmanager
 def _decoding(plain: Path, step: int) -> Iterator["subprocess.Popen[bytes]"]:
-    """Start a process that decodes `step` rows at a time (0: all at once); kill it when the block ends."""
+    """Start a process that decodes `step` rows at a time (0: all at once), and kill it when the block ends."""
     command = [sys.executable, "-P", "-c", DECODE_PARQUET, str(plain), str(step)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
         try:

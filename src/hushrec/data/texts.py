@@ -1,4 +1,4 @@
-"""Readers of a file's bytes, decompressed, and of its text as blocks of whole lines, at once or in parts."""
+"""Readers of a file's decompressed bytes, and of its text in blocks of whole lines."""
 
 import codecs
 import gzip
@@ -32,7 +32,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def raw_blocks(path: Path, at_once: int | None) -> Iterator[bytes]:
-    """Yield the content of a file in blocks of `at_once` bytes, or in one block; decompress it if it is gzipped."""
+    """Yield the decompressed content of a file in blocks of `at_once` bytes, or in one block if it is None."""
     try:
         with path.open("rb") as file, _unzipped(file) as plain:
             while block := plain.read(-1 if at_once is None else at_once):
@@ -128,7 +128,7 @@ def _check_text(path: Path, data: bytes, first_line: int) -> None:
 
 
 def skip_lines(path: Path, blocks: Iterator[Block], count: int) -> Iterator[Block]:
-    """Yield the text without its first `count` lines; raise if there are no more lines."""
+    """Yield the text without its first `count` lines; raise `DataError` if the file has no more lines."""
     for block in blocks:
         data, line = block
         while line <= count and b"\n" in data:

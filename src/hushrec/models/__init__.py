@@ -1,4 +1,4 @@
-"""The registry of models: name, options and import path of each. Importing this package loads no model code."""
+"""The registry of models, with the options and the import path of each. Importing this package loads no model code."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 class ModelDeclaration:
     """The registry entry of a model: its options, and where to import its code from.
 
-    `predicts` is "rating" for a model that predicts rating values, "ranking" for one that orders items from implicit
-    feedback. `implementation` is the import path of the model's class, which has a classmethod
-    `from_options(options, **facts)`. The facts are public knowledge about the items, as keyword arguments:
-    `item_facts` is the import path of a function (ratings, options) → facts for a data set, and `sent_facts` of a
-    function (attributes, titles, details) → facts for the catalogue that a server sends. `without_privacy` holds the
-    defaults that differ under a protocol without privacy. A model of another package lists in `spoken_by` the protocols
-    that can train it, and in `engines` the engines that can compute it; other protocols and engines refuse it.
+    `predicts` is "rating" for a model that predicts rating values, "ranking" for a model that orders items from
+    implicit feedback. `implementation` is the import path of the model's class, which has a classmethod
+    `from_options(options, **facts)`. The facts are keyword arguments with public knowledge about the items.
+    `item_facts` is the import path of a function (ratings, options) → facts for a data set; `sent_facts` is the import
+    path of a function (attributes, titles, details) → facts for the catalogue that a server sends. `without_privacy`
+    holds the defaults of options that differ under a protocol without privacy. A plug-in model lists the protocols that
+    can train it in `spoken_by`, and the engines that can compute it in `engines`; other protocols and engines refuse
+    it.
     """
 
     name: str
@@ -36,13 +37,13 @@ class ModelDeclaration:
     item_facts: str | None = None
     sent_facts: str | None = None
     public_ratings: bool = False  # whether the model also learns from public ratings
-    lists: str = "what few people rated is drawn toward the person's own mean"
+    lists: str = "predictions of items with few ratings are shrunk toward the person's own mean"
     without_privacy: Mapping[str, Any] = field(default_factory=dict)
     spoken_by: tuple[str, ...] = ()  # protocols, in addition to those whose own `models` name this one
     engines: tuple[str, ...] = ()  # empty means every engine of the protocol
 
     def make(self, options: dict[str, Any], ratings: Any) -> Any:
-        """Return the model with these options for the items of the data set `ratings`."""
+        """Return the model with these options for the items of a data set; raise if it cannot use public ratings."""
         if ratings.public is not None and not self.public_ratings:
             raise ParameterError(f"model {self.name} cannot use public ratings. Leave public out, or use model gp.")
         facts = {} if self.item_facts is None else imported(self.item_facts)(ratings, options)
@@ -52,7 +53,13 @@ class ModelDeclaration:
 def _vector_options(factors: int, step: float, described: str | None = None) -> tuple[Option, Option]:
     return (
         Option("factors", int, "Length of user and item vectors.", factors),
-        Option("step", float, "First step size times the number of ratings.", step, described),
+        Option(
+            "step",
+            float,
+            "First step size, times the number of ratings (sdcf: of reports in a round).",
+            step,
+            described,
+        ),
     )
 
 
@@ -70,7 +77,7 @@ _OWN = (
             Option(
                 "no_fallback",
                 bool,
-                "Predict from random vectors, as the paper does, where training has not seen a person or an item.",
+                "Predict from random vectors, as the paper does, for people and items without training ratings.",
                 False,
             ),
         ),
@@ -123,7 +130,7 @@ MODELS: Registry[ModelDeclaration] = Registry("models", ((model.name, model) for
 
 
 def find_model(name: str) -> ModelDeclaration:
-    """Return the declaration of the model called `name`."""
+    """Return the declaration of the model called `name`; raise `ParameterError` if there is none."""
     if name not in MODELS:
         raise ParameterError(f"model must be one of {', '.join(MODELS)}, got {name}.")
     return MODELS[name]
@@ -132,7 +139,7 @@ def find_model(name: str) -> ModelDeclaration:
 def make_model(
     name: str, n_factors: int, *, order: int | None = None, attributes: FloatArray | None = None
 ) -> MatrixFactorization:
-    """Return a model with user and item vectors: mf, bpr or fm. Only fm takes `order` (default 2) and `attributes`."""
+    """Return model `mf`, `bpr` or `fm`. Only `fm` takes `order` (default 2) and `attributes`."""
     if name == "fm":
         options: dict[str, Any] = {"factors": n_factors, "order": 2 if order is None else order}
         return imported(find_model(name).implementation).from_options(options, attributes=attributes)  # type: ignore[no-any-return]

@@ -39,7 +39,7 @@ DAMPING = 1.5  # κ: a person's choice can vary more than the population's
 
 
 class Description(NamedTuple):
-    """The public parameters of descriptions z, the same for every person."""
+    """The public parameters of descriptions: a person's description summarizes the items that the person chose."""
 
     rows: FloatArray  # p_j, (n_items, K)
     base: FloatArray  # b, (K,)
@@ -49,7 +49,7 @@ class Description(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def describe_person(items, description):  # type: ignore[no-untyped-def]
-    """Return the description z of a person who chose these items, `(K,)`; zeros where `items` is empty."""
+    """Return the description of a person who chose these items, `(K,)`; zeros if there are no items."""
     found = np.zeros(len(description.base))
     if len(items) == 0:
         return found
@@ -60,10 +60,10 @@ def describe_person(items, description):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def describe_without_each(items, description):  # type: ignore[no-untyped-def]
-    """Return the leave-one-out descriptions z of a person, `(h, K)`: row i omits item i from the sum of rows.
+    """Return a person's leave-one-out descriptions, `(len(items), K)`: row i omits item i from the sum of item rows.
 
     A person's description enters the audience of item i without item i itself; otherwise the audience of a rare item
-    would mostly repeat the item's own row. The term in log h still counts all h items.
+    would mostly repeat the item's own row. The term for the number of items still counts all of them.
     """
     found = np.empty((len(items), len(description.base)))
     total = _total(items, description.rows)
@@ -86,7 +86,10 @@ def _total(items, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _fill_description(total, n_summed, n_met, description, out):  # type: ignore[no-untyped-def]
-    """Fill `out` with z of a person with `n_met` items; `total` is the sum of the rows of `n_summed` of them."""
+    """Fill `out` with the description of a person who chose `n_met` items.
+
+    `total` is the sum of the rows of `n_summed` of these items.
+    """
     offset, usual, limit = description.shape
     length = math.log(n_met) - usual
     squared = 0.0
@@ -100,7 +103,7 @@ def _fill_description(total, n_summed, n_met, description, out):  # type: ignore
 
 
 class Ranking(NamedTuple):
-    """The public item data and weights that `score_items` needs in addition to a `Description`."""
+    """The public arrays and weights that `score_items` needs in addition to a `Description`."""
 
     log_counts: FloatArray  # log n_j, (n_items,)
     audiences: FloatArray  # a_j, (n_items, K)
@@ -113,13 +116,13 @@ class Ranking(NamedTuple):
 
 @njit(cache=True, nogil=True)
 def fill_kernel(item, places, out):  # type: ignore[no-untyped-def]
-    """Fill `out[j]` with k(item, j) for every item j."""
+    """Fill `out[j]` with the similarity of `item` and item j, exp(−½ ‖x_item − x_j‖²); x_j is column j of `places`."""
     fill_kernel_row(places[:, item], places, out)
 
 
 @njit(cache=True, nogil=True)
 def fill_kernel_row(own, places, out):  # type: ignore[no-untyped-def]
-    """Fill `out[j]` with exp(−½ ‖own − x_j‖²) for every column x_j of `places`."""
+    """Fill `out[j]` with the similarity exp(−½ ‖own − x_j‖²) for every column x_j of `places`."""
     out[:] = 0.0
     for k in range(len(own)):
         for j in range(len(out)):
@@ -130,7 +133,10 @@ def fill_kernel_row(own, places, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def crowd_density(counts, places):  # type: ignore[no-untyped-def]
-    """Return the density of everybody's items at each item, g_j = Σ n_i k(i, j) / Σ n_i, `(n_items,)`."""
+    """Return the density of everybody's items at each item j, Σ n_i k(i, j) / Σ n_i, `(n_items,)`.
+
+    n_i is the number of people who chose item i, and k(i, j) the similarity of `fill_kernel`.
+    """
     found, total = counts.copy(), 0.0  # k(j, j) = 1; the loop computes k once for each pair of items
     for i in range(len(counts)):
         total += counts[i]
@@ -144,9 +150,9 @@ def crowd_density(counts, places):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
-    """Return Σ k(i, j) over the person's items i, `(n_items,)`.
+    """Return, for every item, the sum of its similarities to the person's items, `(n_items,)`.
 
-    `kernel` is the precomputed matrix of k, or has no rows; k is then computed from `places`.
+    `kernel` is the precomputed matrix of similarities. If it has no rows, similarities are computed from `places`.
     """
     found, near = np.zeros(places.shape[1]), np.empty(places.shape[1])
     for item in items:
@@ -161,14 +167,14 @@ def own_density(items, places, kernel):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def choice_of(log_weights):  # type: ignore[no-untyped-def]
-    """Return the softmax of `log_weights`, `(n_items,)`."""
+    """Return the softmax of `log_weights`, `(n_items,)`: the probability of choosing each item."""
     chances = np.exp(log_weights - log_weights.max())
     return chances / chances.sum()
 
 
 @njit(cache=True, nogil=True)
 def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
-    """Return λ, the mean of each squared feature over everybody's items, `(R,)`."""
+    """Return the mean square of each feature over everybody's items, `(n_features,)`."""
     chances = choice_of(log_counts)
     found = np.zeros(len(features))
     for k in range(len(features)):
@@ -179,7 +185,10 @@ def feature_variances(log_counts, features):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def preferred(items, ranking):  # type: ignore[no-untyped-def]
-    """Return y_jᵀu for every item j, `(n_items,)`, where u is the preference of a person who chose these items."""
+    """Return the preference term of the score of every item, `(n_items,)`, for a person who chose these items.
+
+    It is y_jᵀu, for the features y_j of item j and the preference u of the person, which a few Newton steps estimate.
+    """
     features, variances = ranking.features, ranking.variances
     fit, preference = np.zeros(len(ranking.log_counts)), np.zeros(len(features))
     for _ in range(NEWTON_STEPS):
@@ -200,7 +209,7 @@ def preferred(items, ranking):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def score_items(items, description, ranking, kernel):  # type: ignore[no-untyped-def]
-    """Return the score of every item for a person who chose `items`, `(n_items,)`; log n_j where `items` is empty."""
+    """Return the score of every item for a person who chose `items`, `(n_items,)`; log popularity without items."""
     scores = ranking.log_counts.copy()
     if len(items) == 0:
         return scores

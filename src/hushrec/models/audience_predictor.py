@@ -1,4 +1,4 @@
-"""Model `audience`: its class for the registry, and its predictor, which scores items from implicit feedback."""
+"""Model `audience`: the class that the registry names, and the predictor, which scores items from implicit feedback."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,13 +18,13 @@ PEOPLE_PER_TASK = 8
 
 
 class Audience(ModelOfColumns):
-    """Model `audience` with its public item columns; its option `at_least` filters the ratings before training."""
+    """Model `audience` with its public item columns. Its option `at_least` is applied to ratings before training."""
 
     name: ClassVar[str] = "audience"
 
 
 class ItemTable(NamedTuple):
-    """The public arrays that scores are computed from; the letters are those of `hushrec.models.audience`."""
+    """The public arrays from which scores are computed; `hushrec.models.audience` explains the letters in comments."""
 
     log_counts: FloatArray  # log n_j, (n_items,)
     counts: FloatArray  # E n_j, (n_items,)
@@ -41,13 +41,13 @@ class ItemTable(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class AudiencePredictor:
-    """A `Predictor` of model `audience`: scores each person from the public table and that person's own items."""
+    """The predictor of model `audience`: it scores items from the public table and each person's own items."""
 
     table: ItemTable = field(repr=False)
     ratings: Ratings = field(repr=False)
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the scores of (user, item) pairs."""
+        """Return the score of each (user, item) pair."""
         found = np.empty(len(users))
         for user in np.unique(users):
             own = users == user
@@ -55,7 +55,7 @@ class AudiencePredictor:
         return found
 
     def scores(self, users: IntArray) -> FloatArray:
-        """Return the score of every item for each user; a user without items gets the items by popularity."""
+        """Return the score of every item for each user; users without items get popularity as scores."""
         people = np.ascontiguousarray(users, dtype=np.int64)
         found = np.empty((len(people), len(self.table.log_counts)))
 
@@ -66,7 +66,7 @@ class AudiencePredictor:
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """Return the kernel k(i, j) of this item and every item, `(n_items,)`: 1 for identical places, 0 far away."""
+        """Return the similarity of every item to `item`, `(n_items,)`: from 1 for equal columns down to 0."""
         found = np.empty(len(self.table.log_counts))
         fill_kernel(item, self.table.places, found)
         return found
@@ -75,7 +75,7 @@ class AudiencePredictor:
         return None
 
     def released_support(self) -> FloatArray:
-        """Return the denoised number of people who chose each item; people with many items weigh less in it."""
+        """Return the denoised number of people who chose each item; people with many items count less."""
         return self.table.counts
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
@@ -110,7 +110,7 @@ class AudiencePredictor:
 
     @cached_property
     def _kernel(self) -> FloatArray:
-        """The matrix of k(i, j), or an empty one where the catalogue has more than `MOST_KEPT_ITEMS` items."""
+        """The matrix of similarities of all items; empty if there are more than `MOST_KEPT_ITEMS` items."""
         n_items = len(self.table.log_counts)
         if n_items > MOST_KEPT_ITEMS:
             return np.empty((0, 0))
@@ -122,7 +122,7 @@ class AudiencePredictor:
 
 @njit(cache=True, nogil=True)
 def _score_people(people, first, stop, description, ranking, kernel, ratings, found):  # type: ignore[no-untyped-def]
-    """Fill rows `first` … `stop` − 1 of `found` with the scores of people[first:stop]."""
+    """Fill rows `first` … `stop` − 1 of `found` with the scores of all items for people[first:stop]."""
     for place in range(first, stop):
         user = people[place]
         items = ratings.items[ratings.starts[user] : ratings.starts[user + 1]]

@@ -1,4 +1,4 @@
-"""Baselines for rating prediction, shown in every accuracy table: a private model is useful only if it beats them."""
+"""Non-personal and simple baselines for rating prediction, which every accuracy table shows beside the models."""
 
 from collections.abc import Callable
 
@@ -16,7 +16,7 @@ BIAS_PENALTY = 4.0  # λ of the bias model
 def rating_baselines(
     users: IntArray, items: IntArray, values: FloatArray, n_users: int, n_items: int
 ) -> dict[str, Predictor]:
-    """Fit four baselines on training ratings; return functions (users, items) → predicted ratings by name."""
+    """Fit four baselines on training ratings; return, by name, functions (users, items) → predicted ratings."""
     mean = float(values.mean())
     user_means = _group_means(users, values, n_users, mean)
     item_means = _group_means(items, values, n_items, mean)
@@ -34,8 +34,8 @@ def fit_biases(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the user biases b_u and item biases b_i that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²).
 
-    λ is `penalty`. The minimum solves one sparse, positive definite linear system. A user or item without ratings
-    gets bias 0.
+    Here r are the `residuals` and λ is `penalty`. The minimum solves one sparse, positive definite linear system. A
+    user or item without ratings gets bias 0.
     """
     counts = sparse.csr_array((np.ones(len(users)), (users, items)), shape=(n_users, n_items))
     system: sparse.csr_array[np.float64] = sparse.block_array(

@@ -1,12 +1,12 @@
 """Bayesian personalized ranking: a rated item should score above an unrated one.
 
-SD-BPRMF of [SDCF], section 4.2, after [Rendle2009]. It learns from implicit feedback: which items a person rated, not
-the values. A pair of a rated item j and an unrated item j' has the loss
+This is SD-BPRMF of [SDCF], section 4.2, after [Rendle2009]. It learns from implicit feedback: from which items a person
+rated, not from the values. For a pair of a rated item j and an unrated item j', the loss is
 
-    −ln σ(x) + ½ u Λ_u uᵀ + ½ v Λ_v vᵀ,     x = u v_jᵀ − u v_j'ᵀ,
+    −ln σ(x) + ½ u Λ_u uᵀ + ½ v Λ_v vᵀ,     x = u v_jᵀ − u v_j'ᵀ.
 
-and the negative gradient of its first term is s u for v_j, −s u for v_j' and s (v_j − v_j') for u, with s = 1 / (1 +
-exp(x)): matrix factorization with the error +s for the rated item and −s for the unrated one.
+With s = 1 / (1 + exp(x)), the negative gradient of the first term is s u for v_j, −s u for v_j' and s (v_j − v_j') for
+u. So the model is matrix factorization with the error +s for the rated item and −s for the unrated one.
 """
 
 from dataclasses import dataclass
@@ -23,24 +23,25 @@ from hushrec.randomness import RandomStream
 
 @dataclass(frozen=True)
 class PairwiseRanking(MatrixFactorization):
-    """Matrix factorization trained on pairs of a rated and an unrated item."""
+    """Model `bpr`: matrix factorization that is trained on pairs of a rated and an unrated item."""
 
     name: ClassVar[str] = "bpr"
     learns_from_pairs: ClassVar[bool] = True
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """Return `(count, n_factors)` initial values, uniform on (0, 0.3); [SDCF] does not specify any."""
+        """Return initial vectors `(count, n_factors)`, uniform on (0, 0.3); [SDCF] does not specify any."""
         return 0.3 * rng.random((count, self.n_factors))
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Return s = 1 / (1 + exp(x)) for each pair, where x = u (v_j − v_j')ᵀ is the pair's entry of `scores`."""
+        """Return the error 1 / (1 + exp(x)) of each pair, where x in `scores` is the rated minus the unrated score."""
         return np.asarray(expit(-scores))
 
     def selected_errors(
         self, is_rated: npt.NDArray[np.bool_], user_vector: FloatArray, item_rows: FloatArray, partner_rows: FloatArray
     ) -> FloatArray:
-        """Return the error of each selected item in the loss of its pair: +s for a rated item, −s for an unrated one.
+        """Return the error of each selected item in its pair: +s if the item is rated, −s if it is unrated.
 
+        s = 1 / (1 + exp(x)), where x is the score of the pair's rated item minus that of its unrated item. This is
         Lemma 2 of [SDCF], with η_t for its η_0. Departs from the sentence before that lemma, which swaps the signs.
         """
         sign = np.where(is_rated, 1.0, -1.0)

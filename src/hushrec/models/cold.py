@@ -1,12 +1,12 @@
 """Cold-start predictions of matrix factorization, for people without ratings and for items that nobody reported.
 
-The vectors of such people and items still have their random initial values, so their products are meaningless. A device
-predicts instead, without another message:
+The vectors of such people and items still have their random initial values, so that their products are meaningless. A
+device predicts instead, without any further message:
 
 - for an item whose public vector never changed: the mean of the person's own ratings;
 - for a person without ratings: the product of the item vector and the mean of the item vectors that changed, which
-  stands for the missing user vector. User and item vectors start and grow alike, so these products lie in the range of
-  ratings;
+  replaces the missing user vector. User and item vectors start and grow alike, so that these products lie in the range
+  of ratings;
 - for such a person and such an item: the mean of those products over the items that changed.
 
 Departs from [SDCF], which predicts from the random vectors.
@@ -24,15 +24,15 @@ BoolArray = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class ColdStart:
-    """The people and items that training has not seen, and the predictions for them."""
+    """Which people and items have no training ratings, and the predictions for them."""
 
     own_means: FloatArray = field(repr=False)  # (n_users,) mean rating on the scale 1 to 5; NaN without ratings
     untouched: BoolArray = field(repr=False)  # (n_items,) whether the item's vector still has its initial value
 
     def settle_pairs(self, predicted: FloatArray, rows: FloatArray, users: IntArray, items: IntArray) -> FloatArray:
-        """Return the predictions of (user, item) pairs with cold-start values where the user or the item is unseen.
+        """Return the predictions of (user, item) pairs, with cold-start values if the user or the item is unseen.
 
-        `predicted` holds the products of the vectors, `rows` the item vectors.
+        `predicted` holds the products of user and item vectors, `rows` the item vectors.
         """
         newcomers, unknown = np.isnan(self.own_means[users]), self.untouched[items]
         found = np.where(unknown, self.own_means[users], predicted)
@@ -41,7 +41,7 @@ class ColdStart:
         return found
 
     def settle_table(self, predicted: FloatArray, rows: FloatArray, users: IntArray) -> FloatArray:
-        """Return a table of predictions, `(len(users), n_items)`, with cold-start values as in `settle_pairs`."""
+        """Return predictions of all items, `(len(users), n_items)`, with cold-start values as in `settle_pairs`."""
         found = np.where(self.untouched, self.own_means[users][:, None], predicted)
         newcomers = np.isnan(self.own_means[users])
         if newcomers.any():
@@ -56,7 +56,7 @@ class ColdStart:
 
 
 def own_means(starts: IntArray, values: FloatArray) -> FloatArray:
-    """Return the mean rating of every user i, over `values[starts[i]:starts[i + 1]]`; NaN for a user without any."""
+    """Return the mean rating of every user, NaN without ratings; user i has `values[starts[i]:starts[i + 1]]`."""
     counts = np.diff(starts)
     sums = np.bincount(np.repeat(np.arange(len(counts)), counts), values, minlength=len(counts))
     return np.where(counts > 0, sums / np.maximum(counts, 1), np.nan)

@@ -1,12 +1,14 @@
 """Factorization machines: predict a rating from a user, an item and the item's attributes.
 
-[SDCF], section 5, after [Rendle2012]. A row x describes a rating: column 1 for its user, 1 for its item, and the values
-of the item's attributes. Column c has a bias w_c and, for each order l from 2 to d, a vector v^l_c:
+The model of [SDCF], section 5, after [Rendle2012]. A row x describes a rating: it has a 1 in the column of its user, a
+1 in the column of its item, and the values of the item's attributes. Column c has a bias w_c and, for each order l from
+2 to d, a vector v^l_c:
 
     ŷ(x) = w_0 + Σ_c w_c x_c + Σ_{l=2}^{d} Σ_{c_1 < … < c_l} Σ_f Π_i x_{c_i} v^l_{c_i f}
 
 The inner sums are elementary symmetric polynomials e_l, so that all computations take time linear in the number of
-non-zeros. Over the *public* columns of item j alone (its own and those of its attributes) the polynomials are
+non-zeros. Over the *public* columns of item j alone (the column of the item and those of its attributes) the
+polynomials are
 
     e_1 = Σ x v,     e_2 = (e_1² − Σ x² v²) / 2,     e_3 = (e_1³ − 3 e_1 Σ x² v² + 2 Σ x³ v³) / 6,
 
@@ -15,11 +17,11 @@ and the prediction is linear in the parameters of the user's column, (w, u², u�
     ŷ = w + base_j + u² · e_1(v²) + u³ · e_2(v³),     base_j = w_0 + Σ w_c x_c + Σ_f e_2(v²) + Σ_f e_3(v³).
 
 The parameters of the user's column are private: they never leave the device. The public table has one row (w, v², v³)
-per item, then one per attribute, then one that holds w_0 alone. For an item a device reports the row
+per item, then one row per attribute, then one row that holds only w_0. For an item a device reports the row
 
     η (N e (1, u², u³) − prior of the item's row) + noise
 
-from which the server derives the gradient of *every* public column of that item, since each of these gradients is
+from which the server derives the gradient of *every* public column of that item, because each of these gradients is
 linear in e (1, u², u³) with public coefficients. Attributes therefore need no reports of their own, and learning them
 reveals nothing beyond the reported items.
 
@@ -46,9 +48,9 @@ Sparse: TypeAlias = "sparse.csr_array[np.float64]"
 
 @dataclass(frozen=True, eq=False)
 class FactorizationMachine(MatrixFactorization):
-    """A factorization machine of order 2 or 3; the vectors of every order have `n_factors` numbers.
+    """Model `fm`: a factorization machine of order 2 or 3. Its vectors have `n_factors` numbers for each order.
 
-    `attributes` is the public table of item attributes, `(n_items, n_attributes)`, or None for a model without any.
+    `attributes` holds the public attributes of the items, `(n_items, n_attributes)`, or None for a model without any.
     """
 
     name: ClassVar[str] = "fm"
@@ -63,11 +65,11 @@ class FactorizationMachine(MatrixFactorization):
         if self.attributes is not None and not (self.attributes.ndim == 2 and np.all(np.isfinite(self.attributes))):
             raise ParameterError("attributes must be a two-dimensional array of finite numbers with one row per item.")
         if self.order == 3 and self.n_side_rows == 1:
-            raise ParameterError("order must be 2 without attributes: only a user and an item interact. Use order 2.")
+            raise ParameterError("order must be 2 for a model without attributes, got 3. Use order 2.")
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], attributes: FloatArray | None = None) -> Self:
-        """Return the model with the options `factors` and `order`, and this table of item attributes."""
+        """Return the model with the options `factors` and `order`, and these item attributes."""
         return cls(options["factors"], options["order"], attributes)
 
     @property
@@ -80,12 +82,12 @@ class FactorizationMachine(MatrixFactorization):
 
     @property
     def n_side_rows(self) -> int:
-        """Number of rows of the public table after those of the items: one per attribute, and one for w_0."""
+        """The number of rows after the items in the public table: one per attribute, and one for the constant."""
         return 1 if self.attributes is None else self.attributes.shape[1] + 1
 
     @property
     def n_attributes(self) -> int:
-        """Number of item attributes."""
+        """The number of columns of item attributes."""
         return self.n_side_rows - 1
 
     @property
@@ -98,7 +100,7 @@ class FactorizationMachine(MatrixFactorization):
 
     @cached_property
     def _powers(self) -> tuple[Sparse, ...]:
-        """The attribute table X to the elementwise powers 0 to 3, as sparse matrices: zeros stay zero."""
+        """The attributes to the elementwise powers 0 to 3, as sparse matrices; zeros stay zero, even in power 0."""
         assert self.attributes is not None
         x = sparse.csr_array(self.attributes)
         return tuple(sparse.csr_array((x.data**power, x.indices, x.indptr), shape=x.shape) for power in range(4))
@@ -106,24 +108,28 @@ class FactorizationMachine(MatrixFactorization):
     # Initial values --------------------------------------------------------------------------------------------
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """Return initial parameters, `(count, item_width)`: biases 0, vectors of every order as in `mf`."""
+        """Return initial parameters, `(count, item_width)`: biases are 0, vectors are drawn as in model `mf`."""
         rows = rng.random((count, self.item_width)) * (0.3 * math.sqrt(50 / self.n_factors))
         rows[:, 0] = 0
         return rows
 
     def initial_items(self, n_items: int, *, rng: RandomStream) -> FloatArray:
-        """Return the public table before the first round: item rows from `initial_vectors`, all other rows 0."""
+        """Return the public table before the first round: item rows are drawn, all other rows are 0."""
         self._check(n_items)
         return np.concatenate([self.initial_vectors(n_items, rng=rng), np.zeros((self.n_side_rows, self.item_width))])
 
     def draw_regularization(self, *, rng: RandomStream) -> FloatArray:
-        """Return the diagonal of Λ: one draw for the biases and one per factor of each order."""
+        """Return the prior precisions, `(item_width,)`: one draw for biases, and one per factor of each order."""
         return MatrixFactorization(self.item_width).draw_regularization(rng=rng)
 
     # Predicting ------------------------------------------------------------------------------------------------
 
     def item_rows(self, table: FloatArray) -> FloatArray:
-        """Return the rows (base_j, e_1(v²), e_2(v³)) that predictions use, one per item, `(n_items, item_width)`."""
+        """Return the row of each item from which ratings are predicted, `(n_items, item_width)`.
+
+        The row combines the item's parameters with those of its attributes: (base_j, e_1(v²), e_2(v³)), as defined in
+        the module's docstring.
+        """
         items, columns = self._split(table)
         rows = items.copy()
         rows[:, 0] += table[-1, 0]
@@ -141,11 +147,14 @@ class FactorizationMachine(MatrixFactorization):
         return rows
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """Return (1, u², u³): the gradient of an item's row is the error times this vector."""
+        """Return the user's row with 1 in place of the bias; an item's gradient is the error times this vector."""
         return np.concatenate([[1.0], user_vector[1:]])
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Return the predicted ratings of the given items: w + base + u² · e_1 + u³ · e_2."""
+        """Return the predicted ratings of the given items, `(n_items,)`.
+
+        A prediction is the user's bias, plus the item's base (its first number), plus the product of the other numbers.
+        """
         return np.asarray(user_vector[0] + item_rows[:, 0] + item_rows[:, 1:] @ user_vector[1:])
 
     def predict_pairs(
@@ -168,7 +177,10 @@ class FactorizationMachine(MatrixFactorization):
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Return the downhill gradient with respect to (w, u², u³): N mean(e (1, e_1, e_2)) − prior term."""
+        """Return the downhill gradient of the user's row: N mean(e (1, e_1, e_2)) minus the prior term.
+
+        N is `data_weight`, e an error, and (e_1, e_2) an item's row without its first number.
+        """
         features = item_rows.copy()
         features[:, 0] = 1
         return data_weight * (errors @ features) / len(errors) - user_vector * regularization
@@ -176,14 +188,15 @@ class FactorizationMachine(MatrixFactorization):
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
         """Return the public table after one round's reports.
 
-        The row of a column (of an item or an attribute) changes by the mean over the reports of the items that have
-        the column, w_0 by the mean over all reports. With (s, S², S³) = Σ η N e (1, u², u³) over the reports of one
-        item, column c gets the sum, over the items that have it, of
+        The row of an item or an attribute changes by the mean over the reports of the items that have it; the constant
+        w_0 changes by the mean over all reports. With (s, S², S³) = Σ η N e (1, u², u³) over the reports of one item,
+        the row of a column c gets the sum, over the items that have the column, of
 
             x s,     x (S² + s (e_1 − x v²)),     x (S³ (e_1 − x v³) + s (e_2 − x v³ (e_1 − x v³))),
 
-        divided by the number of these reports, minus the prior term of the column. Reports already contain the prior
-        term of the item's row, so it is first removed from `sums`; w_0 has no prior. The noise in the reports stays.
+        divided by the number of these reports, minus the prior term of the row. The module's docstring defines the
+        letters. Reports already contain the prior term of the item's row, so it is first removed from `sums`; w_0 has
+        no prior. The noise in the reports stays.
         """
         items, columns = self._split(table)
         data = sums + counts[:, None] * prior * items
@@ -198,7 +211,7 @@ class FactorizationMachine(MatrixFactorization):
         return np.concatenate([*moved, table[-1:] + constant])
 
     def _item_sums(self, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """Return the sums of the equations in `move_items` for the columns of the items, where x = 1."""
+        """Return the sums of the formula in `move_items` for the rows of items, where x = 1."""
         _, x, x2, _ = self._powers
         others, moves, s = _over_columns(x, columns), data.copy(), data[:, :1]  # e_1 − v of the item itself
         moves[:, self._second] += s * others[:, self._second]
@@ -209,7 +222,7 @@ class FactorizationMachine(MatrixFactorization):
         return moves
 
     def _column_sums(self, items: FloatArray, columns: FloatArray, data: FloatArray) -> FloatArray:
-        """Return the sums of the equations in `move_items` for the columns of the attributes."""
+        """Return the sums of the formula in `move_items` for the rows of attributes."""
         _, x, x2, x3 = self._powers
         e1, s = items + _over_columns(x, columns), data[:, :1]
         moves = _over_items(x, data)
@@ -234,17 +247,20 @@ class FactorizationMachine(MatrixFactorization):
 
 
 def _over_columns(x: Sparse, columns: FloatArray) -> FloatArray:
-    """Return Σ x v over the attributes of each item, one row per item."""
+    """Return, for each item, the sum of `columns` over its attributes, weighted by their values x."""
     return np.asarray(x @ columns)
 
 
 def _over_items(x: Sparse, items: FloatArray | IntArray) -> FloatArray:
-    """Return Σ x v over the items of each attribute, one row per attribute."""
+    """Return, for each attribute, the sum of `items` over the items that have it, weighted by its values x."""
     return np.asarray(x.T @ items)
 
 
 def _power_sum(items: FloatArray, columns: FloatArray, x: Sparse, part: slice, power: int) -> FloatArray:
-    """Return Σ x^p v^p over the public columns of each item, p = `power`; `x` holds the attributes to that power."""
+    """Return, for each item, the sum over its own and its attributes' columns of (x v)^p, where p is `power`.
+
+    v are the numbers at `part` of a column's row, and `x` holds the attributes to the power p.
+    """
     return items[:, part] ** power + _over_columns(x, columns[:, part] ** power)
 
 

@@ -1,4 +1,4 @@
-"""Model `gp`: its class for the registry, and its predictor, a Gaussian process over the items for each person."""
+"""Model `gp`: the class that the registry names, and the predictor, a Gaussian process over items for each person."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -23,13 +23,13 @@ LIST_QUALITY, LIST_TASTE = 0.5, 1.5  # the weights q and t of `list_scores`
 
 
 class GaussianProcess(ModelOfColumns):
-    """Model `gp` with its public item columns: every device fits a Gaussian process to its ratings. No options."""
+    """Model `gp` with its public item columns: every device fits a Gaussian process to its own ratings."""
 
     name: ClassVar[str] = "gp"
 
 
 class ItemTable(NamedTuple):
-    """The public arrays that predictions are computed from; the letters are those of `hushrec.models.gp`."""
+    """The public arrays from which ratings are predicted; `hushrec.models.gp` explains the letters in comments."""
 
     offsets: FloatArray  # o_j on the scale 1 to 5, (n_items,)
     rows: FloatArray  # x_j, (n_items, L)
@@ -43,22 +43,22 @@ class ItemTable(NamedTuple):
 
 
 class Ratings(NamedTuple):
-    """Everybody's ratings on the scale 1 to 5: the ratings of user i are at starts[i] … starts[i + 1] − 1."""
+    """Everybody's ratings on the scale 1 to 5; user i has the entries `starts[i]` … `starts[i + 1]` − 1."""
 
     starts: IntArray
     items: IntArray
     values: FloatArray
 
     def arrays(self) -> Arrays:
-        """Return the arrays by the names that run folders store them under."""
+        """Return the arrays by the names under which run folders store them."""
         return {"rated_starts": self.starts, "rated_items": self.items, "rated_values": self.values}
 
 
 @dataclass(frozen=True, eq=False)
 class GaussianProcessPredictor:
-    """A `Predictor` of model `gp`: predicts for each person from the public table and that person's own ratings.
+    """The predictor of model `gp`: it predicts from the public table and each person's own ratings.
 
-    The weights of a person's ratings, α of `gp.fit_process`, are computed at first use and cached.
+    The weights α of a person's ratings (`gp.fit_process`) are computed at first use and cached.
     """
 
     table: ItemTable = field(repr=False)
@@ -81,11 +81,11 @@ class GaussianProcessPredictor:
         return unsorted
 
     def scores(self, users: IntArray) -> FloatArray:
-        """Return the scores that recommendation lists are sorted by, `(len(users), n_items)`."""
+        """Return the scores by which recommendation lists are sorted, `(len(users), n_items)`."""
         return list_scores(self.predict_items(users), self.table.log_counts, self.table.offsets)
 
     def predict_items(self, users: IntArray) -> FloatArray:
-        """Return the predicted ratings of every item, `(len(users), n_items)`, partly computed in single precision."""
+        """Return the predicted ratings of every item, `(len(users), n_items)`; partly in single precision."""
         self._fit(np.unique(users))
         found = np.empty((len(users), len(self.table.offsets)))
 
@@ -97,9 +97,9 @@ class GaussianProcessPredictor:
         return found
 
     def likeness(self, item: int) -> FloatArray:
-        """Return the correlation, under the prior kernel, of ratings of `item` and of every item, `(n_items,)`.
+        """Return the similarity of every item to `item`, `(n_items,)`: the prior correlation of their ratings.
 
-        The rows are centred first, which removes the part of a taste that is common to all items.
+        The item rows are centred first, which removes the part of a taste that is common to all items.
         """
         rows = self.table.rows - self.table.rows.mean(axis=0)
         amplitude, length_squared = self.table.kernel
@@ -119,14 +119,14 @@ class GaussianProcessPredictor:
         return np.asarray(self.of_profile(items, values).deviations)
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions:
-        """Return scores, predicted ratings and their standard deviations for any profile on the scale 1 to 5."""
+        """Return scores, predicted ratings and standard deviations for any person's ratings on the scale 1 to 5."""
         found: FloatArray = _predict_profile(items.astype(np.int64), values, self.table, self._titles.shape[1])
         predicted, deviations = found.T
         scores = list_scores(predicted, self.table.log_counts, self.table.offsets)
         return ProfilePredictions(scores, predicted, deviations)
 
     def released_support(self) -> FloatArray:
-        """Return exp E log n_j for every item: the posterior geometric mean of its number of raters."""
+        """Return the estimated number of raters of every item, exp(E log n): its posterior geometric mean."""
         return np.exp(self.table.log_counts)
 
     def arrays(self) -> Arrays:
@@ -156,7 +156,7 @@ class GaussianProcessPredictor:
         return items[own], values[own]
 
     def _fit(self, people: IntArray) -> None:
-        """Compute the cached weights α of these people, except for those already cached."""
+        """Compute and cache the weights α of the ratings of these people, unless they are cached."""
         missing = people[~self._fitted[people]]
         n_words = self._titles.shape[1]
 
@@ -167,9 +167,10 @@ class GaussianProcessPredictor:
         self._fitted[missing] = True
 
     def _predict_all(self, user: int) -> FloatArray:
-        """Return the predictions of one user for every item, `(n_items,)`; the nonlinear kernel in single precision.
+        """Return the predicted ratings of every item for one user, `(n_items,)`.
 
-        The linear parts of the kernel (rows and titles) are first multiplied with α, then with all items at once.
+        The nonlinear part of the kernel is computed in single precision. The linear parts (item rows and titles) are
+        first multiplied by the weights α, then by all items at once.
         """
         own = slice(self.ratings.starts[user], self.ratings.starts[user + 1])
         items, alpha = self.ratings.items[own], self._alphas[own]
@@ -187,26 +188,26 @@ class GaussianProcessPredictor:
 
 
 def list_scores(predicted: FloatArray, log_counts: FloatArray, offsets: FloatArray) -> FloatArray:
-    """Return the scores that lists are sorted by, from the predictions p_j: log n_j + q o_j + t (p_j − o_j).
+    """Return the scores by which lists are sorted: log n + q o + t (p − o) for each item.
 
-    Sorting by p_j alone would put items with few raters on top. The number of raters n_j already indicates the quality
-    of an item, so the offset o_j (the prediction for an average taste) weighs less than the person's deviation from it
-    (decision 0012).
+    p is the predicted rating, n the number of raters, and o the offset, the prediction for an average taste; q and t
+    are constants. Sorting by p alone would put items with few raters on top. The number of raters already indicates the
+    quality of an item, so the offset weighs less than the person's deviation from it (decision 0012).
     """
     return np.asarray(log_counts + LIST_QUALITY * offsets + LIST_TASTE * (predicted - offsets))
 
 
 def in_threads(work: Callable[[int, int], None], count: int, per_task: int = PEOPLE_PER_TASK) -> None:
-    """Call work(first, stop) in a thread pool, for consecutive ranges of `per_task` that cover 0 … count − 1."""
+    """Call work(first, stop) in a thread pool, for consecutive ranges of `per_task` that cover 0 … `count` − 1."""
     with ThreadPoolExecutor(numba.get_num_threads()) as threads:
         list(threads.map(lambda first: work(first, min(first + per_task, count)), range(0, count, per_task)))
 
 
 @njit(cache=True, nogil=True)
 def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: ignore[no-untyped-def]
-    """Fill `alphas` at the ratings of people[first:stop].
+    """Fill `alphas` with the weights α of the ratings of people[first:stop].
 
-    Where the amplitude of the nonlinear kernel is 0, α = (y − x_jᵀd)/v_j follows from the posterior mean d of the
+    If the kernel has no nonlinear part (amplitude 0), α = (y − x_jᵀd)/v_j follows from the posterior mean d of the
     linear model, which is faster to compute; titles are then ignored.
     """
     titles = (table.title_starts, table.title_columns, table.title_weights)
@@ -230,7 +231,10 @@ def _fit_people(people, first, stop, table, ratings, n_words, alphas):  # type: 
 
 @njit(cache=True, nogil=True)
 def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas, found):  # type: ignore[no-untyped-def]
-    """Fill `found` with the predictions of people[i] for items wanted[starts[i]:starts[i + 1]], first ≤ i < stop."""
+    """Fill `found` with predicted ratings for people[first:stop].
+
+    Person number i of `people` gets predictions for the items wanted[starts[i]:starts[i + 1]].
+    """
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
     n_words = 0
@@ -251,7 +255,7 @@ def _predict_people(people, starts, wanted, first, stop, table, ratings, alphas,
 
 @njit(cache=True, nogil=True)
 def _predict_profile(items, values, table, n_words):  # type: ignore[no-untyped-def]
-    """Return the prediction and its standard deviation for every item, `(n_items, 2)`."""
+    """Return the predicted rating and its standard deviation for every item, `(n_items, 2)`."""
     titles = (table.title_starts, table.title_columns, table.title_weights)
     kernel = (table.kernel[0], table.kernel[1])
     words = np.zeros(n_words)

@@ -1,8 +1,8 @@
 """The maths of model `gp`: one person's Gaussian process over items, from public item rows and the person's ratings.
 
-A public table gives every item j an offset o_j, a row x_j and a variance v_j. A person's taste is a vector
-d ~ N(0, I), and a rating is r_j = o_j + x_jᵀd + N(0, v_j). The table is *whitened*: its rows are scaled so that the
-prior of every person's taste is the standard normal. For h ratings with residuals y_j = r_j − o_j and precisions
+The public table has an offset o_j, a row x_j and a variance v_j for every item j. A person's taste is a vector d ~ N(0,
+I), and a rating is r_j = o_j + x_jᵀd + N(0, v_j). The table is *whitened*: its rows are scaled so that the prior of
+every person's taste is the standard normal distribution. For h ratings with residuals y_j = r_j − o_j and precisions
 w_j = 1/v_j:
 
     posterior      d ~ N(V Σ w_j y_j x_j, V),      V = (I + Σ w_j x_j x_jᵀ)⁻¹
@@ -11,8 +11,8 @@ w_j = 1/v_j:
 where t_j is the title row of item j (`hushrec.models.titles`). The linear part x_jᵀx_l alone gives the same predictions
 as the posterior of d.
 
-Every function is compiled without fast-math and processes one person in a fixed order of operations, so results are
-bit-identical on every engine and with any number of threads.
+Every function is compiled without fast-math and processes one person in a fixed order of operations, so that results
+are bit-identical on every engine and with any number of threads.
 """
 
 import math
@@ -27,9 +27,10 @@ MOST_RATINGS = 600  # ratings of a person that a prediction uses at most; its co
 
 @njit(cache=True, nogil=True)
 def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def]
-    """Return the posterior mean `(L,)` and covariance `(L, L)` of the taste d of a person with h ratings.
+    """Return the posterior mean `(L,)` and covariance `(L, L)` of the taste vector of a person with h ratings.
 
-    `rows` are the item rows x, `(h, L)`, `residuals` the y and `precisions` the w of the ratings, `(h,)`.
+    `rows` `(h, L)` are the rows of the rated items. `residuals` `(h,)` are the ratings minus the items' offsets, and
+    `precisions` `(h,)` the inverse variances of the ratings.
     """
     h, length = rows.shape
     scaled = np.empty((h, length))
@@ -55,9 +56,9 @@ def taste_posterior(rows, residuals, precisions):  # type: ignore[no-untyped-def
 def held_out_residuals(rows, residuals, mean, covariance):  # type: ignore[no-untyped-def]
     """Return approximate leave-one-out residuals, `(h,)`: each rating minus its prediction from the other ratings.
 
-    The exact leave-one-out residual of rating j is its residual divided by 1 minus its leverage w_j x_jᵀVx_j. We
-    divide by 1 minus the *mean* leverage, (L − tr V)/h, as generalized cross-validation does [Golub1979]: half the
-    work, the same accuracy (decision 0010).
+    The exact leave-one-out residual of a rating is its residual divided by 1 minus the rating's leverage. We divide by
+    1 minus the *mean* leverage, (L − tr V)/h for a covariance V of L rows, as generalized cross-validation does
+    [Golub1979]: half the work, the same accuracy (decision 0010).
     """
     h, length = rows.shape
     trace = 0.0
@@ -77,7 +78,7 @@ def held_out_residuals(rows, residuals, mean, covariance):  # type: ignore[no-un
 
 @njit(cache=True, nogil=True)
 def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
-    """Return x_jᵀd for each wanted item j, `(n_wanted,)`, where d is `mean`: the prediction of the linear kernel."""
+    """Return each wanted item's row times the taste `mean`, `(n_wanted,)`: the predicted rating minus the offset."""
     found = np.zeros(len(wanted))
     for place in range(len(wanted)):
         for k in range(len(mean)):
@@ -87,7 +88,7 @@ def predict_taste(mean, wanted, rows):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def taste_of(items, alpha, rows):  # type: ignore[no-untyped-def]
-    """Return the posterior mean taste d = Σ α_i x_i over the rated items, `(L,)`, under the linear kernel."""
+    """Return the posterior mean taste of the linear model, `(L,)`: the rows of the rated items weighted by `alpha`."""
     found = np.zeros(rows.shape[1])
     for i in range(len(items)):
         for k in range(rows.shape[1]):
@@ -123,7 +124,7 @@ def kernel_row(row, columns, kernel, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def add_titles(item, others, titles, words, out):  # type: ignore[no-untyped-def]
-    """Add t_item · t_other to `out[i]` for every item others[i].
+    """Add the product of the title rows of `item` and others[i] to `out[i]`, for every i.
 
     `titles` is (starts, columns, weights) of a `TitleRows`. `words` is scratch space with one entry per title column,
     all zero before and after the call.
@@ -142,10 +143,10 @@ def add_titles(item, others, titles, words, out):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True)
 def fit_process(items, residuals, variances, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Fit one person's process; return the Cholesky factor U and the weights α of the ratings.
+    """Fit one person's Gaussian process; return the Cholesky factor U and the weights α of the ratings.
 
     K is the kernel matrix of the rated `items`: K + diag(v) = UᵀU and α = (K + diag v)⁻¹ y. The `residuals` y have one
-    entry per rating; the `variances` v and the `rows` have one per item of the catalogue.
+    entry per rating; the `variances` v and the `rows` have one entry per item of the catalogue.
     """
     h = len(items)
     matrix = np.empty((h, h))
@@ -160,7 +161,10 @@ def fit_process(items, residuals, variances, rows, kernel, titles, words):  # ty
 
 @njit(cache=True, nogil=True)
 def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Return the posterior mean k_jᵀα of each wanted item j, `(n_wanted,)`, relative to the item's offset."""
+    """Return the predicted rating minus the item's offset for each wanted item, `(n_wanted,)`.
+
+    It is the posterior mean: the sum of the kernel between the wanted item and each rated item, weighted by `alpha`.
+    """
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)
     similar = np.empty(len(items))
@@ -174,7 +178,10 @@ def predict_mean(items, alpha, wanted, rows, kernel, titles, words):  # type: ig
 
 @njit(cache=True, nogil=True)
 def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # type: ignore[no-untyped-def]
-    """Return the posterior standard deviation √(k_jj − k_jᵀ(K + diag v)⁻¹k_j) of each wanted item j, `(n_wanted,)`."""
+    """Return the posterior standard deviation of the rating of each wanted item, `(n_wanted,)`.
+
+    For item j it is √(k_jj − k_jᵀ(K + diag v)⁻¹k_j), where k_j is the kernel between j and the rated items.
+    """
     found = np.zeros(len(wanted))
     columns = transposed(rows, items)
     similar = np.empty(len(items))
@@ -188,7 +195,7 @@ def predict_deviation(items, factor, wanted, rows, kernel, titles, words):  # ty
 
 @njit(cache=True, nogil=True)
 def prior_variance(item, rows, kernel, titles):  # type: ignore[no-untyped-def]
-    """Return the prior variance k(j, j) = ‖x_j‖² + a + ‖t_j‖² of item j."""
+    """Return an item's prior variance k(j, j): the squared norms of its row and title row, plus the amplitude."""
     starts, _, weights = titles
     total = kernel[0]
     for k in range(rows.shape[1]):
@@ -200,7 +207,7 @@ def prior_variance(item, rows, kernel, titles):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _explained(factor, row):  # type: ignore[no-untyped-def]
-    """Return kᵀ(UᵀU)⁻¹k = ‖U⁻ᵀk‖², the variance that the ratings explain; `row` holds k and is overwritten."""
+    """Return kᵀ(UᵀU)⁻¹k, the variance that the ratings explain; U is `factor`, and k is `row`, which is overwritten."""
     total = 0.0
     for k in range(len(row)):
         a = row[k] / factor[k, k]

@@ -1,8 +1,8 @@
 """Numeric columns computed from the public attributes and titles of items, for models `gp` and `audience`.
 
 *Taste columns* are attributes that a person may like or dislike. *Detail columns* only help to predict how popular and
-how good an item is: the form and the series of its title, and finer functions of the attributes. All columns are public
-and cost no privacy budget. A data set without attributes or titles has fewer columns, or none.
+how good an item is: the form of its title, its place in a series, and finer functions of the attributes. All columns
+are public and cost no privacy budget. A data set without attributes or titles has fewer columns, or none.
 """
 
 import re
@@ -30,7 +30,7 @@ _NUMERALS = frozenset("ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10".split())
 
 @dataclass(frozen=True, eq=False)
 class ItemColumns:
-    """The public columns of all items, each with mean 0 over the items, and the rows of their titles."""
+    """The public columns of all items, each with mean 0 over the items, and the title rows of the items."""
 
     taste: FloatArray = field(repr=False)  # (n_items, n_taste)
     details: FloatArray = field(repr=False)  # (n_items, n_details)
@@ -46,7 +46,7 @@ class ItemColumns:
 
     @property
     def n_items(self) -> int:
-        """Number of items in the catalogue."""
+        """The number of items in the catalogue."""
         return len(self.taste)
 
     def first(self, n_items: int) -> "ItemColumns":
@@ -58,7 +58,7 @@ class ItemColumns:
 
 @dataclass(frozen=True, eq=False)
 class ModelOfColumns:
-    """Base class of models `gp` and `audience`, which hold the public columns of the items."""
+    """The base class of models `gp` and `audience`, which hold the public columns of the items."""
 
     name: ClassVar[str]
 
@@ -76,7 +76,7 @@ class ModelOfColumns:
 
     @property
     def n_attributes(self) -> int:
-        """Number of taste columns."""
+        """The number of taste columns."""
         return int(self.columns.taste.shape[1])
 
 
@@ -89,7 +89,7 @@ def columns_of(ratings: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _public_counts(ratings: Any) -> FloatArray:
-    """Return the detail column log(1 + number of public ratings), `(n_items, 1)`, which predicts popularity."""
+    """Return the detail column log(1 + number of public ratings), `(n_items, 1)`, scaled and centred."""
     counts = np.bincount(ratings.public.items, minlength=ratings.n_items)
     return _centred(ratings.n_items, [PUBLIC_SPREAD * np.log1p(counts)[:, None]])
 
@@ -97,7 +97,7 @@ def _public_counts(ratings: Any) -> FloatArray:
 def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: FloatArray | None) -> dict[str, Any]:
     """Return the keyword arguments of `ModelOfColumns.from_options` for a catalogue that a server sends.
 
-    Devices get taste columns and titles; `details` is None there, because only the server needs them.
+    Devices get the taste columns and the titles. On a device `details` is None, because only the server needs them.
     """
     none = np.zeros((len(titles), 0))
     columns = (none if taste is None else taste, none if details is None else details)
@@ -105,7 +105,7 @@ def sent_columns(taste: FloatArray | None, titles: Sequence[str], details: Float
 
 
 def item_columns(n_items: int, titles: Sequence[str] | None, attributes: pl.DataFrame | None) -> ItemColumns:
-    """Return the columns of a catalogue.
+    """Return the taste columns, detail columns and title rows of a catalogue.
 
     `attributes` has a Boolean column `NAME=CATEGORY` for each category and a column for each number; entries may be
     missing.
@@ -133,7 +133,7 @@ def _flags(attributes: pl.DataFrame | None) -> list[FloatArray]:
 
 
 def _numbers(attributes: pl.DataFrame | None) -> list[FloatArray]:
-    """Return each numeric attribute that varies over the items, `(n_items,)`, NaN where it is missing."""
+    """Return each numeric attribute that varies over the items, `(n_items,)`; NaN if it is missing."""
     if attributes is None:
         return []
     columns = [attributes[name] for name, kind in attributes.schema.items() if kind != pl.Boolean]
@@ -142,25 +142,25 @@ def _numbers(attributes: pl.DataFrame | None) -> list[FloatArray]:
 
 
 def _shared(flags: FloatArray) -> FloatArray:
-    """Return the flags of one attribute scaled to norm 1 for every item that has a category."""
+    """Return the flags of one attribute, scaled to norm 1 for every item that has a category."""
     return np.asarray(flags / np.sqrt(np.maximum(flags.sum(axis=1, keepdims=True), 1)))
 
 
 def _standard(number: FloatArray) -> FloatArray:
-    """Return the number standardized to mean 0 and deviation `NUMBER_SPREAD`, outliers clipped; 0 where missing."""
+    """Return the number with mean 0 and deviation `NUMBER_SPREAD`, outliers clipped; 0 if it is missing."""
     known = number[np.isfinite(number)]
     away = (number - known.mean()) / known.std()
     return np.asarray(NUMBER_SPREAD * np.nan_to_num(np.clip(away, -FARTHEST_NUMBER, FARTHEST_NUMBER)))
 
 
 def _curved(number: FloatArray) -> FloatArray:
-    """Return the standardized number and its square, `(n_items, 2)`: a person may like the middle of the range."""
+    """Return the standardized number and its square, `(n_items, 2)`; a person may prefer the middle of a range."""
     standard = _standard(number)
     return np.stack([standard, CURVATURE * standard**2], axis=1)
 
 
 def _bumps(number: FloatArray) -> FloatArray:
-    """Return triangular basis functions of the number, with knots at its quantiles `KNOTS`; 0 where it is missing.
+    """Return triangular basis functions of the number, with knots at its quantiles `KNOTS`; 0 if it is missing.
 
     Their linear combinations are the piecewise linear functions of the number.
     """
@@ -172,7 +172,7 @@ def _bumps(number: FloatArray) -> FloatArray:
 
 
 def _title_shapes(titles: Sequence[str]) -> FloatArray:
-    """Return the columns of `_title_shape` for all titles, `(n_items, 7)`."""
+    """Return seven columns that describe the form of each title, `(n_items, 7)`."""
     return np.array([_title_shape(title) for title in titles], dtype=np.float64)
 
 
@@ -199,9 +199,9 @@ def _title_shape(title: str) -> list[float]:
 
 
 def _series_places(titles: Sequence[str], numbers: Sequence[FloatArray]) -> FloatArray:
-    """Return three columns per title: whether it belongs to a series, whether it is a sequel, and its place there.
+    """Return three columns for each title: whether it belongs to a series, whether it is a sequel, and its position.
 
-    Titles of a series are ordered by the first number (such as the year), or as listed where there is no number.
+    The titles of a series are ordered by the first numeric attribute (such as the year) or, without one, as listed.
     """
     series = series_of(titles)
     order = np.arange(len(titles)) if not numbers else np.argsort(np.nan_to_num(numbers[0], nan=np.inf), kind="stable")
@@ -215,13 +215,13 @@ def _series_places(titles: Sequence[str], numbers: Sequence[FloatArray]) -> Floa
 
 
 def _split_columns(columns: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Split the columns into the `MOST_TASTE_COLUMNS` of largest variance and the others, keeping their order."""
+    """Split the columns into the `MOST_TASTE_COLUMNS` of largest variance and the others; both keep their order."""
     ranks = np.argsort(np.argsort(-columns.var(axis=0), kind="stable"))
     return columns[:, ranks < MOST_TASTE_COLUMNS], columns[:, ranks >= MOST_TASTE_COLUMNS]
 
 
 def _centred(n_items: int, parts: Sequence[FloatArray]) -> FloatArray:
-    """Return the parts side by side, each column with mean 0; columns that are the same for all items are dropped."""
+    """Return the parts side by side, with columns of mean 0; columns that are equal for all items are dropped."""
     columns = np.concatenate([np.zeros((n_items, 0)), *parts], axis=1)
     columns = columns - columns.mean(axis=0, keepdims=True) if n_items else columns
     return np.ascontiguousarray(columns[:, np.abs(columns).max(axis=0, initial=0) > 1e-9])

@@ -5,7 +5,7 @@ functions here give bit-identical results everywhere and are as fast for small m
 memory, so that the compiler can vectorize them without reordering sums.
 
 A matrix that is singular in floating point gives non-finite numbers, never an exception: on a device, an exception
-would reveal something about the profile.
+would reveal something about the person's ratings.
 """
 
 import math
@@ -33,7 +33,7 @@ def add_gram(rows, total):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def factorize(matrix):  # type: ignore[no-untyped-def]
-    """Replace the upper triangle of a positive definite A by its Cholesky factor U, with A = UᵀU."""
+    """Replace the upper triangle of a positive definite matrix A by its Cholesky factor U, with A = UᵀU."""
     n = matrix.shape[0]
     for first in range(0, n, 4):
         last = min(first + 4, n)
@@ -109,7 +109,7 @@ def multiply(left, right):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def weighted_gram(rows, weights):  # type: ignore[no-untyped-def]
-    """Return the full matrix rowsᵀ diag(weights) rows; weights must not be negative."""
+    """Return the full matrix rowsᵀ diag(weights) rows. Weights must not be negative."""
     scaled = np.empty_like(rows)
     for i in range(len(rows)):
         root = math.sqrt(weights[i])

@@ -1,10 +1,10 @@
 """Matrix factorization: a rating is the inner product of a user vector and an item vector.
 
-The model of [SDCF], section 2.2, in the Bayesian form of its section 2.3, with one rating's loss
+The model of [SDCF], section 2.2, in the Bayesian form of its section 2.3. The loss of one rating r is
 
     ½ e² + ½ u Λ_u uᵀ + ½ v Λ_v vᵀ,     e = r − u vᵀ,
 
-with Λ diagonal. This module is plain maths on arrays: no privacy, no messages, no loop over devices. Gradients point
+with diagonal Λ. This module is plain maths on arrays: no privacy, no messages, no loop over devices. Gradients point
 *downhill*: a step adds them. Only the data term is multiplied by `data_weight`.
 """
 
@@ -24,7 +24,7 @@ MEAN_REGULARIZATION = 0.01  # Gamma(shape 1, rate 100)
 
 @dataclass(frozen=True)
 class MatrixFactorization:
-    """Matrix factorization with `n_factors` factors: initial values, predictions and gradients.
+    """Model `mf`, matrix factorization with `n_factors` factors: initial values, predictions and gradients.
 
     `bpr` and `fm` are subclasses, so that protocols and engines handle all three models alike.
     """
@@ -46,25 +46,25 @@ class MatrixFactorization:
 
     @property
     def user_width(self) -> int:
-        """Length of a user vector."""
+        """The length of a user vector."""
         return self.n_factors
 
     @property
     def item_width(self) -> int:
-        """Length of an item vector."""
+        """The length of an item vector."""
         return self.n_factors
 
     @property
     def n_side_rows(self) -> int:
-        """Number of rows of the public table after those of the items: none for this model."""
+        """The number of rows that follow the items in the public table: none for this model."""
         return 0
 
     def initial_items(self, n_items: int, *, rng: RandomStream) -> FloatArray:
-        """Return the public table before the first round, `(n_items + n_side_rows, item_width)`."""
+        """Return the public table of item vectors before the first round, `(n_items + n_side_rows, item_width)`."""
         return self.initial_vectors(n_items, rng=rng)
 
     def initial_vectors(self, count: int, *, rng: RandomStream) -> FloatArray:
-        """Return `(count, n_factors)` initial values, uniform on (0, 0.3 √(50 / n_factors)).
+        """Return initial vectors `(count, n_factors)`, uniform on (0, 0.3 √(50 / n_factors)).
 
         The product of two such vectors is near 1.1. [SDCF] does not specify initial values; values around zero would
         take tens of rounds to break the symmetry.
@@ -72,23 +72,23 @@ class MatrixFactorization:
         return rng.random((count, self.n_factors)) * (0.3 * math.sqrt(50 / self.n_factors))
 
     def draw_regularization(self, *, rng: RandomStream) -> FloatArray:
-        """Return the diagonal of Λ, one draw of Gamma(1, rate 100) per factor and run ([SDCF], section 4.1)."""
+        """Return prior precisions, the diagonal of Λ: a Gamma(1, rate 100) draw per factor ([SDCF], section 4.1)."""
         return -MEAN_REGULARIZATION * np.log1p(-rng.random(self.n_factors))
 
     def item_rows(self, table: FloatArray) -> FloatArray:
-        """Return the item rows that predictions use, `(n_items, item_width)`: here, the public table itself."""
+        """Return the item rows from which ratings are predicted, `(n_items, item_width)`: here, the item vectors."""
         return table
 
     def direction(self, user_vector: FloatArray) -> FloatArray:
-        """Return the vector whose multiples are the data gradients of items, `(item_width,)`: the user vector."""
+        """Return the vector that gives an item's data gradient when multiplied by the error: here, the user vector."""
         return user_vector
 
     def errors(self, values: FloatArray, scores: FloatArray) -> FloatArray:
-        """Return the error e = r − u vᵀ of every rated item, from its rating and its score u vᵀ."""
+        """Return the error of every rated item: its rating in `values` minus its predicted rating in `scores`."""
         return values - scores
 
     def predict(self, user_vector: FloatArray, item_rows: FloatArray) -> FloatArray:
-        """Return the predicted ratings of the given items: V u."""
+        """Return the predicted rating of each item: the product of its row and the user vector."""
         return np.asarray(item_rows @ user_vector)
 
     def predict_pairs(
@@ -110,10 +110,11 @@ class MatrixFactorization:
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Return the downhill gradients with respect to the item vectors: N e u − v Λ_v, one row per item.
+        """Return the downhill gradients of the item vectors v, one row per item: N e u − v Λ_v.
 
-        Departs from [SDCF], eq. (5), in two ways. The sign there, together with Algorithm 2, would make the error
-        grow. And the data term is multiplied by N, without which the step sizes of the paper have no effect.
+        N is `data_weight`, e the error, u the user vector and Λ_v the regularization. Departs from [SDCF], eq. (5), in
+        two ways. The sign there, together with Algorithm 2, would make the error grow. And the data term is multiplied
+        by N, without which the step sizes of the paper have no effect.
         """
         return data_weight * np.outer(errors, self.direction(user_vector)) - item_vectors * regularization
 
@@ -126,14 +127,18 @@ class MatrixFactorization:
         *,
         data_weight: float,
     ) -> FloatArray:
-        """Return the downhill gradient with respect to the user vector: N mean(e v) − u Λ_u over the rated items."""
+        """Return the downhill gradient of the user vector u: N mean(e v) − u Λ_u.
+
+        N is `data_weight`, and the mean is over the rated items, with errors e and item vectors v; Λ_u is the
+        regularization.
+        """
         return data_weight * (errors @ item_rows) / len(errors) - user_vector * regularization
 
     def move_items(self, table: FloatArray, sums: FloatArray, counts: IntArray, prior: FloatArray) -> FloatArray:
         """Return the public table with the mean of each item's reports added; items without reports do not change.
 
-        `sums` `(n_items, item_width)` and `counts` `(n_items,)` are the sums and numbers of reports. `prior`, η_t Λ_v,
-        is not used here, because reports already contain the prior term. Departs from [SDCF], Algorithm 2, which
-        divides by one count of all reports.
+        `sums` `(n_items, item_width)` and `counts` `(n_items,)` are the sums and numbers of reports. `prior`, the step
+        size times the regularization, is not used here, because reports already contain the prior term. Departs from
+        [SDCF], Algorithm 2, which divides by one count of all reports.
         """
         return table + sums / np.maximum(counts, 1)[:, None]

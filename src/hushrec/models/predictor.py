@@ -1,4 +1,4 @@
-"""The interface of a trained model, used by metrics, early stopping, run folders and lists; its class for vectors."""
+"""The interface of a trained model (`Predictor`), and its implementation for models of user and item vectors."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 
 class ProfilePredictions(NamedTuple):
-    """The predictions for one profile, one entry per item."""
+    """The predictions of every item for one person, who need not have taken part in training."""
 
     scores: FloatArray  # recommendation lists are sorted by these, (n_items,)
     predicted: FloatArray | None = None  # ratings on the scale 1 to 5, (n_items,); None for a model that ranks
@@ -26,30 +26,30 @@ class ProfilePredictions(NamedTuple):
 
 
 class Predictor(Protocol):
-    """The predictions for every user of a run after one round; later training does not change them.
+    """A trained model: predictions for every user of a run after some round. Later rounds do not change them.
 
-    A subclass may leave out methods that have a default here.
+    A subclass may leave out the methods that have a default here.
     """
 
     def predict(self, users: IntArray, items: IntArray) -> FloatArray:
         """Return the predicted ratings of (user, item) pairs on the scale 1 to 5; scores for a model that ranks."""
 
     def scores(self, users: IntArray) -> FloatArray:
-        """Return the scores that recommendation lists are sorted by, `(len(users), n_items)`: larger is better."""
+        """Return the scores by which recommendation lists are sorted, `(len(users), n_items)`; larger is better."""
 
     def likeness(self, item: int) -> FloatArray:
-        """Return the similarity of every item to `item`, `(n_items,)`, from -1 to 1, for explanations."""
+        """Return the similarity of every item to `item`, `(n_items,)`, from −1 to 1, for explanations."""
 
     def deviations(self, user: int) -> FloatArray | None:
         """Return the standard deviations of a user's predicted ratings, `(n_items,)`; None if the model has none."""
         return None
 
     def released_support(self) -> FloatArray | None:
-        """Return the number of ratings of each item as released by the protocol, `(n_items,)`; None if it was not."""
+        """Return how many ratings of each item the protocol released, `(n_items,)`; None if it did not release them."""
         return None
 
     def of_profile(self, items: IntArray, values: FloatArray) -> ProfilePredictions | None:
-        """Return predictions for the profile of somebody who is not a user of the run.
+        """Return predictions for a person with these ratings, who need not be a user of the run.
 
         None if the model can predict only for people who took part in training. `items` are in ascending order;
         `values` are on the scale 1 to 5, and a model that ranks ignores them.
@@ -57,12 +57,12 @@ class Predictor(Protocol):
         return None
 
     def arrays(self) -> Arrays:
-        """Return all arrays that this predictor can be rebuilt from, by name, for `model.npz` and checkpoints."""
+        """Return all arrays from which this predictor can be rebuilt, by name, for `model.npz` and checkpoints."""
 
 
 @dataclass(frozen=True, eq=False)
 class VectorPredictor(Predictor):
-    """A `Predictor` from user vectors and item vectors, for models `mf`, `bpr` and `fm`."""
+    """The predictor of models `mf`, `bpr` and `fm`, from user vectors and item vectors."""
 
     model: MatrixFactorization
     user_vectors: FloatArray = field(repr=False)  # (n_users, user_width)
@@ -95,20 +95,20 @@ class VectorPredictor(Predictor):
 
 
 def cold_start_of(arrays: Arrays) -> ColdStart | None:
-    """Return the `ColdStart` stored in the arrays of a `VectorPredictor`, or None if they hold none."""
+    """Return the `ColdStart` in the arrays of a `VectorPredictor`, or None if they contain none."""
     return ColdStart(arrays["own_means"], arrays["untouched"]) if "own_means" in arrays else None
 
 
 def cosine_likeness(vectors: FloatArray, item: int) -> FloatArray:
-    """Return the centred cosine similarity of every item to `item`, `(n_items,)`."""
+    """Return the cosine similarity of every item to `item`, `(n_items,)`, after the mean vector is subtracted."""
     return np.asarray(likeness_between(vectors, [item], range(len(vectors)))[0])
 
 
 def likeness_between(vectors: FloatArray, items: Sequence[int], others: Sequence[int]) -> FloatArray:
-    """Return the cosine similarities of the centred vectors of `items` and `others`, `(len(items), len(others))`.
+    """Return the cosine similarities of `items` and `others`, `(len(items), len(others))`.
 
-    The mean of all vectors is subtracted first. Without that all items would be similar, because the largest component
-    of every vector expresses that ratings are positive.
+    The mean of all vectors is subtracted first. Otherwise all items would be similar, because the largest component of
+    every vector expresses that ratings are positive.
     """
     mean = vectors.mean(axis=0)
     units = []

@@ -1,12 +1,12 @@
-"""Similarity of titles: items that share words, and items that belong to the same series.
+"""Similarity of titles: items whose titles share words, and items that belong to the same series.
 
 Titles are public and cost no privacy budget. Each item j gets a sparse row t_j with one entry per word of its title and
 one for its series, so that
 
     t_j · t_k = word_variance · cos(w_j, w_k) + series_variance · [j and k are of one series],
 
-where w_j holds the inverse document frequencies of the words of title j. Added to the kernel of a Gaussian process, the
-product gives every person a random preference with mean 0 for each word and each series: somebody who dislikes one
+where w_j holds the inverse document frequencies of the words of title j. Added to the kernel of a Gaussian process,
+this product gives every person a random preference with mean 0 for each word and each series: a person who dislikes one
 *Police Academy* probably dislikes the next.
 """
 
@@ -30,7 +30,7 @@ _NUMERALS = frozenset("i ii iii iv v vi vii viii ix x 2 3 4 5 6 7 8 9 10 part ep
 
 @dataclass(frozen=True, eq=False)
 class TitleRows:
-    """The sparse rows t_j of all items: row j has `weights[starts[j]:starts[j + 1]]` at the `columns` of that range."""
+    """The sparse title rows of all items: row j has the entries `starts[j]` … `starts[j + 1]` − 1."""
 
     starts: IntArray  # (n_items + 1,)
     columns: IntArray  # rising within each row
@@ -51,7 +51,7 @@ def title_words(title: str) -> list[str]:
 def series_stem(title: str) -> str:
     """Return the words by which titles of one series are recognized: the first three before a colon or a numeral.
 
-    Stop words are skipped. The result is empty where no word is left, such as for "The".
+    Stop words are skipped. The result is empty if no word is left, as for the title "The".
     """
     stem: list[str] = []
     for word in _words(_without_brackets(title).partition(":")[0]):
@@ -63,7 +63,7 @@ def series_stem(title: str) -> str:
 
 
 def series_of(titles: Sequence[str]) -> IntArray:
-    """Return the series number of each title, −1 for a title that shares its stem with no other."""
+    """Return the series number of each title; −1 for a title that shares its `series_stem` with no other title."""
     stems = [series_stem(title) for title in titles]
     members: dict[str, int] = {}
     for stem in stems:
@@ -75,9 +75,9 @@ def series_of(titles: Sequence[str]) -> IntArray:
 def title_rows(
     titles: Sequence[str], *, word_variance: float = WORD_VARIANCE, series_variance: float = SERIES_VARIANCE
 ) -> TitleRows:
-    """Return the sparse rows t_j of these titles.
+    """Return the sparse title rows of these titles, whose products measure similarity.
 
-    The inverse document frequency of a word is log(n / number of the n titles that contain it), so a word in every
+    The inverse document frequency of a word is log(n / number of the n titles that contain it), so that a word in every
     title has weight 0.
     """
     words = [sorted(set(title_words(title))) for title in titles]

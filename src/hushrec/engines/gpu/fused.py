@@ -82,7 +82,7 @@ def user_kernel(
     TILE_M: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Compute Σ e v, Σ e and Σ e² over rated items for one tile of users of one run; e is an error, v an item vector."""
+    """Compute Σ e v, Σ e and Σ e² over rated items for a tile of users of one run; e is an error, v an item vector."""
     run = tl.program_id(1).to(tl.int64)
     n = tl.program_id(0) * TILE_N + tl.arange(0, TILE_N)
     k = tl.arange(0, WIDTH)
