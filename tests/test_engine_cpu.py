@@ -347,7 +347,7 @@ def test_what_clients_and_server_would_refuse_is_refused() -> None:
         large.run_round()
     single = CpuEngine(problem_of(Plain(), rounds=1))
     single.run_round()
-    with pytest.raises(LocalProtocolError, match="rounds of the terms"):
+    with pytest.raises(LocalProtocolError, match="run is over"):
         single.run_round()
     with pytest.raises(ImpossibleBudget):
         CpuEngine(problem_of(Sdcf(epsilon_i=4.0, epsilon_g=4.0, epsilon_p=4.0)))
