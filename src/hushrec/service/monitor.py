@@ -21,7 +21,7 @@ _GAUGES = {
     "items": "Items of the catalogue.",
     "waiting_writes": "Writes that wait for the database.",
 }
-_USUAL = ("run-over", "round-closed")  # refusals that also occur in a healthy run, for late requests
+_USUAL = ("run-over", "phase-closed")  # refusals of requests that come late, which a healthy run has too
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # no `_created` series, which nothing here uses
 
