@@ -23,7 +23,7 @@ def experiment(
     jobs: Annotated[int, typer.Option(min=1, help="Number of runs at a time, each in a process of its own.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted experiment.")] = False,
     out: Annotated[
-        Path, typer.Option(help="Folder in which the experiment makes a folder of its own for the records.")
+        Path, typer.Option(help="Folder for records; the experiment writes into a subfolder with its name.")
     ] = Path("experiments/records"),
     splits: Annotated[
         int | None, typer.Option(min=1, help="Run only this many splits, beginning with the first.  [default: all]")

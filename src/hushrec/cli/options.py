@@ -32,7 +32,7 @@ ProtocolOption = Annotated[
 def with_declared_options(command: Command) -> Command:
     """Replace `**options` in a command's signature by every option that a model or a protocol declares.
 
-    The declared options follow the command's own parameter `protocol`; one that the user does not give is None.
+    The declared options follow the command's own parameter `protocol`; an option that the user does not give is None.
     """
     own = [one for one in inspect.signature(command).parameters.values() if one.kind is not one.VAR_KEYWORD]
     declared = [

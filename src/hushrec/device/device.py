@@ -66,7 +66,7 @@ class Sent:
     """The last reports under `sdcf`, with the private data from which they were made. Must never leave the device."""
 
     uploads: list[Upload]  # the latest last
-    is_waiting: bool  # whether the latest report has not been acknowledged yet
+    is_waiting: bool  # whether the latest report has no receipt yet
     user_vector: FloatArray  # from which the latest report was made
     rated: dict[int, float]  # ratings by position, on the person's scale
 

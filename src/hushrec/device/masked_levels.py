@@ -12,7 +12,7 @@ NAMES = {1.0: "Strict", 4.0: "Middle"}  # by ε; the run's own ε is called "Usu
 
 
 def explain_levels(offer: Offer, budgets: Budgets) -> list[dict[str, Any]]:
-    """Return the levels to choose from, by ascending ε: the run's ε, those of `NAMES` below it, and the person's."""
+    """Return the levels to choose from, by ascending ε: the run's, the person's, and the lower ones in `NAMES`."""
     run = offer.terms.priced.epsilon
     chosen = min(budgets.epsilon, run)
     epsilons = sorted({*(epsilon for epsilon in NAMES if epsilon < run), run, chosen})

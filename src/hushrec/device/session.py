@@ -304,7 +304,9 @@ class Session:
         """Return the client; raise if it has no ratings to take part with."""
         client = self.client()
         if not client.takes_part:
-            raise LocalProtocolError("a device must have rated an item of this server to take part. Rate some first.")
+            raise LocalProtocolError(
+                "to take part, a device must have rated an item of the server's catalogue. Rate some first."
+            )
         return client
 
     def _prepare_report(self, envelope: Envelope) -> bool:
@@ -340,7 +342,7 @@ class Session:
         return report is not None
 
     def _send_outbox(self) -> Job:
-        """Send the stored report; remove it once the server has acknowledged it or its phase is closed."""
+        """Send the stored report; remove it when its receipt has arrived or its phase is closed."""
         body = self.kept.required("outbox")
         reply = yield Call(Request("POST", "/v1/reports", body))
         if reply.code == "reported":
@@ -417,7 +419,7 @@ class Session:
         return Membership(offer.run_id, offer.server_key, self.name, self.key.to_bytes())
 
     def protocol(self) -> ConfiguredProtocol:
-        """Return the protocol of the accepted offer; before joining, the one that this device would use by default."""
+        """Return the protocol of the accepted offer; before joining, the first of `Budgets.before_joining`."""
         return self.budgets.before_joining(self.ledger())[0] if self.offer is None else self.make_protocol(self.offer)
 
     def make_protocol(self, offer: Offer) -> ConfiguredProtocol:

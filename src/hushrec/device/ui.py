@@ -70,7 +70,7 @@ class NewLevel(_Body):
 
 
 class Consent(_Body):
-    """Consent to further rounds or a next run, and to a higher limit of the ledger if that needs one."""
+    """The person's consent to further rounds or a next run; `raise_to` is the ledger's new limit, if it must rise."""
 
     raise_to: float | None = None
 
@@ -131,7 +131,7 @@ class Page:
         return before
 
     def look(self, place: Place) -> dict[str, Any]:
-        """Return a server's offer, explained for the welcome page, by an anonymous request."""
+        """Fetch a server's offer by an anonymous request; return it with explanations for the welcome page."""
         offer = self.device.look_at(place.server, ca=place.ca or None)
         rated = self.device.status().n_ratings or USUAL_RATINGS
         told = {"n_items": offer.terms.n_items, "rounds": offer.terms.max_rounds, "n_rated": rated}

@@ -1,6 +1,6 @@
-"""The HTTP application of a run: routes for devices, the admin, health checks and metrics.
+"""The HTTP application of a run: routes for devices, the operator, health checks and metrics.
 
-Devices send and receive MessagePack; the admin's tools send and receive JSON. A refused request gets a problem+json
+Devices send and receive MessagePack; the operator's tools send and receive JSON. A refused request gets a problem+json
 reply as early as possible: a body that is too long is refused before it is read, a report in times of overload before
 its signature is checked, and a report for the wrong round before its numbers are checked.
 """
@@ -27,7 +27,7 @@ from hushrec.service.description import BINARY, SIGNED, describe, problems, take
 from hushrec.service.monitor import Monitor
 from hushrec.service.problems import MEDIA_TYPE, Refusal, problem
 from hushrec.service.requests import Download, Service, target_of
-from hushrec.service.rounds import Rounds, answered_in
+from hushrec.service.rounds import Rounds, parse_last_report
 from hushrec.service.settings import LimitSettings
 from hushrec.service.sharing import listen
 from hushrec.service.storage import Storage
@@ -181,12 +181,12 @@ def _add_rounds(app: FastAPI, service: Service) -> None:
     ) -> Response:
         """Return the server's message for this device in a round above `after`; wait up to `wait` seconds (long poll).
 
-        The device answers the message with a report. `last` names the phase of the device's last report as
+        The device replies to the message with a report. `last` names the phase of the device's last report as
         ROUND.ATTEMPT.PHASE, where PHASE is the index of the phase from 0.
         """
         device, _, _ = await service.signed(request, 0)
         headers = {"Hushrec-Last-Round": str(device.last_round)}
-        announcement = await rounds.inbox(device, after, wait, answered_in(last))
+        announcement = await rounds.inbox(device, after, wait, parse_last_report(last))
         if announcement is None:
             return Response(status_code=204, headers=headers)
         return Download(service.downloads, announcement, headers)
@@ -215,7 +215,7 @@ def _for_reader(request: Request, packed: bytes) -> Response:
 
 
 def _refuse(app: FastAPI, monitor: Monitor) -> None:
-    """Register handlers that answer every exception, of hushrec or of the framework, with problem+json."""
+    """Register handlers that turn every exception, of hushrec or of the framework, into a problem+json reply."""
 
     def respond(request: Request, error: RemoteProtocolError) -> Response:
         refusal = error if isinstance(error, Refusal) else None

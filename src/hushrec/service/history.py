@@ -20,7 +20,7 @@ COLUMNS = ("round", "closed_at", "reports", "devices", "bytes", "seconds", "late
 
 @dataclass(frozen=True)
 class Latency:
-    """Seconds from a report's request to its acknowledgement, over one round's reports; None if none was timed."""
+    """Seconds from a report's request to its receipt, over one round's reports; None if no report was timed."""
 
     median: float | None = None
     slowest: float | None = None

@@ -43,10 +43,10 @@ class Monitor:
 
     def __init__(self) -> None:
         self._series = CollectorRegistry()
-        self._reports = self._counter("reports", "Reports acknowledged.", "kind")
+        self._reports = self._counter("reports", "Reports with a receipt, by kind: stored or repeated.", "kind")
         self._rounds = self._counter("rounds_closed", "Rounds closed.")
         self._refusals = self._counter("refusals", "Requests refused.", "code")
-        words = "Seconds from a report's request to its acknowledgement."
+        words = "Seconds from a report's request to its receipt."
         self._seconds = Histogram("hushrec_report_seconds", words, buckets=_BUCKETS, registry=self._series)
         self._since_close: deque[float] = deque(maxlen=_MOST_TIMED)
         self._unusual = 0
@@ -73,7 +73,7 @@ class Monitor:
         self._unusual += code not in _USUAL
 
     def reported(self, seconds: float, *, repeated: bool) -> None:
-        """Count an acknowledged report and its latency in seconds."""
+        """Count a report whose receipt was sent, and its latency in seconds."""
         self._reports.labels("repeated" if repeated else "stored").inc()
         self._seconds.observe(seconds)
         self._since_close.append(seconds)
@@ -88,14 +88,11 @@ class Monitor:
         return self._unusual
 
     def latency(self) -> Latency:
-        """Return the latency of the reports that were acknowledged since the last round closed.
-
-        Reports that are acknowledged while the round closes are not counted.
-        """
+        """Return the latency of the reports whose receipts were sent since the last round closed."""
         return Latency.of(list(self._since_close))
 
     def round_closed(self, round_number: int, reports: int, seconds: float) -> None:
-        """Count and log a closed round, and discard its latencies."""
+        """Count and log a closed round, and discard the latencies of its reports."""
         self._rounds.inc()
         self._since_close.clear()
         self.log("round-closed", round=round_number, reports=reports, seconds=round(seconds, 3))

@@ -161,7 +161,7 @@ class Registry:
         return len(self._ended & names)
 
     def listed(self, *, is_open: bool) -> list[dict[str, Any]]:
-        """Return one record per device for the admin.
+        """Return one record per device, for the operator.
 
         `missed` counts the rounds closed since the device's last report, or since the device joined. `is_open` says
         whether the current round is still open.

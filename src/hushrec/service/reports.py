@@ -69,7 +69,7 @@ def store_reports(
 
     A report that is already stored with the same bytes is not refused: an earlier commit may have succeeded although
     its reply was lost, or another worker stored the report. Two locks last until the commit, so that every
-    acknowledged report is counted: on the run's row, so that the phase cannot close, and on the devices' rows, in the
+    report with a receipt is counted: on the run's row, so that the phase cannot close, and on the devices' rows, in the
     order of ids, so that no device is revoked.
     """
     open_phase = Address(*connection.execute(_OPEN_PHASE).one())

@@ -1,6 +1,6 @@
 """The schedule of rounds: when phases open and close, and how reports are stored (the state machine is in server.py).
 
-    report ──checked──▶ stored, durable ──▶ acknowledged                  (any number at once, shared commits)
+    report ──checked──▶ stored, durable ──▶ receipt sent                  (any number at once, shared commits)
     phase closes: reports in the order of device ids ──▶ Server ──▶ next phase, next attempt or the end of the round
     round ends: new public table written, reports deleted                 (one transaction)
 
@@ -50,14 +50,14 @@ from hushrec.service.stored import (
 from hushrec.signing import Request
 from hushrec.wire import decode, encode
 
-Answered = tuple[int, int, int]  # round, attempt, and the index of the phase, from 0
-NOTHING: Answered = (0, 0, 0)
+LastReport = tuple[int, int, int]  # round, attempt, and the index of the phase, from 0
+NOTHING: LastReport = (0, 0, 0)
 RETRY_SECONDS = 1.0  # after an error of the schedule
 SHARED_SECONDS = 1.0  # the longest time between two reads of what other workers stored
 LULL_SECONDS = 0.05  # the shortest time between two reads
 
 
-def answered_in(text: str) -> Answered:
+def parse_last_report(text: str) -> LastReport:
     """Return the phase of a device's last report, parsed from ROUND.ATTEMPT.PHASE."""
     round_number, attempt, phase = map(int, text.split("."))
     return round_number, attempt, phase
@@ -70,7 +70,7 @@ class Rounds(Standing):
         super().__init__(storage, settings, monitor, **clocks)
         self._is_closing = False
         self._is_stopping = False
-        self._ahead: dict[Name, Answered] = {}  # the phase of each device's last report, as the device claims
+        self._ahead: dict[Name, LastReport] = {}  # the phase of each device's last report, as the device claims
         self._pending: dict[str, tuple[bytes, asyncio.Future[None]]] = {}  # reports being stored: digest and future
         self._sealed: tuple[Any, bytes] = (None, b"")  # the last encoded message, for all devices that get the same
         self._published: tuple[Any, bytes] = (None, b"")  # the encoded public table, for all who download it
@@ -88,7 +88,7 @@ class Rounds(Standing):
             f" round. Begin a next run, which devices can join: restart the server with --run {self.number + 1}."
         )
 
-    async def inbox(self, device: Device, after: int, wait: float, last: Answered = NOTHING) -> bytes | None:
+    async def inbox(self, device: Device, after: int, wait: float, last: LastReport = NOTHING) -> bytes | None:
         """Return the encoded message for this device in a round above `after`, or None.
 
         Wait up to `wait` seconds until such a round is open and asks this device. `last` is the phase of the device's
@@ -121,9 +121,9 @@ class Rounds(Standing):
     def _message_for(self, device: Device, after: int) -> Any | None:
         if self._is_closing or self.round_number <= after or device.id in self._pending:
             return None
-        return None if self.is_open and self._has_answered(device.id) else self.server.inbox(device.id)
+        return None if self.is_open and self._claims_report(device.id) else self.server.inbox(device.id)
 
-    def _has_answered(self, name: Name) -> bool:
+    def _claims_report(self, name: Name) -> bool:
         """Return whether a device claims a report in the open phase or later; a restored server may lack the report."""
         address, phases = self.server.address, self.server.side.phases
         place = address.round_number, address.attempt, phases.index(address.phase)
@@ -205,7 +205,7 @@ class Rounds(Standing):
             try:
                 await self.refresh()
                 delay = await self._advance()
-            except Refusal:  # the admin or another worker opened or closed the phase first
+            except Refusal:  # the operator or another worker opened or closed the phase first
                 delay = 0.0
             except Exception as error:  # the server keeps running, so the schedule must as well
                 reason = str(error) if isinstance(error, HushrecError) else type(error).__name__
@@ -252,7 +252,7 @@ class Rounds(Standing):
         """
         others = set[Name](self.registry.entitled(self.round_number + 1)).difference(self.server.asked)
         return others.union(
-            name for name in self.server.asked - self.server.reported.keys() if self._has_answered(name)
+            name for name in self.server.asked - self.server.reported.keys() if self._claims_report(name)
         )
 
     def _seconds_left(self) -> float:

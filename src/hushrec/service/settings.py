@@ -65,7 +65,7 @@ class TermsSettings(BaseModel):
 class RoundSettings(_Table):
     """The table `[rounds]`: when rounds open and close."""
 
-    automatic: bool = True  # False: only the admin opens rounds
+    automatic: bool = True  # False: only the operator opens rounds
     min_devices: Count = 2  # that must be present before a round opens
     quorum: Annotated[float, Field(gt=0, le=1)] = 0.8  # share of the present devices whose reports close a phase
     grace_seconds: NotNegative = 10  # how long a phase with a quorum waits for the other devices

@@ -33,7 +33,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class News:
-    """The answer to an `Asked` query: the changes that all workers stored since the asking worker's last read."""
+    """The result of an `Asked` query: the changes that all workers stored since the asking worker's last read."""
 
     since: int  # for the next read
     version: int  # of the run's row
@@ -43,7 +43,7 @@ class News:
 
 
 def read_news(connection: sa.Connection, asked: Sequence[Asked]) -> list[News]:
-    """Return the answers to these queries, in order."""
+    """Return the results of these queries, in order."""
     running = sa.func.txid_snapshot_xmin(sa.func.txid_current_snapshot())
     following = connection.execute(sa.select(running)).scalar_one()
     return [_news(connection, known, following) for known in asked]

@@ -113,7 +113,7 @@ class Standing:
 
     @property
     def n_present(self) -> int:
-        """The number of devices that the open phase waits for: those asked that sent a request recently."""
+        """The number of devices that the open phase waits for: asked, still taking part, and heard of recently."""
         asked = len(self.server.asked) - self.registry.count_ended(self.server.asked)
         return min(asked, self.count_present(self.round_number))
 
@@ -143,7 +143,7 @@ class Standing:
 
     @property
     def n_items(self) -> int:
-        """The number of items in the catalogue, including those that join with the next round."""
+        """The number of items in the catalogue, including new items, which the next round adds."""
         return len(self.catalogue)
 
     @property

@@ -100,7 +100,7 @@ class Storage:
 
     @property
     def waiting(self) -> int:
-        """The number of jobs that are not yet committed."""
+        """The number of reports and other writes that are not yet committed."""
         return self._waiting
 
     def _reach(self) -> None:

@@ -140,7 +140,7 @@ def read_version(connection: sa.Connection) -> int:
 
 
 def lock_run(connection: sa.Connection) -> int:
-    """Lock the run's row until the transaction ends, against changes and new reports; return its version."""
+    """Lock the run's row against changes and new reports until the transaction ends; return the row's version."""
     return int(connection.execute(sa.select(run.c.version).with_for_update()).scalar_one())
 
 

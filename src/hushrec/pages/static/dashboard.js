@@ -1,4 +1,4 @@
-// The operator's dashboard: live events, the history of all rounds, and the admin's actions.
+// The operator's dashboard: live events, the history of all rounds, and the operator's actions.
 
 import { bytes, confirm, count, fill, find, items, make, percent, plural, say, seconds, setBar } from "./page.js";
 
@@ -242,7 +242,7 @@ function chart(selector, title, series, format) {
   fill(selector, drawn);
 }
 
-// The admin -----------------------------------------------------------------------------------------------------------
+// The operator --------------------------------------------------------------------------------------------------------
 
 const ACTIONS = {
   start: ["Open a round?", () => "This ends a pause and opens the next round now.", "Open", () => ask("POST", "/v1/admin/start"), "Opened."],
