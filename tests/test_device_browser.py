@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import masked_kit
 import pytest
 import uvicorn
 from browser_kit import (
@@ -81,8 +82,11 @@ def rate(page: Any, words: str, stars: int) -> None:
         page.keyboard.press("Space")
 
 
-def welcome(page: Any, server: str, level: str = "Usual") -> None:
-    """Through the three steps with the keyboard: Enter sends each, and the focus is where it goes on."""
+def welcome(page: Any, server: str, level: str | None = "Usual") -> None:
+    """Through the three steps with the keyboard: Enter sends each, and the focus is where it goes on.
+
+    Without a level the last step stays open.
+    """
     page.wait_for_selector("#join-server")
     page.focus("#join-server")
     page.keyboard.type(server)
@@ -92,9 +96,10 @@ def welcome(page: Any, server: str, level: str = "Usual") -> None:
     page.locator("#step-2 button.main").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector("#step-3:not([hidden])")
-    page.get_by_label(level).check()
-    page.get_by_label(level).focus()
-    page.keyboard.press("Enter")
+    if level is not None:
+        page.get_by_label(level).check()
+        page.get_by_label(level).focus()
+        page.keyboard.press("Enter")
 
 
 def test_rate_train_recommend(browser: Any, tmp_path: Path) -> None:
@@ -487,3 +492,44 @@ def test_recommendations_come_before_settings_on_a_phone(browser: Any, trained: 
     assert small_targets(page) == []
     assert "further rounds add nothing" in page.inner_text("#ledger")
     assert page.locator("#ledger-head ~ .bar").count() == 0
+
+
+def test_a_person_types_a_level_of_their_own(browser: Any, tmp_path: Path) -> None:
+    """In the welcome, where Enter joins with what was typed or says why not; then beside the slider, and back."""
+    settings = masked_kit.masked_settings(4)
+    with live_server(tmp_path, settings, items=masked_kit.catalogue()) as live, contextlib.ExitStack() as stack:
+        device = Device.create(tmp_path / "mine")
+        page = open_page(browser, stack.enter_context(shown(device)), size="phone")
+        welcome(page, live.url, level=None)
+        field = page.get_by_label("Your own ε over all rounds")
+        field.fill("99")
+        assert page.locator("#welcome-other").is_checked()
+        field.press("Enter")
+        page.wait_for_selector("#step-3-said:has-text('from 0')")
+        assert not device.has_joined
+        field.fill("3,5")
+        field.blur()
+        page.wait_for_selector("#welcome-own-words:has-text('of 100 cases')")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        field.press("Enter")
+        page.wait_for_selector("#level-name:text-is('Your own, ε 3.5 over all rounds (in use)')")
+        assert device.budgets.epsilon == 3.5
+        field = page.get_by_label("Another level: your own ε")
+        field.fill("lots")
+        field.press("Enter")
+        page.wait_for_selector("#own-said:has-text('from 0')")
+        field.fill("0.5")
+        field.press("Enter")
+        page.wait_for_selector("#level-name:text-is('Your own, ε 0.5 over all rounds')")
+        assert page.evaluate("document.activeElement.id") == "level"
+        assert (page.inner_text("#own-said"), device.budgets.epsilon) == ("", 3.5)
+        for wanted in (0.5, 8.0):
+            page.click("#level-set")
+            page.click("#confirm-yes")
+            page.wait_for_selector("#level-name:has-text('(in use)')")
+            assert device.budgets.epsilon == wanted
+            page.focus("#level")
+            page.keyboard.press("End")
+        assert small_targets(page) == []
+        assert page.complaints == []
+        assert violations(page) == []

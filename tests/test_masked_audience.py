@@ -208,6 +208,19 @@ def test_reasons_are_the_nearest_own_items() -> None:
     assert near[others][np.arange(N_ITEMS)[others] % 2 == 0].mean() > near[1::2].mean()
 
 
+def test_a_device_explains_items_by_the_nearest_own_ones() -> None:
+    """As the run's predictor ranks them, from the device's own items and the public table."""
+    engine = ReferenceEngine(small_problem(n_users=FEW, epsilon=np.inf))
+    for _ in range(engine.problem.terms.max_rounds):
+        engine.run_round()
+    own = engine.problem.items[: engine.problem.starts[1]]
+    unmet = np.setdiff1d(np.arange(N_ITEMS), own)
+    predictor = engine.predictor()
+    for item, found in zip(unmet, engine.clients[0].reasons(engine.server.side.public, unmet, 2), strict=True):
+        nearest = sorted(own.tolist(), key=lambda place, item=item: -predictor.likeness(int(item))[place])
+        assert found.tolist() == nearest[:2]
+
+
 def test_a_run_folder_recommends_with_reasons(tmp_path: Path) -> None:
     """Trained, kept and loaded: the same list, of items that the person has not met, each with own items as reasons.
 

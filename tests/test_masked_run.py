@@ -100,6 +100,25 @@ def test_both_engines_learn_alike_without_noise() -> None:
     assert first[liked].mean() > first[~liked].mean() + 1.5
 
 
+def test_a_device_explains_items_by_those_of_their_kind_that_its_person_likes() -> None:
+    """From its own ratings and the public table alone: the nearest liked films are of the same kind, never disliked."""
+    engine = ReferenceEngine(small_problem(n_users=FEW, epsilon=np.inf))
+    for _ in range(engine.problem.terms.max_rounds):
+        engine.run_round()
+    client, public = engine.clients[0], engine.server.side.public
+    starts, items, values = engine.problem.starts, engine.problem.items, engine.problem.values
+    own = dict(zip(items[: starts[1]].tolist(), values[: starts[1]].tolist(), strict=True))
+    unrated = np.setdiff1d(np.arange(N_ITEMS), list(own))
+    reasons = client.reasons(public, unrated, 2)
+    assert {place for found in reasons for place in found.tolist()} <= {n for n in own if n % 2 == 0}
+    assert all(len(found) == 2 for item, found in zip(unrated, reasons, strict=True) if item % 2 == 0)
+    alike = engine.predictor().likeness(int(unrated[0]))
+    np.testing.assert_array_equal(reasons[0], sorted(reasons[0], key=lambda place: -alike[place]))
+    for item in own:
+        client.remove_rating(item)
+    assert [len(found) for found in client.reasons(public, unrated, 2)] == [0] * len(unrated)
+
+
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sums are integers: one thread or many, the table is the same."""
     import numba

@@ -216,6 +216,10 @@ def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
         devices[0].step(wait=5)
         shown = page.get("/api/recommendations").json()
         assert "not by the predicted rating alone" in shown["order"]
+        rated = {devices[0].catalogue.title_of(item): value for item, value in devices[0].ratings().items()}
+        reasons = [reason for item in shown["items"] for reason in item["reasons"]]
+        assert reasons
+        assert all(reason["rating"] == rated[reason["title"]] >= np.mean(list(rated.values())) for reason in reasons)
         counts = devices[0]._session.predictions.public()["log_counts"]
         first = [item["item"] for item in page.get("/api/search").json()["items"]]
         assert first == [f"item-{n}" for n in np.argsort(-counts, kind="stable")[: len(first)]]  # the most popular
@@ -227,3 +231,51 @@ def test_the_page_shows_a_masked_run_in_its_own_words(tmp_path: Path) -> None:
         assert (state["level"], state["can_change_level"], state["ledger"]["rounds"]) == (4.0, True, 1)
         used = [level for level in page.get("/api/levels").json()["levels"] if level["in_use"]]
         assert [level["name"] for level in used] == ["Middle"]
+
+
+def test_a_level_of_ones_own_is_explained_set_and_taken_back_without_a_word_to_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 and 4.0 are one level; what is typed changes nothing before it is set; the three levels stay as they are."""
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (_, devices):
+        device, page = devices[0], client_of(devices[0])
+        monkeypatch.setattr(Device, "_driver", lambda *_, **__: pytest.fail("a level must not be told to the server"))
+
+        def names(own: str | None = None) -> list[str]:
+            found = page.get("/api/levels", params={} if own is None else {"own": own}).json()["levels"]
+            asked = [] if own is None else [float(own)]
+            assert [level["level"] for level in found if level["is_asked"]] == asked
+            return [level["name"] + "*" * level["in_use"] for level in found]
+
+        assert names() == names("4") == names("4.0") == names("8") == ["Strict", "Middle", "Usual*"]
+        assert names("2.5") == ["Strict", "Your own", "Middle", "Usual*"]
+        assert names("0") == ["Your own", "Strict", "Middle", "Usual*"]
+        assert device.budgets.epsilon == 8
+        assert page.post("/api/level", json={"level": 2.5}).status_code == 204
+        assert page.get("/api/state").json()["level"] == device.budgets.epsilon == 2.5
+        assert names() == ["Strict", "Your own*", "Middle", "Usual"]
+        for wrong in ("", "much", "-1", "8.1", "nan", "inf"):
+            refusal = page.get("/api/levels", params={"own": wrong})
+            assert (refusal.status_code, refusal.json()["detail"].count(". ")) == (409, 0)
+            assert "level must be a number from 0" in refusal.json()["detail"]
+        assert page.post("/api/level", json={"level": 9}).status_code == 409
+        assert device.budgets.epsilon == 2.5
+        assert page.post("/api/level", json={"level": 8}).status_code == 204
+        assert names() == ["Strict", "Middle", "Usual*"]
+
+
+def test_a_level_of_ones_own_is_chosen_before_joining(tmp_path: Path) -> None:
+    """It is explained beside the others, and a number beyond the run's budget enrols nobody."""
+    with (
+        live_server(tmp_path, masked_settings(4), items=catalogue()) as live,
+        Device.create(tmp_path / "device") as device,
+    ):
+        page = client_of(device)
+        told = page.post("/api/look", json={"server": live.url, "own": "3"}).json()
+        (level,) = (one for one in told["levels"] if one["is_asked"])
+        assert (level["level"], level["name"]) == (3.0, "Your own")
+        assert "of 100 cases" in level["welcome"]
+        assert page.post("/api/join", json={"server": live.url, "level": 9}).status_code == 409
+        assert (device.has_joined, device.budgets.epsilon) == (False, 8.0)
+        assert page.post("/api/join", json={"server": live.url, "level": 3}).status_code == 204
+        assert (device.has_joined, device.budgets.epsilon) == (True, 3.0)

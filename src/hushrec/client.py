@@ -27,6 +27,8 @@ from hushrec.protocols.parties import Membership, Private, State
 from hushrec.randomness import Randomness
 from hushrec.scale import HIGHEST, LOWEST
 
+_ROUNDING = 1e-9  # the mean of equal ratings may differ from them by rounding
+
 
 class Stage(enum.Enum):
     """The stage of a device: between two rounds, or in a round whose later phases it has not reported in yet."""
@@ -221,6 +223,19 @@ class Client:
     def order(self) -> str | None:
         """One sentence that explains how lists are sorted; None if they are sorted by the predictions alone."""
         return self._side.order
+
+    def reasons(self, public: Arrays, items: IntArray, count: int) -> list[IntArray]:
+        """Return for each of `items` up to `count` rated items that explain it, the most similar first.
+
+        These are items rated at or above the person's own mean whose similarity is positive. Must never leave the
+        device.
+        """
+        liked = self._items[self._values >= np.mean(self._values) - _ROUNDING] if len(self._items) else self._items
+        alike = self._side.likeness(self._private, public, items, liked)
+        if alike is None:
+            return [np.empty(0, dtype=np.int64) for _ in items]
+        best = np.argsort(-alike, axis=1, kind="stable")[:, :count]
+        return [liked[row[alike[place, row] > 0]] for place, row in enumerate(best)]
 
     def has_learned(self, public: Arrays) -> bool:
         """Return whether the public table already holds learned values, so that predictions are possible."""

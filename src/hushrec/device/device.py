@@ -338,6 +338,19 @@ class Device:
                 for n in best
             ]
 
+    def reasons(self, items: list[str], count: int = 2) -> list[list[str]]:
+        """Return for each item up to `count` items that the person likes and that are most similar to it.
+
+        Liked are items rated at or above the person's own mean. The lists are empty before the run has published a
+        state from which this device can predict.
+        """
+        with self._lock:
+            if not self.has_learned:
+                return [[] for _ in items]
+            positions = np.array([self.catalogue.position_of(item) for item in items], dtype=np.int64)
+            found = self._session.predictions.reasons(positions, count)
+            return [[self._store.item_at(int(place))[0] for place in places] for places in found]
+
     @property
     def has_learned(self) -> bool:
         """Whether this device has a public table of its run from which it can predict."""

@@ -1,25 +1,48 @@
 """The privacy levels that the page offers for a masked run, and their meaning. Reports do not reveal the choice."""
 
+import math
 from typing import Any
 
 from scipy.special import ndtr
 
 from hushrec.budget.gaussian import own_fraction, run_mu
 from hushrec.device.budgets import Budgets
+from hushrec.errors import ParameterError
 from hushrec.messages import Offer
 
 NAMES = {1.0: "Strict", 4.0: "Middle"}  # by ε; the run's own ε is called "Usual"
 
 
-def explain_levels(offer: Offer, budgets: Budgets) -> list[dict[str, Any]]:
-    """Return the levels to choose from, by ascending ε: the run's, the person's, and the lower ones in `NAMES`."""
+def explain_levels(offer: Offer, budgets: Budgets, own: str | None = None) -> list[dict[str, Any]]:
+    """Return the levels to choose from, by ascending ε: the run's, the person's, and the lower ones in `NAMES`.
+
+    `own` is the text of a level that the person is considering; the list then has this level as well.
+    """
     run = offer.terms.priced.epsilon
-    chosen = min(budgets.epsilon, run)
-    epsilons = sorted({*(epsilon for epsilon in NAMES if epsilon < run), run, chosen})
-    return [_explain(epsilon, offer, in_use=epsilon == chosen) for epsilon in epsilons]
+    chosen, asked = min(budgets.epsilon, run), None if own is None else read_level(own, offer)
+    epsilons = {*(epsilon for epsilon in NAMES if epsilon < run), run, chosen, chosen if asked is None else asked}
+    return [
+        _explain(epsilon, offer) | {"in_use": epsilon == chosen, "is_asked": epsilon == asked}
+        for epsilon in sorted(epsilons)
+    ]
 
 
-def _explain(epsilon: float, offer: Offer, *, in_use: bool) -> dict[str, Any]:
+def read_level(given: str | float, offer: Offer) -> float:
+    """Return a level as a float; raise `ParameterError` unless it is a number from 0 to the run's ε."""
+    most = offer.terms.priced.epsilon
+    try:
+        level = float(given)
+    except ValueError:
+        level = math.nan
+    if not 0 <= level <= most:
+        raise ParameterError(
+            f"level must be a number from 0 (your ratings do not count) to {most:g} (the ε of this run), got"
+            f" {str(given)[:20] or 'nothing'}."
+        )
+    return level
+
+
+def _explain(epsilon: float, offer: Offer) -> dict[str, Any]:
     """Return one level, explained for the page.
 
     An attacker who knows all other people's profiles and all sums, and has to tell the person's profile from an empty
@@ -36,13 +59,12 @@ def _explain(epsilon: float, offer: Offer, *, in_use: bool) -> dict[str, Any]:
     return {
         "name": name,
         "level": epsilon,
-        "epsilon": float(f"{epsilon:.3g}"),
+        "epsilon": float(f"{epsilon:g}"),
         "welcome": attack,
         "words": [
             attack,
             f"Every sum covers at least {offer.terms.rules.smallest:,} devices.",
             "Reports look the same at every level: random numbers. Only this device knows which level is in use.",
         ],
-        "confirm": f"From the next round on, this run costs your whole profile at most \u03b5 {epsilon:.3g}.",
-        "in_use": in_use,
+        "confirm": f"From the next round on, this run costs your whole profile at most \u03b5 {epsilon:g}.",
     }

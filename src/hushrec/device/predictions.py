@@ -65,6 +65,10 @@ class Predictions:
         ranked[list(store.rated_positions(len(ranked)))] = -np.inf  # includes items that joined after the run was made
         return client.recommend(ranked, count), self._session.budgets.from_unit(scores)
 
+    def reasons(self, items: IntArray, count: int) -> list[IntArray]:
+        """Return for each item up to `count` positions of liked items that are most similar to it."""
+        return self._session.client().reasons(self.public(), items, count)
+
     def keep_list(self) -> None:
         """Store the best items of this run, which `last_list` returns until the next run allows predictions.
 

@@ -18,7 +18,7 @@ from hushrec.device import view
 from hushrec.device.budgets import Budgets
 from hushrec.device.device import Device
 from hushrec.device.inference import Attack, Reading
-from hushrec.device.masked_levels import explain_levels
+from hushrec.device.masked_levels import explain_levels, read_level
 from hushrec.device.participation import Participation
 from hushrec.device.privacy_levels import explain_level, level_of, levels_for
 from hushrec.errors import HushrecError
@@ -48,6 +48,12 @@ class Place(_Body):
 
     server: Annotated[str, Field(max_length=300)]
     ca: Annotated[str | None, Field(max_length=1000)] = None
+
+
+class Look(Place):
+    """A server to look at, and the text of a privacy level that the person is considering."""
+
+    own: Annotated[str | None, Field(max_length=40)] = None
 
 
 class Joining(Place):
@@ -130,34 +136,38 @@ class Page:
         self._changes += 1
         return before
 
-    def look(self, place: Place) -> dict[str, Any]:
+    def look(self, place: Look) -> dict[str, Any]:
         """Fetch a server's offer by an anonymous request; return it with explanations for the welcome page."""
         offer = self.device.look_at(place.server, ca=place.ca or None)
         rated = self.device.status().n_ratings or USUAL_RATINGS
         told = {"n_items": offer.terms.n_items, "rounds": offer.terms.max_rounds, "n_rated": rated}
-        return told | _explain(offer, self.device.budgets, rated)
+        return told | _explain(offer, self.device.budgets, rated, place.own)
 
     def join(self, joining: Joining) -> None:
         """Set the privacy level, if one was chosen, and join the server."""
         if joining.level is not None:
             offer = self.device.look_at(joining.server, ca=joining.ca or None)
             if _takes_own_budget(offer):
-                self.device.choose_epsilon(joining.level)
+                self.device.choose_epsilon(read_level(joining.level, offer))
             elif joining.level != self.device.budgets.epsilon_i:
                 self.set_level(joining.level)
         self.device.join(joining.server, invitation=joining.invitation or None, ca=joining.ca or None)
         self._changes += 1
 
-    def levels(self) -> dict[str, Any]:
-        """Return the privacy levels of the joined run, and what a server can learn at every level."""
+    def levels(self, own: str | None = None) -> dict[str, Any]:
+        """Return the privacy levels of the joined run, and what a server can learn at every level.
+
+        `own` is the text of a level that the person is considering.
+        """
         if self.device.offer is None:
             return {"levels": []}
-        return _explain(self.device.offer, self.device.budgets, self.device.status().n_known)
+        return _explain(self.device.offer, self.device.budgets, self.device.status().n_known, own)
 
     def set_level(self, level: float) -> None:
         """Set the privacy level: the ε of a masked run, or under `sdcf` the `epsilon_i` of one of `LEVELS`."""
         if self._has_own_epsilon:
-            self.device.choose_epsilon(level)
+            assert self.device.offer is not None
+            self.device.choose_epsilon(read_level(level, self.device.offer))
         else:
             self.device.choose_budget(level_of(level).epsilon_i)
         self._changes += 1
@@ -211,11 +221,11 @@ def _takes_own_budget(offer: Offer) -> bool:
     return "own_epsilon" in personal_options(offer.protocol, offer.model)
 
 
-def _explain(offer: Offer, budgets: Budgets, n_rated: int) -> dict[str, Any]:
+def _explain(offer: Offer, budgets: Budgets, n_rated: int, own: str | None) -> dict[str, Any]:
     known = find_protocol(offer.protocol).knowledge
     words = {"can": known.can, "risk": known.risk, "choice": known.choice, "expectation": expectation(offer)}
     if _takes_own_budget(offer):
-        return {"levels": explain_levels(offer, budgets), **words}
+        return {"levels": explain_levels(offer, budgets, own), "takes_own": True, **words}
     chosen = levels_for(budgets.epsilon_i) if "epsilon_i" in personal_options(offer.protocol, offer.model) else []
     levels = [explain_level(level, offer, budgets, n_rated) for level in chosen]
     return {"levels": levels, **words}
@@ -287,8 +297,8 @@ def _add_reading(app: FastAPI, page: Page) -> None:
         return {"items": view.recommendations(page.device), "order": page.device.list_order}
 
     @app.get("/api/levels")
-    def levels() -> dict[str, Any]:
-        return page.levels()
+    def levels(own: Annotated[str | None, Query(max_length=40)] = None) -> dict[str, Any]:
+        return page.levels(own)
 
     @app.get("/api/next")
     def look_next() -> dict[str, Any]:
@@ -305,7 +315,7 @@ def _add_changing(app: FastAPI, page: Page) -> None:
         return {"before": page.rate(rating)}
 
     @app.post("/api/look")
-    def look(place: Place) -> dict[str, Any]:
+    def look(place: Look) -> dict[str, Any]:
         return page.look(place)
 
     @app.post("/api/join", status_code=204)

@@ -6,7 +6,6 @@ import numpy as np
 
 from hushrec.device.device import Device, Sent
 from hushrec.device.inference import BELIEVED, SHOWN, Reading, compare
-from hushrec.models.predictor import likeness_between
 
 MOST_FOUND = 12  # search results per request
 MOST_REASONS = 2
@@ -31,19 +30,13 @@ def ratings(device: Device) -> list[dict[str, Any]]:
 
 def recommendations(device: Device, count: int = SHOWN) -> list[dict[str, Any]]:
     """Return the recommended items, each with the most similar items among those that the person likes."""
-    vectors, catalogue = device.item_vectors() if device.has_learned else None, device.catalogue
-    suggestions = device.recommend(count)
-    rated = {item: value for item, value in device.ratings().items() if item in catalogue}
-    average = float(np.mean(list(rated.values()))) if rated else 0.0
-    liked = [item for item, value in rated.items() if value >= average] if vectors is not None else []
-    places = [[catalogue.position_of(item) for item in items] for items in ([s.item for s in suggestions], liked)]
-    alike = np.empty((len(suggestions), 0)) if vectors is None else likeness_between(vectors, *places)
-    found = []
-    for suggestion, row in zip(suggestions, alike, strict=True):
-        best = [n for n in np.argsort(-row)[:MOST_REASONS] if row[n] > 0]
-        reasons = [{"title": catalogue.title_of(liked[n]), "rating": rated[liked[n]]} for n in best]
-        found.append(vars(suggestion) | {"reasons": reasons})
-    return found
+    suggestions, rated = device.recommend(count), device.ratings()
+    reasons = device.reasons([suggestion.item for suggestion in suggestions], MOST_REASONS)
+    return [
+        vars(suggestion)
+        | {"reasons": [{"title": device.catalogue.title_of(item), "rating": rated[item]} for item in items]}
+        for suggestion, items in zip(suggestions, reasons, strict=True)
+    ]
 
 
 def sent(device: Device, sent: Sent, reading: Reading) -> dict[str, Any]:

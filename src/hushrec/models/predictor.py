@@ -104,7 +104,9 @@ def cosine_likeness(vectors: FloatArray, item: int) -> FloatArray:
     return np.asarray(likeness_between(vectors, [item], range(len(vectors)))[0])
 
 
-def likeness_between(vectors: FloatArray, items: Sequence[int], others: Sequence[int]) -> FloatArray:
+def likeness_between(
+    vectors: FloatArray, items: Sequence[int] | IntArray, others: Sequence[int] | IntArray
+) -> FloatArray:
     """Return the cosine similarities of `items` and `others`, `(len(items), len(others))`.
 
     The mean of all vectors is subtracted first. Otherwise all items would be similar, because the largest component of

@@ -107,6 +107,13 @@ class DeviceSide(ABC):
         """Return how much people like each item, `(n_items,)`; None if the protocol does not publish that."""
         return None
 
+    def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray | None:
+        """Return the similarity of `items` to `others`, `(len(items), len(others))`, for explanations.
+
+        None if the protocol publishes nothing from which items can be compared.
+        """
+        return None
+
     def published(self, message: Any) -> Arrays | None:
         """Return the public arrays that a message carries for predictions; None if it carries none."""
         return None

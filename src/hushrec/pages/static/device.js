@@ -6,6 +6,7 @@ const POLL_MS = 1000;
 const MERGE_MS = 2000;
 let state = null;
 let levels = null;
+let own = null; // the level that the person typed, as text
 let shown = { changes: -1, reported: -1 };
 let known = null; // items of the last recommendations, to mark new ones
 let searching = 0;
@@ -171,12 +172,27 @@ async function look() {
     say("#welcome-risk", offer.risk);
     say("#welcome-choice", offer.choice);
     items("#welcome-can", offer.can);
-    fill("#welcome-levels", ...offer.levels.map(levelChoice));
+    fill("#welcome-levels", ...offer.levels.map(levelChoice), ...(offer.takes_own ? [ownChoice()] : []));
     say("#join-sends", `Joining sends a new public key${find("#join-invitation").value ? " and your invitation" : ""} to ${place().server}, and nothing else. Reports are sent only after you press “Take part”.`);
     go(2);
   } catch (error) {
     refuseJoin("#step-1-said", error);
   }
+}
+
+const lookAtOwn = () => ask("look", { ...place(), own: typed("#welcome-own") }).then(({ levels: found }) => found.find((level) => level.is_asked));
+
+// The last choice of the welcome: a level that the person types. Its meaning is shown when the field is left.
+function ownChoice() {
+  const chosen = make("input", { type: "radio", name: "welcome-level", value: "own", id: "welcome-other" });
+  chosen.setAttribute("aria-label", "Your own level");
+  const field = make("input", { type: "text", className: "short", id: "welcome-own", inputMode: "decimal", maxLength: 40, autocomplete: "off" });
+  field.setAttribute("aria-label", "Your own ε over all rounds");
+  const words = make("span", { className: "small soft", id: "welcome-own-words" });
+  words.setAttribute("role", "status");
+  field.addEventListener("input", () => { chosen.checked = true; words.textContent = ""; });
+  field.addEventListener("change", () => lookAtOwn().then((level) => { words.textContent = level.welcome; }, (error) => { words.textContent = error.message; }));
+  return make("label", {}, chosen, make("span", {}, make("strong", {}, "Your own ε: ", field), words));
 }
 
 function levelChoice(level) {
@@ -202,7 +218,8 @@ async function join() {
   find("#join").disabled = true;
   say("#step-3-said", "");
   try {
-    await ask("join", { ...place(), invitation: find("#join-invitation").value.trim() || null, level: chosen ? Number(chosen.value) : null });
+    const level = chosen?.value === "own" ? (await lookAtOwn()).level : chosen ? Number(chosen.value) : null;
+    await ask("join", { ...place(), invitation: find("#join-invitation").value.trim() || null, level });
   } catch (error) {
     refuseJoin("#step-3-said", error);
   }
@@ -336,15 +353,32 @@ function recommendation(item) {
 
 const share = (value) => `${Number((100 * value).toPrecision(3))}\u00a0%`;
 
+const typed = (field) => find(field).value.trim().replace(",", ".");
+
 async function showLevels() {
-  const first = levels === null || levels.levels.length === 0;
-  levels = await ask("levels");
+  const before = levels?.levels[Number(find("#level").value)];
+  putLevels(await ask(own === null ? "levels" : `levels?own=${encodeURIComponent(own)}`), (level) => level.level === before?.level);
+}
+
+// Shows these levels, with the slider at the wanted one; at the level in use if there is no such level.
+function putLevels(found, isWanted) {
+  levels = found;
+  find("#own-level").hidden = !levels.takes_own;
   if (levels.levels.length === 0) return;
   find("#level").max = levels.levels.length - 1;
   fill("#marks", ...levels.levels.map((level) => make("span", {}, level.name)));
-  if (first) find("#level").value = levels.levels.findIndex((level) => level.in_use);
+  const wanted = levels.levels.findIndex(isWanted);
+  find("#level").value = wanted >= 0 ? wanted : levels.levels.findIndex((level) => level.in_use);
   items("#not-covered", levels.can);
   showLevel();
+}
+
+// Adds the level that the person typed to the slider, with its meaning; “Use this level” then sets it.
+async function showOwnLevel() {
+  const text = typed("#own-epsilon");
+  putLevels(await ask(`levels?own=${encodeURIComponent(text)}`), (level) => level.is_asked);
+  own = text;
+  find("#level").focus();
 }
 
 function showLevel() {
@@ -432,6 +466,7 @@ find("#search-form").addEventListener("submit", (event) => event.preventDefault(
 find("#more").addEventListener("click", () => attempt("#found", showMore));
 find("#undo").addEventListener("click", undo);
 find("#level").addEventListener("input", showLevel);
+find("#own-level").addEventListener("submit", (event) => { event.preventDefault(); attempt("#own-said", showOwnLevel); });
 find("#level-set").addEventListener("click", async () => {
   const level = levels.levels[Number(find("#level").value)];
   if (await confirm("Use this level?", level.confirm ?? `The budget is ε ${level.epsilon} over all rounds. After your first round it cannot be changed.`, "Use it")) {

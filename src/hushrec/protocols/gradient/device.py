@@ -19,7 +19,7 @@ from hushrec.mechanisms.langevin import langevin_noise
 from hushrec.messages import Address
 from hushrec.models.bpr import PairwiseRanking
 from hushrec.models.mf import MatrixFactorization
-from hushrec.models.predictor import Arrays
+from hushrec.models.predictor import Arrays, likeness_between
 from hushrec.protocols.gradient.fit import fit_user_vector
 from hushrec.protocols.gradient.messages import GradientReport, ItemVectors, Terms
 from hushrec.protocols.gradient.plausible import (
@@ -123,6 +123,13 @@ class GradientDevice(DeviceSide):
         """Return how much people like each item: v v̄ᵀ for item vector v and the mean item vector v̄."""
         vectors = np.asarray(public["item_vectors"][: self._terms.n_items], dtype=np.float64)
         return np.asarray(vectors @ vectors.mean(axis=0))
+
+    def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray:
+        table = np.asarray(public["item_vectors"], dtype=np.float64)
+        vectors, found = table[: len(table) - self._terms.n_side_rows], np.zeros((len(items), len(others)))
+        known = others < len(vectors)  # items that joined after this table have no vector yet
+        found[:, known] = likeness_between(vectors, items, others[known])
+        return found
 
     def spent(self, state: State) -> dict[str, float]:
         """Return the cost of the permanent bits in use; empty before their first draw."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from hushrec.arrays import FloatArray
+from hushrec.arrays import FloatArray, IntArray
 from hushrec.budget.events import Event, TablesElsewhere, TableSent
 from hushrec.errors import LocalProtocolError, RemoteProtocolError
 from hushrec.messages import Address
@@ -109,6 +109,10 @@ class MaskedDevice(DeviceSide):
     def predict(self, private: Private, public: Arrays) -> FloatArray:
         items = np.arange(self._predicting.columns.n_items)
         return self._predictor(private, public).predict(np.zeros_like(items), items)
+
+    def likeness(self, private: Private, public: Arrays, items: IntArray, others: IntArray) -> FloatArray:
+        predictor = self._predictor(private, public)
+        return np.array([predictor.likeness(int(item))[others] for item in items]).reshape(len(items), len(others))
 
     def rank(self, public: Arrays, predictions: FloatArray) -> FloatArray:
         return self._predicting.rank(self._predicting.with_new_items(public), predictions)
