@@ -23,12 +23,13 @@ from hushrec.protocols.masked.table import published_digest
 from hushrec.protocols.simulated import SIMULATED_RUN, simulated_secret
 from hushrec.server import Server, Stage
 
-PEOPLE = 10
+PEOPLE, MORE_PEOPLE = 10, 20
+DROP_OUTS = {"none": 0, "one": 1, "10 %": MORE_PEOPLE // 10, "30 %": 3 * MORE_PEOPLE // 10}
 
 
 def run_of(**options: float) -> ReferenceEngine:
-    """Ten devices of which six must survive."""
-    return ReferenceEngine(small_problem(n_users=PEOPLE, **{"survivors": 0.6, **options}))
+    """Ten devices, or as many as are given, of which six in ten must survive."""
+    return ReferenceEngine(small_problem(**{"n_users": PEOPLE, "survivors": 0.6, **options}))
 
 
 def survivors_of(engine: ReferenceEngine) -> list[int]:
@@ -39,22 +40,22 @@ def survivors_of(engine: ReferenceEngine) -> list[int]:
 def expected_sum(engine: ReferenceEngine, table: Any, number: int = 1, attempt: int = 1) -> np.ndarray:
     """What the CPU engine makes of the draws of the survivors."""
     problem = engine.problem
-    priced, present = problem.terms.priced, np.isin(np.arange(PEOPLE), survivors_of(engine))
+    priced, present = problem.terms.priced, np.isin(np.arange(problem.n_users), survivors_of(engine))
     place = number + (attempt - 1) * 2**20
     one, codes = priced.plan.rounds[number - 1], priced.codes[number - 1]
     return device_sum(problem, CpuMaskedEngine(problem), place, one, codes, table, present)
 
 
-@pytest.mark.parametrize("lost", [1, 3])
+@pytest.mark.parametrize("lost", DROP_OUTS.values(), ids=DROP_OUTS)
 @pytest.mark.parametrize("phase", PHASES)
 def test_sums_are_the_engines_whoever_drops_out_in_each_phase(phase: str, lost: int) -> None:
-    """A tenth and almost a third leave in one phase, and stay away: the sum is that of whose tables arrived."""
-    engine = run_of()
+    """So many of twenty leave in one phase, and stay away: the sum is that of whose tables arrived."""
+    engine = run_of(n_users=MORE_PEOPLE)
     later = PHASES[PHASES.index(phase) :]
     engine.absent = lambda address: set(range(lost)) if address.phase in later else set()
     table = engine.server.side.learner.table()
     engine.run_round()
-    assert survivors_of(engine) == list(range(lost if phase in PHASES[:3] else 0, PEOPLE))
+    assert survivors_of(engine) == list(range(lost if phase in PHASES[:3] else 0, MORE_PEOPLE))
     np.testing.assert_array_equal(engine.server.side.attempt.sum, expected_sum(engine, table))
 
 
