@@ -30,6 +30,8 @@ from hushrec.messages import Address, Envelope
 from hushrec.protocols.masked.device_round import Keyed, Sent, Shared
 from hushrec.protocols.masked.device_state import attempt_in
 from hushrec.protocols.masked.messages import Consent, MaskedTable, SealedShares, Unmasking
+from hushrec.protocols.masked.table import published_digest
+from hushrec.service.rounds import Rounds
 from hushrec.service.schema import reports
 from hushrec.signing import DeviceKey
 
@@ -95,6 +97,35 @@ def test_a_server_that_restarts_in_a_phase_goes_on_and_loses_no_report(tmp_path:
             wait_for(lambda: live.rounds.round_number == 2)
             assert live.rounds.server.side.learner.round_number == 1
         assert tables_of(devices) == [1] * 4
+
+
+def test_a_device_downloads_the_public_table_once_and_again_only_when_its_hash_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By requests at the server: one for each table and device, whatever is repeated, restarted or asked in between."""
+    downloads, published = [], Rounds.published
+    monkeypatch.setattr(Rounds, "published", lambda rounds: downloads.append(rounds.round_number) or published(rounds))
+
+    def hashes() -> set[bytes]:
+        return {published_digest(device._session.kept.public() or {}) for device in devices}
+
+    with joined(tmp_path, 4, masked_settings(4, terms={"survivors": 1.0})) as (live, devices):
+        assert len(downloads) == 4  # when they joined
+        first = hashes()
+        report(live, devices, "keys")
+        report(live, devices[1:], "shares")
+        close_phase(live)
+        devices[0].close()
+        devices[0] = Device(tmp_path / "device-0")
+        play_round(live, devices, attempt=2)
+        assert (len(downloads), hashes()) == (4, first)
+        report(live, devices, "keys", 2)
+        assert len(downloads) == 8
+        assert len(first | hashes()) == 2  # one table for all, another one than before
+        for phase in PHASES[1:]:
+            report(live, devices, phase, 2)
+        assert len(downloads) == 8
+        devices[0].close()
 
 
 def test_a_device_that_restarts_goes_on_and_its_file_holds_no_secret_afterwards(tmp_path: Path) -> None:

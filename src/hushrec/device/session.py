@@ -227,12 +227,15 @@ class Session:
         yield from self._take_public(wire.decode(body, Public))
 
     def look_at_public(self) -> Job:
-        """Try to fetch the public table of a run that has begun, so that a new device can recommend at once."""
+        """Try to fetch and store the public table, so that a new device can recommend at once if the run has begun.
+
+        A random public table, as `sdcf` has before its first round, is not stored: lists from it would mean nothing.
+        """
         reply = yield Call(_PUBLIC, signed=False, largest=LARGEST_TABLE + SMALL_REPLY, optional=True)
         if reply.status == 200:
             with contextlib.suppress(RemoteProtocolError):  # the first step reports the error
                 public = wire.decode(reply.body, Public)
-                if public.round_number > 0:  # before the first round the public table is random
+                if public.round_number > 0 or not self.client().has_learned(public.by_name()):
                     yield from self._take_public(public)
 
     def _take_public(self, public: Public) -> Job:
