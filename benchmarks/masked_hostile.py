@@ -12,7 +12,8 @@ A table is `huge` integers in every round, in every other one (`huge, resting`) 
 `random` ones, or d times as long as an honest table may be, block by block, in a direction that hurts: against the
 counts and the effects of the most rated items, which no device knows. `hidden` is the longest table in that direction
 that the server's checks let pass, block by block: that of a device which knows the sums and the noise of all others.
-`hidden, not compared` is the same where cohorts are not compared with each other. `promoted` tables are hidden ones for
+`hidden, not compared` is the same where cohorts are not compared with each other. `hidden, biases` lies in the blocks
+of biases alone, and sends zeros in all others. `promoted` tables are hidden ones for
 the one item that people like least: `exposure` is the part of the people who have it among their ten recommendations.
 """
 
@@ -105,10 +106,12 @@ def random(chance: Chance) -> list[IntArray]:
     return [np.random.default_rng(code.size).integers(0, 2**32, code.size) for code in chance.codes]
 
 
-def hidden(chance: Chance) -> list[IntArray]:
-    """The longest table that passes, block by block."""
+def hidden(chance: Chance, only: str | None = None) -> list[IntArray]:
+    """The longest table that passes, block by block; zeros but in blocks called `only`, if one is named."""
     clips = [0.0] * len(chance.codes)
-    for place in range(len(clips)):
+    for place, block in enumerate(chance.blocks):
+        if only not in (None, block.name):
+            continue
         passing, failing = 0.0, 2.0 * chance.devices
         for _ in range(BISECTIONS):
             clips[place] = (passing + failing) / 2
@@ -135,6 +138,8 @@ ATTACKS = {
     **{f"{clips} times": Attack(times(clips)) for clips in LENGTHS},
     "hidden": Attack(hidden),
     "hidden, not compared": Attack(hidden, compared=False),
+    "hidden, biases": Attack(functools.partial(hidden, only=BIAS)),
+    "hidden, biases, not compared": Attack(functools.partial(hidden, only=BIAS), compared=False),
     "promoted": Attack(hidden, promotes=True),
     "promoted, not compared": Attack(hidden, promotes=True, compared=False),
 }

@@ -3,6 +3,7 @@
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext
@@ -107,14 +108,14 @@ def fetch_public(url: str, ended: int) -> dict[str, np.ndarray]:
 # The server ------------------------------------------------------------------------------------------------------
 
 
-def strike_server(zygote: Zygote, folder: Path, rounds: int, databases: Databases | None = None) -> int:
-    """Kill the server in every phase of so many rounds, before or while the last device reports; return how often."""
+def strike_server(zygote: Zygote, folder: Path, rounds: int, databases: Databases | None = None) -> dict[str, int]:
+    """Kill the server in every phase of so many rounds, before or while the last device reports; return what it did."""
     (folder / "items.csv").write_text("id,title\n" + "".join(f"item-{n},Film {n}\n" for n in range(N_ITEMS)))
     (folder / "config.toml").write_text(
         f"[terms]\nexpected_devices = {DEVICES}\n[rounds]\nmin_devices = {DEVICES}\nquorum = 1.0\n"
     )
     (folder / "server").mkdir()
-    chance, kills = random.Random(rounds), 0
+    chance, kills, in_vain = random.Random(rounds), 0, 0
     with closing(ServerProcess(zygote, folder / "server", databases)) as server, pytest.MonkeyPatch.context() as patch:
         server.start()
         people = new_people(folder, DEVICES)
@@ -130,14 +131,24 @@ def strike_server(zygote: Zygote, folder: Path, rounds: int, databases: Database
             for _ in PHASES:
                 step_once(folder, range(DEVICES - 1))
                 kill_around(server, folder, chance.choice([0.0, chance.uniform(0, LATEST_KILL)]))
-                kills += 1
+                kills, in_vain = kills + 1, in_vain + paid_in_vain(folder)
             check_stores(folder, range(DEVICES), number)
             calm.learn(public, number)
             calm.check(fetch_public(server.url, number))
         server.stop()
     files = bytes_in(folder / "server")
     assert not any(secret in files for n in range(DEVICES) for r in range(rounds) for secret in secrets_of(n, r + 1))
-    return kills
+    return {"kills": kills, "paid_without_a_report": in_vain}
+
+
+def paid_in_vain(folder: Path) -> int:
+    """How many tables the ledgers were charged with beyond the stored reports, of which there is one in each round."""
+    found = 0
+    for number in range(DEVICES):
+        with Device(folder / f"device-{number}") as device:
+            stored = device.last_charged()
+            found += device.budget()["rounds"] - (0 if stored is None else stored.round_number)
+    return found
 
 
 def kill_around(server: ServerProcess, folder: Path, moment: float) -> None:
@@ -159,7 +170,7 @@ def step_once(folder: Path, numbers: range | list[int]) -> None:
 
 def test_a_server_killed_in_every_phase_learns_what_a_calm_one_does(zygote: Zygote, tmp_path: Path) -> None:
     """One round: no report is lost or counted twice, ledgers are charged once, and no secret stays."""
-    assert strike_server(zygote, tmp_path, rounds=1) == 5
+    assert strike_server(zygote, tmp_path, rounds=1) == {"kills": 5, "paid_without_a_report": 0}
 
 
 # Devices ---------------------------------------------------------------------------------------------------------
@@ -223,14 +234,14 @@ SHOWN = {"learned_equal_bit_for_bit": True, "reports_lost": 0, "counted_twice": 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_fifty_kills_of_a_masked_server(zygote: Zygote, tmp_path: Path, kind: str) -> None:
     """Five runs of two rounds with a kill in each phase, before or while the last device reports."""
-    kills = 0
+    struck: Counter[str] = Counter()
     with running_cluster() if kind == "postgresql" else nullcontext() as cluster:
         for number in range(5):
             (tmp_path / f"run_{number}").mkdir()
             databases = None if cluster is None else cluster.databases(f"masked_{number}")
-            kills += strike_server(zygote, tmp_path / f"run_{number}", rounds=2, databases=databases)
-    assert kills == 50
-    keep_record(f"masked-kill-{kind}", {"database": kind, "kills": kills, "devices": DEVICES, "rounds": 10, **SHOWN})
+            struck.update(strike_server(zygote, tmp_path / f"run_{number}", rounds=2, databases=databases))
+    assert struck == {"kills": 50, "paid_without_a_report": 0}
+    keep_record(f"masked-kill-{kind}", {"database": kind, **struck, "devices": DEVICES, "rounds": 10, **SHOWN})
 
 
 @pytest.mark.soak
