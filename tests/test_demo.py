@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from command import Outcome, run
+from command import run
 
 from hushrec import demo
 from hushrec.errors import RunError
@@ -105,30 +105,13 @@ def test_a_folder_that_is_not_the_demos_is_refused_and_left_alone(tmp_path: Path
         demo.prepare(tmp_path / "file" / "below")
 
 
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    """The command as people run it, but short."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(demo.SHAPE, "rounds", 3)
-        patch.chdir(tmp_path_factory.mktemp("printed"))
-        return run("demo")
-
-
-def test_the_command_prints_table_recommendations_and_what_is_not_covered(printed: Outcome) -> None:
-    """In eighty columns, without arguments, into ./hushrec-demo."""
-    assert printed.code == 0, printed.err
-    assert max(map(len, printed.out.splitlines())) <= 80
-    for words in ("bias model", "profile-level", "one rating's value: ε 4", "a malicious server", "report.html"):
-        assert words in printed.out
-
-
-def test_the_command_prints_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_prints_json(short: demo.Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One object, alone on stdout."""
-    monkeypatch.setitem(demo.SHAPE, "rounds", 2)
+    monkeypatch.setattr(demo, "run_demo", lambda out, **_: short)
     found = json.loads(run("demo", "--out", tmp_path / "out", "--json").out)
     assert len(found["study"]["settings"]) == len(demo.SETTINGS)
     assert len(found["recommendations"]) == demo.SHOWN
-    assert found["page"] == str(tmp_path / "out" / "report.html")
+    assert found["page"] == str(short.folder / "report.html")
 
 
 def test_ctrl_c_is_quiet_and_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -137,7 +120,7 @@ def test_ctrl_c_is_quiet_and_exits_with_130(monkeypatch: pytest.MonkeyPatch, tmp
     def interrupted(*_arguments: object, **_settings: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo, "_train", interrupted)
+    monkeypatch.setattr(demo, "attack", interrupted)
     outcome = run("demo", "--out", tmp_path / "out")
     assert outcome.code == 130
     assert "Traceback" not in outcome.err

@@ -103,6 +103,7 @@ def test_the_result_on_movielens_is_what_its_command_gives(data_dir: Path) -> No
 def test_the_demos_output_in_the_docs_is_the_demos_output(generator: ModuleType, tmp_path: Path) -> None:
     """All words, and all numbers to ±0.03; `make docs` brings it up to date."""
     found = generator.demo_output(tmp_path)
+    assert max(map(len, found.splitlines())) <= 80
     page = generator.FIRST_HOUR.read_text("utf-8")
     shown = page.partition(generator.START)[2].partition(generator.END)[0]
     assert same(f"```text\n{found}\n```", shown, 0.03), found
