@@ -305,7 +305,7 @@ def experiment_keys() -> str:
         kind = KINDS[next(iter(owners.values())).kind]
         rows.append([f"`{name}`", kind, meaning, default.removesuffix("]"), ", ".join(owners)])
     special = {
-        "data_weight": ("a number", "N in the data term, instead of the number of ratings.", ""),
+        "data_weight": ("a number", "Weight N of the data term.", ""),
         "measure_every": ("a whole number", "Rounds between two points of the curve.", "1"),
         "groups": ("a list of tables", "Budgets that differ between people.", ""),
     }

@@ -116,7 +116,7 @@ def test_recommend_trains_on_every_rating_once(sparse: Ratings, tmp_path: Path) 
     train(sparse, **QUICK, out=tmp_path / "run")
     first = run("recommend", tmp_path / "run", "--user", "7", "--json")
     second = run("recommend", tmp_path / "run", "--user", "7", "--json")
-    assert "training on all 6000 ratings" in first.err
+    assert "all 6000 ratings" in first.err
     assert "training" not in second.err
     assert first.out == second.out
     final = train(sparse, **QUICK, final=True, out=tmp_path / "final")

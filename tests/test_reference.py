@@ -137,7 +137,7 @@ def test_reports_per_client_belongs_to_selection():
     with pytest.raises(ParameterError, match="reports_per_client"):
         small_problem(Plain(), reports_per_client=3.0)
     empty = np.empty(0, dtype=np.int64)
-    with pytest.raises(ParameterError, match="at least one training rating"):
+    with pytest.raises(ParameterError, match="ratings must"):
         make_problem(
             empty, empty, np.empty(0), n_users=1, n_items=2, model=MatrixFactorization(1), protocols=[Plain()],
             rounds=1, step=0.1,

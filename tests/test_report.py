@@ -303,7 +303,7 @@ def test_a_page_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     outcome = run("report", tmp_path / "a", "--out", tmp_path / "file" / "r.html")
     assert outcome.code == 1
-    assert "the report could not be written to" in outcome.err
+    assert "r.html must be writable" in outcome.err
 
 
 # What a report tells a stranger --------------------------------------------------------------------------------------

@@ -1,7 +1,11 @@
-"""Privacy audits: attacks on the protocols, which use messages and public tables only, and a score for each attack.
+"""Privacy audits: attacks on the protocols, and a score for each attack.
 
-An `Observation` holds all that an attack may see, and a `Truth` what it tries to recover; `observed_run.record` makes
-both from a training run. `attacks/` holds the attacks of an honest-but-curious server; `malicious`, `difference` and
-`poisoning` those that need devices to report again. `judge` scores the guesses, and `run.audit` runs everything. A new
-attack is one small class in one of the lists of `attacks/`. `masked/` holds the audit of protocol `masked`.
+An attack sees an `Observation`: the messages of a training run, and public knowledge. It tries to recover a `Truth`:
+the people's private data. `observed_run.record` makes both from a training run. `attacks/` holds the attacks of an
+honest-but-curious server, which only reads the messages. The attacks in `malicious`, `difference` and `poisoning` run
+simulated devices again. `judge` scores the guesses of the attacks, and `run.audit` runs all attacks. A new attack is
+one small class in one of the lists of `attacks/`. `masked/` holds the audit of protocol `masked`.
+
+In this package an *upload* is a device's report of one round, a *victim* is a person under attack, and *existence*
+means which items a person has rated.
 """

@@ -1,8 +1,9 @@
-"""Lower bounds on ε from canaries: ratings that fair coins have planted in a single run.
+"""Lower bounds on ε from canaries: ratings that are moved or kept by fair coin flips, in a single run.
 
-In the profiles of a few people, a coin decides for each of some ratings whether it moves to another item. An attacker
-who guesses more coins than an ε allows shows that the protocol is not ε-private ([Steinke2023]). The unit is one rating
-replaced by another; for selections, the protocol's own claim in this unit is ε_P / h.
+In the profiles of a few people, a coin decides for some of the ratings whether the rating moves to another item. If an
+attacker guesses more coins than an ε-private protocol allows, the protocol is not ε-private ([Steinke2023]). This ε
+compares two profiles that differ in one rating moved to another item. For selections, the protocol itself claims ε_P /
+h for such profiles, where h is the number of ratings.
 """
 
 from dataclasses import dataclass, field, replace
@@ -25,7 +26,7 @@ FEWEST_RATINGS = 12
 
 @dataclass(frozen=True, eq=False)
 class Canaries:
-    """The people with planted ratings, and the coins, which the attacks must not see."""
+    """The people with canary ratings, the two possible items of each canary, and the coins, hidden from the attacks."""
 
     users: IntArray
     rows: IntArray = field(repr=False)  # position in `users` of each canary
@@ -37,10 +38,10 @@ class Canaries:
 def plant(
     problem: GradientProblem, candidates: IntArray, *, rng: np.random.Generator
 ) -> tuple[GradientProblem, Canaries]:
-    """Return the problem with canaries in the profiles of a few of the candidates, and the canaries.
+    """Return the training problem with canaries in the profiles of a few candidates, and the `Canaries`.
 
-    A canary is a rating that a fair coin leaves (heads) or moves to an item that the person did not rate (tails). A
-    quarter of a person's ratings become canaries, or as many as there are unrated items if those are fewer.
+    A canary is a rating that a fair coin leaves in place (heads) or moves to an item that the person did not rate
+    (tails). A quarter of a person's ratings become canaries, or fewer if the person has too few unrated items.
     """
     counts = problem.rated_counts[candidates]
     enough = candidates[(counts >= FEWEST_RATINGS) & (counts < problem.n_items)]
@@ -68,9 +69,10 @@ def plant(
 def judge_canaries(
     attack: Attack, observation: Observation, canaries: Canaries, problem: GradientProblem
 ) -> list[Finding]:
-    """Return the lower bound on ε, and the share of coins that the attack guesses.
+    """Return two findings: the lower bound on ε, and the share of coins that the attack guesses correctly.
 
-    The guess of a coin is the item of the two with the higher score. `observation` must hold the canaries' people.
+    The attack guesses that the item with the higher score is the rated one, and abstains if the scores are equal. The
+    uploads of `observation` must be those of `canaries.users`. Return no finding if the attack does not apply.
     """
     if not attack.applies_to(observation) or len(canaries.coins) == 0:
         return []
@@ -105,7 +107,7 @@ def judge_canaries(
 
 
 def claimed(protocol: GradientProtocol, n_rated: int, n_rounds: int) -> str:
-    """Return what the protocol claims for one rating replaced by another, for a person with `n_rated` ratings."""
+    """Return in words what the protocol claims for one rating moved to another item, given `n_rated` ratings in all."""
     selection = protocol.selection
     if selection is not None:
         spent = min(n_rounds * selection.epsilon_i, selection.epsilon_p)

@@ -1,8 +1,8 @@
 """A quick estimate of which items many people have rated, from their last few uploads.
 
-The estimate is cheaper and coarser than that of `rating_grid`, because it is made for many people. The items of people
-similar to a victim are a prior for the victim's items (`attacks.combined.LikeMinded`), and people with known attributes
-train a classifier for the attributes of others (`attacks.person`).
+The estimate is cheaper and coarser than that of `rating_grid`, because it is made for many people. It has two uses. The
+items of people similar to a victim are a prior for the victim's items (`attacks.combined.LikeMinded`). People with
+known attributes are training data for guessing other people's attributes (`attacks.person`).
 """
 
 from collections.abc import Sequence
@@ -26,16 +26,16 @@ Table = npt.NDArray[np.float32]
 
 @dataclass(frozen=True, eq=False)
 class Crowd:
-    """Estimates for many people: tables with one row per person and one column per item."""
+    """Estimates about many people: two tables with one row per person and one column per item."""
 
     rated: Table = field(repr=False)  # estimated probability that the item is rated; 0 if it was not reported
     pulls: Table = field(repr=False)  # mean amplitude times `rated`: positive if the item is liked more than predicted
 
     def likely_for(self, profiles: FloatArray) -> FloatArray:
-        """Return how many times likelier each item is rated, given each profile, than on average; at least 0.1.
+        """Return, for each profile and item, how many times likelier than average the item is rated; at least 0.1.
 
-        A profile is a row of estimated probabilities like those of `rated`. It is projected on the principal directions
-        of the crowd, which adds the items that people with similar profiles have rated.
+        A profile is a row of estimated probabilities, like a row of `rated`. The method projects it on the principal
+        components of the crowd, which adds the items that people with similar profiles have rated.
         """
         mean = self.rated.mean(axis=0)
         centered = (self.rated - mean).astype(np.float64)
@@ -51,7 +51,10 @@ class Crowd:
 def watch_crowd(
     announcements: Sequence[ItemVectors], crowd: Sequence[Sequence[GradientReport | None]], protocol: GradientProtocol
 ) -> Crowd:
-    """Return the estimates for every person of the crowd, from the person's uploads in the last rounds."""
+    """Return the estimates for every person of the crowd, from the uploads in `crowd` (one row per person).
+
+    The uploads are those of the last rounds of `announcements`.
+    """
     terms = announcements[-1].terms
     shape = (len(crowd), terms.n_items)
     rated, pulls = np.zeros(shape, dtype=np.float32), np.zeros(shape, dtype=np.float32)
@@ -62,7 +65,7 @@ def watch_crowd(
 
 
 def _estimate(seen: Trace, protocol: GradientProtocol, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return one person's rows of `Crowd.rated`, computed from the items' largest amplitudes, and `Crowd.pulls`."""
+    """Return one person's row of `Crowd.rated` and row of `Crowd.pulls`."""
     total, reports, largest = np.zeros((3, terms.n_items))
     for part in seen.parts:
         total[part.items] += part.amplitudes

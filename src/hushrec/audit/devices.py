@@ -1,4 +1,4 @@
-"""Simulated devices for attacks that need new reports: a lying server, a rating added later, timing."""
+"""Simulated devices for attacks that need new reports, such as those of a malicious server and on timing."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -18,7 +18,7 @@ Clock = Callable[[], float]
 
 
 def make_device(problem: GradientProblem, user: int, *, seed: int, terms: Terms | None = None) -> Client:
-    """Return a new device with one person's ratings, before its first round."""
+    """Return a new simulated device that holds one person's ratings and has not reported yet."""
     protocol = problem.protocol(user)
     terms = problem.terms if terms is None else terms
     ledger = protocol.make_ledger(terms)
@@ -28,7 +28,7 @@ def make_device(problem: GradientProblem, user: int, *, seed: int, terms: Terms 
 
 
 def upload_of(device: Client, announcement: ItemVectors) -> Upload:
-    """Return a device's report in one round with float32 values, as a server receives it; None if it is empty."""
+    """Return a device's report on an announcement, with float32 values as a server receives it; None if empty."""
     report = device.report(Address(announcement.round_number, 1, REPORT), announcement)
     return narrow(report) if report is not None and len(report.items) else None
 
@@ -42,10 +42,10 @@ def replay(
     clock: Clock | None = None,
     added: Callable[[int, int], tuple[IntArray, FloatArray] | None] = lambda user, round_number: None,
 ) -> Observation:
-    """Return an observation of new devices that report on the announcements of a recorded run.
+    """Return the observation that results if new devices of `users` report on the announcements of a recorded run.
 
-    `added(user, round_number)` returns ratings that a device gains before that round, or None. With a `clock`, the time
-    of each report is measured.
+    `added(user, round_number)` returns ratings that a device gains before that round, or None. With a `clock`, the
+    observation also holds the time that each report took.
     """
     uploads, seconds = [], np.zeros((len(users), observation.n_rounds))
     for row, user in enumerate(users):

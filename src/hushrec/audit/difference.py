@@ -13,7 +13,10 @@ CAP = 15.0  # largest log odds that an item can have
 
 
 def difference_scores(observation: Observation) -> FloatArray:
-    """Return how much the evidence that an item is rated grows from the first to the second half of the rounds."""
+    """Return how much the evidence that an item is rated grows between the two halves of the rounds.
+
+    The result has the shape `(n_victims, n_items)`.
+    """
     half = observation.n_rounds // 2
     before, after = observation.first_rounds(half), observation.last_rounds(observation.n_rounds - half)
     if observation.protocol.selection is not None:
@@ -29,9 +32,9 @@ def difference_scores(observation: Observation) -> FloatArray:
 def attack_difference(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how often the item that a victim rates halfway through the run is the item with the largest change.
+    """Return how often the item that a victim rates halfway through the run shows the largest change in evidence.
 
-    People with fewer than two unrated items are left out: without another unrated item, a guess cannot be wrong.
+    People with fewer than two unrated items are left out, because the guess could not be wrong.
     """
     victims = victims[problem.rated_counts[victims] < problem.n_items - 1]
     if len(victims) == 0:

@@ -1,8 +1,9 @@
 """Distributions of real and fake amplitudes, fitted to one person's uploads, to distinguish real from fake errors.
 
-In `sdcf`, real errors are close to N(μ, σ²), and fake errors have that distribution truncated to [−α, α], where
-P(|X| < α) = exp(−ε_g). An amplitude a is an error times ‖u‖ plus noise of deviation τ. Both distributions scale with
-‖u‖, so this unknown factor does not matter. With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ² + τ²):
+In `sdcf`, real errors are close to N(μ, σ²), and fake errors have the same distribution truncated to [−α, α], where
+P(|X| < α) = exp(−ε_g). An amplitude a is an error times ‖u‖ plus noise of standard deviation τ. Below, μ, σ and α are
+multiplied by the unknown ‖u‖, which therefore need not be known. With m' = (a σ² + μ τ²)/(σ² + τ²) and s'² = σ² τ²/(σ²
++ τ²), the densities are
 
     real(a) = N(a; μ, σ² + τ²)        fake(a) = real(a) e^ε_g [Φ((α − m')/s') − Φ((−α − m')/s')]
 """
@@ -27,7 +28,10 @@ MOST_FITTED = 1500  # largest number of amplitudes in one fit
 
 @dataclass(frozen=True)
 class ErrorLaw:
-    """The distributions of real and fake amplitudes in a few neighbouring rounds, and the share of real ones."""
+    """The distributions of real and of fake amplitudes in a few neighbouring rounds, and the share of real ones.
+
+    An amplitude is an error times the norm of the user vector, plus noise.
+    """
 
     mean: float
     deviation: float
@@ -36,11 +40,11 @@ class ErrorLaw:
     share_real: float
 
     def real(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of real errors at `amplitudes`, if the noise has the standard deviation `noise`."""
+        """Return the density of real errors at each amplitude; `noise` is the noise's standard deviation."""
         return _normal(amplitudes, self.mean, np.hypot(self.deviation, noise)) + SMALLEST_DENSITY
 
     def fake(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return the density of fake errors at `amplitudes`, if the noise has the standard deviation `noise`."""
+        """Return the density of fake errors at each amplitude; `noise` is the noise's standard deviation."""
         if self.bound == math.inf:
             return self.real(amplitudes, noise)
         if self.bound < 1e-3 * np.min(noise):  # fake errors are negligible beside the noise
@@ -53,7 +57,7 @@ class ErrorLaw:
         return np.asarray(whole * inside * math.exp(self.epsilon_g) + SMALLEST_DENSITY)
 
     def log_ratio(self, amplitudes: FloatArray, noise: FloatArray | float) -> FloatArray:
-        """Return ln(real/fake) of each amplitude; it is 0 if ε_g = 0, because both distributions are then equal."""
+        """Return ln(real density / fake density) of each amplitude; 0 if ε_g = 0, which makes both densities equal."""
         return np.asarray(np.log(self.real(amplitudes, noise)) - np.log(self.fake(amplitudes, noise)))
 
 
@@ -62,7 +66,10 @@ def _normal(x: FloatArray, mean: float, deviation: FloatArray | float) -> FloatA
 
 
 def fit_laws(parts: tuple[UploadParts, ...], epsilon_g: float) -> list[ErrorLaw]:
-    """Return one `ErrorLaw` per upload, fitted by maximum likelihood to each of the `growing_blocks` of uploads."""
+    """Return one `ErrorLaw` per upload, fitted by maximum likelihood; the uploads in a block share one law.
+
+    The blocks are those of `growing_blocks`.
+    """
     laws: list[ErrorLaw] = []
     guess: ErrorLaw | None = None
     for block in reversed(growing_blocks(len(parts))):
@@ -74,13 +81,16 @@ def fit_laws(parts: tuple[UploadParts, ...], epsilon_g: float) -> list[ErrorLaw]
 
 
 def growing_blocks(count: int) -> list[range]:
-    """Return the blocks of rounds 0, 1–2, 3–8, 9–26, …; later rounds differ less, because the step size decays."""
+    """Split `count` rounds into the blocks 0, 1–2, 3–8, 9–26, …
+
+    Later blocks are longer, because the step size decays and later rounds differ less.
+    """
     edges = [0, *(3**power for power in range(count.bit_length()) if 3**power < count), count]
     return [range(low, high) for low, high in pairwise(edges) if low < high]
 
 
 def fit_law(amplitudes: FloatArray, noise: FloatArray, epsilon_g: float, guess: ErrorLaw | None = None) -> ErrorLaw:
-    """Return the `ErrorLaw` of maximum likelihood, by a search from `guess`, or else from three fixed points."""
+    """Return the maximum-likelihood `ErrorLaw`, by a search from `guess` or, without it, from three fixed points."""
     stride = -(-len(amplitudes) // MOST_FITTED)
     amplitudes, noise = amplitudes[::stride], noise[::stride]
     scale = float(np.sqrt(np.mean(amplitudes**2))) + 1e-12

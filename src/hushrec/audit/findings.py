@@ -1,4 +1,4 @@
-"""Findings: the success of an attack, with the claim that the attack tests."""
+"""Findings: how successful an attack is by one metric, and which privacy claim the attack tests."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -11,7 +11,10 @@ TARGETS = ("existence", "value", "model", "person", "metadata", "integrity", "ep
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """The success of one attack on one protocol by one metric. A field that does not apply is None."""
+    """The success of one attack on one protocol by one metric; fields that do not apply are None.
+
+    `interval` is the 95 % confidence interval of `value`, and `chance` is the value of a guess without the attack.
+    """
 
     protocol: str
     name: str
@@ -47,7 +50,7 @@ WORST_BY = {
 
 
 def worst(findings: list[Finding], protocol: str, target: str) -> Finding | None:
-    """Return the most successful attack on a protocol and target, or None if there is none."""
+    """Return the finding of the most successful attack on a protocol and target, or None without such a finding."""
     of_target = [
         one for one in findings if (one.protocol, one.target) == (protocol, target) and one.metric in WORST_BY[target]
     ]

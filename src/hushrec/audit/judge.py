@@ -1,4 +1,4 @@
-"""Scores of attacks: their guesses compared with the truth."""
+"""Score attacks by comparing their guesses with the truth."""
 
 from typing import Any, Protocol
 
@@ -31,7 +31,7 @@ TOP = 10  # length of the recommendation lists
 
 
 def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.random.Generator) -> list[Finding]:
-    """Return the findings of one attack; none if the attack does not apply to the observation."""
+    """Return the findings about one attack; empty if the attack does not apply to the observation."""
     if not attack.applies_to(observation):
         return []
     guess = observation.guessed_by(attack)
@@ -43,11 +43,11 @@ def judge(attack: Attack, observation: Observation, truth: Truth, *, rng: np.ran
 
 
 class Described(Protocol):
-    """An object with the name, target and claim of an attack."""
+    """Anything that has an attack's name, target and claim."""
 
     @property
     def name(self) -> str:
-        """The name of the attack in findings."""
+        """The name of the attack in the audit's findings."""
 
     @property
     def target(self) -> str:
@@ -55,15 +55,16 @@ class Described(Protocol):
 
     @property
     def claim(self) -> str:
-        """The claim that the attack tests."""
+        """The privacy claim that the attack tests, in words."""
 
 
 def judge_existence(
     attack: Described, protocol: str, scores: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return the mean over people of the AUC of rated against unrated items, from scores per person and item.
+    """Return a finding with the AUC of rated against unrated items, averaged over people; empty if nobody has an AUC.
 
-    Items with a NaN score are left out. The confidence interval is over people.
+    `scores` has the shape `(n_victims, n_items)`; items with a NaN score are left out. The confidence interval comes
+    from resampling people.
     """
     asked = [(row[~np.isnan(row)], labels[~np.isnan(row)]) for row, labels in zip(scores, truth.rated, strict=True)]
     areas = np.array([auc(row, labels) for row, labels in asked])
@@ -88,7 +89,7 @@ def judge_existence(
 
 
 def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
-    """Return the true-positive rates at `FALSE_RATES`, averaged over people."""
+    """Return the true-positive rate at each of `FALSE_RATES`, averaged over people."""
     curves = [np.interp(FALSE_RATES, *roc(row, labels)) for row, labels in zip(scores, rated, strict=True)]
     return np.asarray(np.mean(curves, axis=0).round(4))
 
@@ -96,7 +97,10 @@ def mean_roc(scores: FloatArray, rated: BoolArray) -> FloatArray:
 def _value(
     attack: Attack, observation: Observation, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how much of all ratings the attack recovers, and of the reported ones if not all are reported."""
+    """Return the share of all ratings that the attack recovers.
+
+    If some ratings were not reported, a second finding has the share among the reported ones.
+    """
     score = ValueScore.on(truth.ratings[truth.rated], observation.levels)
     reported = truth.rated & ~np.isnan(guess)
     asked = {score.metric: truth.rated}
@@ -120,14 +124,14 @@ def _value(
 
 
 def _people(ratings: FloatArray, rated: BoolArray) -> list[tuple[FloatArray, BoolArray]]:
-    """Return the ratings and the rated items of each person with at least one rating."""
+    """Return one pair per person with at least one rating: the person's ratings, and the mask of rated items."""
     return [(row, known) for row, known in zip(ratings, rated, strict=True) if known.any()]
 
 
 def _model(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator) -> list[Finding]:
-    """Return the mean |cosine| of guessed and true user vectors, and the overlap of their top-ten lists.
+    """Return two findings: the mean |cosine| of guessed and true user vectors, and the overlap of their top-ten lists.
 
-    Chance is the success of guessing another person's vector.
+    `chance` is the result of guessing another person's vector.
     """
     cosines = abs_cosines(guess, truth.user_vectors)
     other_people = np.roll(truth.user_vectors, 1, axis=0)
@@ -155,7 +159,7 @@ def _model(attack: Attack, protocol: str, guess: FloatArray, truth: Truth, rng: 
 
 
 def abs_cosines(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Return |cos| of the angle between each row of `left` and the same row of `right`."""
+    """Return |cosine| of the angle between each row of `left` and the corresponding row of `right`."""
     lengths = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
     return np.asarray(np.abs(np.einsum("ij,ij->i", left, right)) / (lengths + 1e-300))
 
@@ -170,9 +174,9 @@ def top_items(vectors: FloatArray, truth: Truth) -> IntArray:
 def judge_count(
     attack: Described, protocol: str, guess: FloatArray, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how well guesses rank people by their number of ratings: an AUC and the rank correlation.
+    """Return two findings on how well the guesses rank people by number of ratings: an AUC and a rank correlation.
 
-    The AUC compares the quarter of people with most ratings with the quarter with fewest ratings.
+    The AUC compares the quarter of people with the most ratings to the quarter with the fewest.
     """
     low, high = np.quantile(truth.counts, [0.25, 0.75])
     ends = (truth.counts <= low) | (truth.counts >= high)
@@ -201,10 +205,10 @@ def judge_count(
 
 
 def judge_linkage(attack: LinkRounds | LinkEnrolments, protocol: str, scores: FloatArray) -> Finding:
-    """Return the share of people whose two messages are linked by the one-to-one assignment with the largest score.
+    """Return the share of people whose two messages are matched by the best one-to-one assignment.
 
-    `scores[i, j]` is the evidence that message i of the one set and message j of the other are of the same person; true
-    pairs are on the diagonal.
+    `scores[i, j]` is the evidence that message i of the first set and message j of the second come from the same
+    person. True pairs are on the diagonal.
     """
     right = int((linear_sum_assignment(-scores)[1] == np.arange(len(scores))).sum())
     same = np.eye(len(scores), dtype=bool)
@@ -230,9 +234,10 @@ def judge_people(
     *,
     rng: np.random.Generator,
 ) -> list[Finding]:
-    """Return how well attributes of people are guessed by kernel ridge regression, with ten-fold cross-validation.
+    """Return how well kernel ridge regression guesses people's attributes, with ten-fold cross-validation.
 
-    The attacker knows the attributes of nine tenths of the people and guesses those of the last tenth.
+    `kernel` holds the similarity of all pairs of people. The attacker knows the attributes of nine tenths of the people
+    and guesses those of the last tenth.
     """
     n_people = len(kernel)
     targets = {name: (labels[:, None] == np.unique(labels)).astype(np.float64) for name, labels in attributes.items()}
@@ -259,10 +264,10 @@ def judge_people(
 def _attribute(
     scores: FloatArray, targets: FloatArray, right: int, rng: np.random.Generator, **common: Any
 ) -> list[Finding]:
-    """Return the AUC and the accuracy of the guesses of one attribute.
+    """Return two findings about one attribute: the AUC and the accuracy of the guesses.
 
-    The AUC is that of the second of two classes, or the mean over all classes with at least 20 people. Chance of the
-    accuracy is that of always guessing the most common class.
+    With two classes the AUC is that of the second class, otherwise the mean over all classes with at least 20 people.
+    `chance` of the accuracy is that of always guessing the most common class.
     """
     n_people, n_classes = targets.shape
     judged = range(1, 2) if n_classes == 2 else [k for k in range(n_classes) if targets[:, k].sum() >= 20]

@@ -1,10 +1,13 @@
-"""Attacks on model `fm`, whose gradients are e (1, u): the first entry is the error, and the others are e times taste.
+"""Attacks on model `fm`, a factorization machine.
 
-Without its prior, an upload is X = e (1, u)ᵀ + noise. Its first singular vector, divided by its first entry, is (1, u).
-This gives e, and with the public rows of the items every rating up to the person's own bias w:
-r = e + w + base_j + u · e_1(v). In each round the bias moves by the mean error of the rated items, all of which `plain`
-and `isgld` upload, so the attack can add up these moves from the first round. The exact bias is the one that brings the
-ratings onto the levels that people can give.
+A gradient of this model is e (1, u), where e is the error and u the person's taste vector: its first entry is the error
+itself. Without the prior term, an upload is the matrix X = e (1, u)ᵀ + noise, with one row per item. The first singular
+vector of X, divided by its first entry, is (1, u), which gives e. Every rating then follows up to the person's bias w,
+because r = e + w + x_j · (1, u), where the row x_j of item j is public.
+
+In each round the bias moves by a multiple of the mean error over all rated items. Protocols `plain` and `isgld` upload
+all of these errors, so the attack can add up the moves from the first round on. Of the biases close to this sum, the
+attack chooses the one that brings the ratings closest to the levels that people can give.
 """
 
 from collections.abc import Sequence
@@ -37,7 +40,7 @@ WIDE = np.linspace(-2.5, 2.5, 1001)  # candidates for a bias whose moves are not
 
 
 class MachineParts(NamedTuple):
-    """The parts of one upload: the items, their errors, the person's (1, u), and the ratings up to the bias w."""
+    """One upload, decomposed: items, errors, the person's vector (1, u), and the ratings minus the person's bias."""
 
     items: IntArray
     errors: FloatArray
@@ -47,7 +50,7 @@ class MachineParts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class MachineReading:
-    """What an attack recovers from the uploads of one person."""
+    """What an attack recovers from all uploads of one person: ratings, sizes of errors, and taste vector."""
 
     ratings: FloatArray = field(repr=False)  # (n_items,), NaN for items that were not reported
     sizes: FloatArray = field(repr=False)  # mean |e| of each item over its reports; 0 for items without a report
@@ -57,7 +60,10 @@ class MachineReading:
 def take_apart(
     model: FactorizationMachine, announcement: ItemVectors, upload: Upload, direction: FloatArray | None = None
 ) -> MachineParts | None:
-    """Return the parts of an upload, with (1, u) from the upload or along a given direction; None if it is empty."""
+    """Return the decomposition of an upload, or None if it has no item or no usable direction.
+
+    The vector (1, u) comes from the given `direction` or, by default, from the upload itself.
+    """
     if upload is None or len(upload.items) == 0:
         return None
     rows, _ = without_prior(announcement, upload)
@@ -78,10 +84,11 @@ def read_uploads(
     *,
     follows_bias: bool,
 ) -> MachineReading:
-    """Return the ratings, the sizes of errors and the taste that the uploads of one person reveal.
+    """Return the ratings, the sizes of errors and the taste vector that one person's uploads reveal.
 
-    With `follows_bias`, every upload holds all rated items, and the last upload suffices. Otherwise an upload holds a
-    few rated items among fake ones, and the last `RECENT` uploads are read together, along one common direction.
+    Set `follows_bias` if every upload holds all rated items. The attack then adds up the moves of the bias and reads
+    the last upload. Otherwise an upload holds a few rated items among fake ones, and the attack reads the last `RECENT`
+    uploads together, along one common direction.
     """
     pairs = list(zip(announcements, uploads, strict=True))
     direction = None if follows_bias else pooled(pairs[-RECENT:])
@@ -100,13 +107,16 @@ def read_uploads(
 
 
 def pooled(pairs: Sequence[tuple[ItemVectors, Upload]]) -> FloatArray | None:
-    """Return the common direction of several uploads, or None if all of them are empty."""
+    """Return the common direction (first singular vector) of several uploads, or None if all of them are empty."""
     rows = [without_prior(announcement, upload)[0] for announcement, upload in pairs if upload is not None]
     return first_direction(np.concatenate(rows)) if rows else None
 
 
 def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
-    """Return the bias after these rounds: in every round it moves by η N times the mean error of the rated items."""
+    """Return the person's bias after these rounds, as the sum of its moves.
+
+    In each round the bias moves by η N (step size times data weight) times the mean error of the rated items.
+    """
     return sum(
         announcement.terms.step_size(announcement.round_number)
         * announcement.terms.data_weight
@@ -116,7 +126,7 @@ def followed_bias(seen: Sequence[tuple[ItemVectors, MachineParts]]) -> float:
 
 
 def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatArray:
-    """Return the mean of every item's numbers, or NaN for an item without numbers."""
+    """Return the mean over all parts of every item's numbers, `(n_items,)`; NaN for items that are in no part."""
     total, counts = np.zeros(n_items), np.zeros(n_items)
     for items, numbers in parts:
         total[items] += numbers
@@ -125,10 +135,10 @@ def _means(parts: Sequence[tuple[IntArray, FloatArray]], n_items: int) -> FloatA
 
 
 def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: RatingLevels, *, wide: bool) -> float:
-    """Return the bias near `near` that brings the ratings closest to the levels.
+    """Return the bias close to `near` that brings values + bias closest to the levels of the rating scale.
 
-    If `wide`, some ratings may come from fake errors: larger errors, which are real, count more, and so do levels that
-    people give often.
+    With `wide`, the search range is larger and some values may come from fake errors. Values with larger errors, which
+    are more likely real, then get more weight, and common levels are preferred.
     """
     tried = near + (WIDE if wide else BIASES)
     weights = sizes**2 if wide else np.ones(len(values))
@@ -139,7 +149,10 @@ def likely_bias(values: FloatArray, sizes: FloatArray, near: float, levels: Rati
 
 
 def audit_machines(ratings: Ratings, settings: list[Settings], *, n_victims: int | None = None) -> Audit:
-    """Return the audit of model `fm` under every protocol of `settings`: attacks on items, ratings and taste."""
+    """Return the audit of model `fm` under every protocol of `settings`: attacks on items, ratings and taste.
+
+    By default 50 people are attacked, or half of all people if that is fewer.
+    """
     findings: list[Finding] = []
     for chosen in settings:
         problem = task_problem(chosen.make_task(ratings), chosen)
@@ -158,7 +171,7 @@ def audit_machines(ratings: Ratings, settings: list[Settings], *, n_victims: int
 def attack_machine(
     model: FactorizationMachine, observation: Observation, truth: Truth, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return the findings of the attacks on items, ratings and taste in one recorded run."""
+    """Return the findings of the attacks on items, ratings and taste vectors in one recorded run."""
     protocol, name = observation.protocol, "first entries of gradients"
     follows = protocol.selection is None
     found = [

@@ -1,7 +1,8 @@
-"""Attacks of a malicious server, which publishes item vectors of its own choice.
+"""Attacks by a malicious server, which publishes item vectors of its own choice.
 
-An error is e = r − u·v. A server that chooses v can make u·v nearly zero, and then errors are ratings. Devices refuse
-V = 0 and implausible norms; the attacks of this module try tables that devices may accept.
+The error of a rating r is e = r − u·v. A server that chooses v can make u·v nearly zero, and errors are then ratings.
+Devices refuse tables of zeros and of implausible norms. The attacks in this module try several crafted tables, some of
+which devices accept.
 """
 
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ CLAIM = "none: a malicious server is not covered; devices refuse tables of absur
 
 
 class CraftedTable(Protocol):
-    """A way to choose the public table V for one victim, from the uploads of the victim so far."""
+    """A way to choose the item vectors to send to one victim, from what the victim's uploads so far reveal."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +41,7 @@ class CraftedTable(Protocol):
 
 @dataclass(frozen=True)
 class AllZero:
-    """The table V = 0, which devices refuse."""
+    """A table of zeros, which devices refuse."""
 
     name: str = "malicious V = 0"
 
@@ -50,7 +51,7 @@ class AllZero:
 
 @dataclass(frozen=True)
 class TinyRows:
-    """A table of random directions with the smallest norm that devices accept."""
+    """A table of random directions with nearly the smallest norm that devices accept."""
 
     name: str = "malicious V, tiny rows"
 
@@ -60,7 +61,7 @@ class TinyRows:
 
 @dataclass(frozen=True)
 class LoudRow:
-    """A table of zeros with one row of almost the largest norm, which devices refuse, too."""
+    """A table of zeros except for one row of nearly the largest norm that devices accept; devices refuse the table."""
 
     name: str = "malicious V, one loud row"
 
@@ -72,7 +73,7 @@ class LoudRow:
 
 @dataclass(frozen=True)
 class OrthogonalRows:
-    """A table of unit rows that are orthogonal to the victim's user vector, as far as its uploads have revealed it."""
+    """A table of unit rows orthogonal to the victim's user vector, as estimated from the uploads so far."""
 
     name: str = "malicious V, orthogonal rows"
 
@@ -94,7 +95,7 @@ def _unit_rows(rows: FloatArray) -> FloatArray:
 def attack_devices(
     problem: GradientProblem, observation: Observation, victims: IntArray, *, rounds: int, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return how much of the victims' ratings each crafted table reveals, with new devices and a few rounds."""
+    """Return, for each crafted table, how much of the victims' ratings it reveals in a few rounds of new devices."""
     protocol, levels = observation.protocol, observation.levels
     return [_attack(table, problem, protocol, levels, victims, rounds, rng) for table in CRAFTED]
 
@@ -104,7 +105,7 @@ def attack_by_marks(
 ) -> list[Finding]:
     """Return how well a `MarkingServer` recovers which of some random items the victims have rated, and the ratings.
 
-    Return no finding if the terms leave no direction or round for a mark.
+    Return an empty list if the run has too few factors or rounds for marks.
     """
     if not can_mark(problem.terms):
         return []
@@ -158,7 +159,10 @@ def attack_by_marks(
 
 
 def _mark(problem: GradientProblem, user: int, rng: np.random.Generator) -> MarkingServer:
-    """Return the server after a new device of the user has reported until all marks are read or the run is over."""
+    """Run a `MarkingServer` against a new device of one user and return the server.
+
+    The loop ends when all marks are read or the run has no more rounds.
+    """
     items = np.sort(rng.choice(problem.n_items, min(MARKED, problem.n_items), replace=False))
     server = MarkingServer(problem.terms, items, rng=rng)
     device = make_device(problem, user, seed=problem.seed + 4)
@@ -206,7 +210,7 @@ def _read(
     rounds: int,
     rng: np.random.Generator,
 ) -> FloatArray:
-    """Return the ratings that the server recovers from the victim's reports, or NaN for items without a guess."""
+    """Return the ratings that a server with this table recovers from one victim, `(n_items,)`; NaN without a guess."""
     terms = problem.terms
     device = make_device(problem, user, seed=problem.seed + 1)
     seen = Trace(())

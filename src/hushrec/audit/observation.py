@@ -1,7 +1,8 @@
-"""What an attacker sees: the messages that crossed the trust boundary, and public knowledge.
+"""What an attacker sees: the messages between devices and server, and public knowledge.
 
-An `Observation` holds messages, the public parameters of the protocol, and the popularity of items. All that it holds
-about a person was sent by that person's device. Only the judge sees the `Truth` of `observed_run`.
+An `Observation` holds messages, the public parameters of the protocol, and the popularity of items. Everything that it
+holds about a person was sent by that person's device. Only the code that scores attacks sees the private data
+(`observed_run.Truth`).
 """
 
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ Upload = GradientReport | None  # None: the device reported no item in that roun
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """All that a server sees of one run: the announcements, and the uploads of a few people, called victims.
+    """Everything that a server sees of one run: its own announcements, and the uploads of a few people, the victims.
 
     The attacker knows the protocol and its budgets, but not the probabilities that a device calibrates from its own
     number of ratings.
@@ -64,14 +65,15 @@ class Observation:
 
     @cached_property
     def popularity_odds(self) -> FloatArray:
-        """The log odds that a person has rated each item, from the popularity among other people; always finite."""
+        """The log odds that a person has rated each item, from its popularity among other people; always finite."""
         return log_odds(self.popularity)
 
     @cached_property
     def public_direction(self) -> FloatArray:
-        """The direction of an average person, from public knowledge alone.
+        """A unit vector in the direction of an average person's user vector, from public knowledge alone.
 
-        It predicts ratings closest to the middle of the scale; for `bpr`, scores closest to the items' popularity.
+        Its predictions are as close as possible to the middle of the rating scale or, for model `bpr`, its scores to
+        the log odds of the items' popularity.
         """
         table = self.announcements[-1].item_vectors.astype(np.float64)
         if self.terms.model == "bpr":  # only differences of scores have a meaning
@@ -80,7 +82,7 @@ class Observation:
 
     @cached_property
     def pooled_directions(self) -> FloatArray:
-        """The direction of every victim's vector, fitted to all uploads of the later half, `(n_victims, width)`."""
+        """The direction of each victim's user vector, `(n_victims, width)`, fitted to the later half of the uploads."""
         start = self.n_rounds // 2
         return np.array(
             [
@@ -91,12 +93,12 @@ class Observation:
 
     @cached_property
     def traces(self) -> tuple[Trace, ...]:
-        """Every victim's uploads, decomposed into directions and amplitudes."""
+        """Every victim's uploads, each decomposed into a direction and one amplitude per item."""
         return tuple(trace(self.announcements, uploads) for uploads in self.uploads)
 
     @cached_property
     def laws(self) -> tuple[list[ErrorLaw] | None, ...]:
-        """The `ErrorLaw` of each upload of every victim, or None for each victim if there are no fake errors."""
+        """For every victim, the `ErrorLaw` of each upload, or None if the protocol has no fake errors."""
         fake_range = self.protocol.fake_range
         if fake_range is None:
             return (None,) * self.n_victims
@@ -104,7 +106,7 @@ class Observation:
 
     @cached_property
     def recovered(self) -> tuple[RecoveredRatings, ...]:
-        """Every victim's ratings, as recovered from the traces; this is the most expensive step of an audit."""
+        """Every victim's recovered ratings. Computing them is the most expensive step of an audit."""
         found = zip(self.traces, self.laws, strict=True)
         return tuple(recover_ratings(one, self.protocol, self.terms, laws, self.levels) for one, laws in found)
 
@@ -113,22 +115,22 @@ class Observation:
         return {}
 
     def guessed_by(self, attack: Any) -> FloatArray:
-        """Return the guess of an attack, which is computed once, because other attacks build on it."""
+        """Return the guess of an attack. The guess is cached, because other attacks use it."""
         if attack not in self._guesses:
             self._guesses[attack] = attack.guess(self)
         return self._guesses[attack]
 
     @cached_property
     def glance(self) -> Crowd:
-        """The estimates of which items the people of the crowd have rated."""
+        """The estimates of which items each person of the crowd has rated."""
         return watch_crowd(self.announcements, self.crowd, self.protocol)
 
     def first_rounds(self, n_rounds: int) -> "Observation":
-        """Return the observation of the first rounds only, without the crowd."""
+        """Return the observation restricted to the first `n_rounds` rounds, without the crowd."""
         return self._rounds(slice(n_rounds))
 
     def last_rounds(self, n_rounds: int) -> "Observation":
-        """Return the observation of the last rounds only, without the crowd."""
+        """Return the observation restricted to the last `n_rounds` rounds, without the crowd."""
         return self._rounds(slice(-n_rounds, None))
 
     def _rounds(self, part: slice) -> "Observation":

@@ -1,4 +1,4 @@
-"""A recorded training run, in two parts: what the server saw, and the truth that attacks try to recover."""
+"""Record a training run: what the server saw, and the private data that attacks try to recover."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +18,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 @dataclass(frozen=True, eq=False)
 class Truth:
-    """The private data that attacks try to recover; only the judge sees it, never an attack."""
+    """The private data that attacks try to recover. Only the code that scores attacks sees it."""
 
     rated: BoolArray = field(repr=False)  # (n_victims, n_items)
     ratings: FloatArray = field(repr=False)  # (n_victims, n_items), NaN where unrated
@@ -38,9 +38,10 @@ Round = tuple[ItemVectors, dict[int, Upload]]  # the announcement, and the uploa
 def record(
     problem: GradientProblem, victims: IntArray, crowd: IntArray, popularity: FloatArray
 ) -> tuple[Observation, Truth, GradientEngine]:
-    """Train to the last round of the terms; return what the server saw, the truth, and the trained engine.
+    """Train for all rounds of the terms; return what the server saw, the truth, and the trained engine.
 
-    The observation holds all uploads of the victims, and those of the crowd in the last `CROWD_ROUNDS` rounds.
+    The observation holds all uploads of the victims, and the crowd's uploads of the last `CROWD_ROUNDS` rounds.
+    `popularity` is the share of other people who rated each item.
     """
     announcements: list[ItemVectors] = []
     reports: list[list[Upload]] = []
@@ -62,7 +63,7 @@ def record(
 
 
 def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Iterator[tuple[GradientEngine, Round]]:
-    """Yield the engine, the announcement and the recorded uploads of every round of a run on the CPU engine."""
+    """Train on the CPU engine; after each round, yield the engine, its announcement and the recorded uploads."""
     engine = CpuEngine(problem, record_users=[int(user) for user in victims])
     for round_number in range(1, problem.terms.max_rounds + 1):
         if round_number == max(1, problem.terms.max_rounds - CROWD_ROUNDS + 1):
@@ -76,17 +77,17 @@ def _play(problem: GradientProblem, victims: IntArray, crowd: IntArray) -> Itera
 
 
 def narrow(report: GradientReport) -> GradientReport:
-    """Return the report in float32, as a device sends it."""
+    """Return the report with gradients in float32, as a device sends them."""
     return replace(report, gradients=report.gradients.astype(np.float32))
 
 
 def narrow_vectors(announcement: ItemVectors) -> ItemVectors:
-    """Return published item vectors in float32, as a server sends them."""
+    """Return the announcement with item vectors in float32, as a server sends them."""
     return replace(announcement, item_vectors=announcement.item_vectors.astype(np.float32))
 
 
 def truth_of(problem: GradientProblem, victims: Sequence[int] | IntArray, engine: GradientEngine) -> Truth:
-    """Return the ratings and final vectors of the victims."""
+    """Return the victims' ratings and user vectors, and the item vectors, after the last round."""
     ratings = rating_matrix(problem, victims)
     return Truth(~np.isnan(ratings), ratings, engine.user_vectors[victims], engine.item_vectors)
 

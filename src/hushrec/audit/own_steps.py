@@ -1,14 +1,15 @@
-"""Evidence about items that were never reported, from the steps of the user vector.
+"""Evidence about items that were never reported, from how the user vector moves between rounds.
 
-A device learns from all its ratings, and consecutive uploads reveal the direction of its vector before and after a
-step. Ratings that were recovered give the norm c = ‖u‖, so the step is known up to noise, and
+A device learns from all its ratings, and consecutive uploads reveal the direction of its user vector before (u) and
+after (u') a step. Recovered ratings give the norms of both vectors, so the step is known up to noise. With the number h
+of ratings and the errors e = r − u·v,
 
-    h (u' − u (1 − η Λ)) / (η N) − Σ e v over the known ratings  =  Σ x_j (r_j − u·v_j) v_j + noise,
+    h (u' − u (1 − η Λ)) / (η N) − Σ e v over the known ratings  =  Σ x_j (r_j − u·v_j) v_j + noise.
 
-where the right sum is over the items that were never reported, and x_j is 1 if item j is rated, else 0. This is one
-equation per factor and round for hundreds of unknowns. The prior of x is the popularity, and the evidence for each x_j
-follows from a Gaussian model in which the others stay unknown. Early rounds say most, because their steps are large
-compared with the noise.
+The sum on the right is over the items that were never reported, and x_j is 1 if item j is rated and 0 otherwise. Each
+round gives one equation per factor, for hundreds of unknown x_j. The prior probability of x_j = 1 is the popularity of
+item j. A Gaussian model gives the evidence for each x_j while all other x stay unknown. Only the first rounds are used,
+because their steps are large compared with the noise.
 """
 
 from dataclasses import dataclass, field
@@ -30,7 +31,10 @@ NORM_ERROR = 0.0005  # relative error of a norm
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """The equations y = A x + noise of one step of the user vector, with the known ratings moved to the left."""
+    """The linear equations y = A x + noise of one step of the user vector; x_j is 1 if item j is rated, else 0.
+
+    The contribution of the ratings that are already known has been subtracted from y.
+    """
 
     left: FloatArray = field(repr=False)  # y, (n_factors,)
     pulls: FloatArray = field(repr=False)  # A, (n_factors, n_unknown): the gradient of each item with a mean rating
@@ -45,9 +49,9 @@ def evidence_of_steps(
     chances: FloatArray,
     levels: RatingLevels = WHOLE_STARS,
 ) -> FloatArray:
-    """Return, for each item that was never reported, the evidence in nats that it is rated; 0 for all other items.
+    """Return the log-likelihood ratio that each never reported item is rated, `(n_items,)`; 0 for reported items.
 
-    `chances` are the prior probabilities that items are rated.
+    `chances` holds the prior probability that each item is rated.
     """
     scores = np.zeros(len(chances))
     unknown = np.flatnonzero(np.isnan(found.ratings))
@@ -60,7 +64,10 @@ def evidence_of_steps(
 
 
 def _evidence(steps: list[Equations], chances: FloatArray) -> FloatArray:
-    """Return ln(P(y | x_j = 1) / P(y | x_j = 0)) of each item, divided by the misfit of the equations if above 1."""
+    """Return ln(P(y | x_j = 1) / P(y | x_j = 0)) of each unknown item j, from the equations y = A x + noise.
+
+    If the equations fit worse than their noise predicts, the result is divided by that misfit.
+    """
     pulls, spreads = (np.concatenate([getattr(one, name) for one in steps]) for name in ("pulls", "spreads"))
     variance = chances * (1 - chances)
     covariance = (pulls * variance) @ pulls.T + (spreads * chances) @ spreads.T
@@ -84,7 +91,10 @@ def _equations(
     unknown: IntArray,
     levels: RatingLevels,
 ) -> Equations | None:
-    """Return the equations of two uploads, or None if their rounds are not consecutive or a norm is unknown."""
+    """Return the equations of the step between two uploads.
+
+    Return None if the uploads are not of consecutive rounds, or if the norm of a user vector is unknown.
+    """
     here, there = norm_of(before, found), norm_of(after, found)
     if after.round_number != before.round_number + 1 or here is None or there is None:
         return None
@@ -112,9 +122,10 @@ def _equations(
 
 
 def norm_of(part: UploadParts, found: RecoveredRatings) -> float | None:
-    """Return the norm c of one upload from its known ratings, by a = c r − c² û·v.
+    """Return the norm c of the user vector in one upload, from known ratings r, which satisfy a = c r − c² û·v.
 
-    Return None if the upload has no known rating, or if its known ratings contradict each other.
+    Here a is the amplitude and û·v the score of an item. Return None if the upload has no item with a known rating, or
+    if its known ratings contradict each other.
     """
     known = np.flatnonzero(found.log_odds[part.items] > SURE)
     if len(known) == 0:

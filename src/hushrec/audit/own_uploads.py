@@ -1,6 +1,6 @@
-"""The audit's attacks on the uploads of one device, to show its owner what a server could learn from them.
+"""Run the audit's attacks on one device's own uploads, to show its owner what a server could learn from them.
 
-Only the vectors of the reported items are needed, not the whole table.
+The attacks need the vectors of the reported items only, not the whole table of item vectors.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ REFINED = 20  # iterations of the estimate of a factor
 
 
 class Upload(Protocol):
-    """A report, and the vectors of its items as the server announced them."""
+    """One report of the device, and the vectors of its items as the server announced them."""
 
     @property
     def report(self) -> GradientReport: ...
@@ -34,7 +34,7 @@ class Upload(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Reading:
-    """What a server can recover from the uploads of one device."""
+    """What a server can recover from one device's uploads: taste, rated items and ratings."""
 
     direction: FloatArray = field(repr=False)  # of the user vector, length 1
     items: IntArray = field(repr=False)  # all reported items, in increasing order
@@ -43,10 +43,10 @@ class Reading:
 
 
 def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upload], given: FloatArray) -> Reading:
-    """Return what a server can recover from the uploads of one device.
+    """Return what a server can recover from one device's uploads.
 
-    The direction comes from the rank-one attack on the last ten uploads, beliefs and ratings from the attack
-    `ConsistentRatings` on all uploads. `given` are the ratings that people can give, on the scale 1 to 5.
+    The direction comes from the rank-one attack on the last ten uploads. The beliefs and ratings come from the attack
+    `ConsistentRatings` on all uploads. `given` holds the ratings that people can give, on the scale 1 to 5.
     """
     items = np.unique(np.concatenate([upload.report.items for upload in uploads]))
     terms = replace(terms, n_items=len(items), reports_per_client=None)
@@ -69,15 +69,14 @@ def read_uploads(terms: Terms, protocol: GradientProtocol, uploads: Sequence[Upl
 
 
 def scaling(terms: Terms, upload: Upload) -> float:
-    """Return an estimate of the factor s by which the device scaled its report to keep the announced norm bound.
+    """Estimate the factor s ≤ 1 by which the device scaled its report down to keep the announced norm bound.
 
-    The factor is 1 for a report that was not scaled. A report of n gradients of K numbers is
+    The result is 1 for a report that was not scaled. A report of n gradients with K entries is the matrix
 
         G = s (η_t N e uᵀ − η_t V Λ + noise),
 
-    where the noise has variance η_t. All singular values of G + s η_t V Λ but the first are due to noise, with
-    (n − 1)(K − 1) degrees of freedom: their squares add up to about s² η_t (n − 1)(K − 1), which is solved for s by
-    iteration from s = 1.
+    where the noise has variance η_t. All singular values of G + s η_t V Λ except the first are due to noise. Their
+    squares add up to about s² η_t (n − 1)(K − 1). The function solves this equation for s by iteration from s = 1.
     """
     gradients = upload.report.gradients.astype(np.float64)
     step_size = terms.step_size(upload.report.round_number)

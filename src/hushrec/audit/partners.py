@@ -1,13 +1,14 @@
 """Evidence from the pairs of model `bpr`: the gradient of an unrated item reveals the score of its rated partner.
 
-Under `bpr`, the gradient of an unrated item is −s u with s = 1 / (1 + exp(c (t − û·v))), where t is the score û·v' of
-its partner, a *rated* item that is drawn at random in each round. The amplitude −b of the gradient, b = c s, reveals
+Under `bpr`, the gradient of an unrated item with vector v is −s u, where s = 1 / (1 + exp(c (t − û·v))), c = ‖u‖, and û
+= u / c. Here t is the score û·v' of the item's partner, a *rated* item that is drawn at random in each round. The
+gradient's amplitude along û is −b with b = c s, and reveals
 
-    t = û·v + ln((c − b) / b) / c        with deviation noise / (b (c − b)),
+    t = û·v + ln((c − b) / b) / c        with standard deviation noise / (b (c − b)).
 
-the score of a random rated item, whether or not that item was reported. The norm c = ‖u‖ is the one with which these
-scores agree best with the scores of items known to be rated. The scores of many rounds are draws from a mixture with
-one component per rated item.
+This is the score of a random rated item, whether or not that item was ever reported. The norm c is chosen so that these
+scores agree best with the scores of items known to be rated. The scores of many rounds are then modelled as draws from
+a mixture with one component per rated item.
 """
 
 import math
@@ -32,9 +33,10 @@ SEARCH = ((4e-3, np.arange(250)), (5e-4, np.arange(-8, 9)), (6e-5, np.arange(-8,
 def evidence_of_partners(
     trace: Trace, log_odds: FloatArray, reported: BoolArray, announcements: tuple[ItemVectors, ...]
 ) -> FloatArray:
-    """Return, for each item that was never reported, the evidence in nats that it is rated; 0 for all other items.
+    """Return the log-likelihood ratio that each never reported item is rated, `(n_items,)`; 0 for reported items.
 
-    `log_odds` is the evidence from the signs of reported gradients; `reported`, `(n_items,)`, is true for those items.
+    `log_odds`, `(n_items,)`, is the evidence from the signs of reported gradients. `reported`, `(n_items,)`, is True
+    for items that were reported.
     """
     evidence = np.zeros(len(log_odds))
     known, unknown = np.flatnonzero(log_odds > SURE), np.flatnonzero(~reported)
@@ -53,9 +55,10 @@ def evidence_of_partners(
 
 
 def partner_scores(part: UploadParts, norms: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the partner's score t of every negative amplitude, and its deviation, each `(n_norms, n_negative)`.
+    """Return the partner's score for each negative amplitude, and its standard deviation, each `(n_norms, n_negative)`.
 
-    An entry is NaN if the norm is too small for the amplitude.
+    `norms`, `(n_norms, 1)`, holds candidates for the norm of the user vector. An entry is NaN if the norm is too small
+    to explain the amplitude.
     """
     negative = part.amplitudes < -REACH * part.noise
     size = -part.amplitudes[negative]
@@ -64,10 +67,10 @@ def partner_scores(part: UploadParts, norms: FloatArray) -> tuple[FloatArray, Fl
 
 
 def likeliest_norm(part: UploadParts, scores: FloatArray, known: IntArray, share: float) -> float | None:
-    """Return the norm c with which the partners' scores are most likely, or None if the noise hides them.
+    """Return the norm of the user vector under which the partners' scores are most likely; None if noise hides them.
 
-    The scores of rated items are modelled as a mixture of those of the known items, with weight `share`, and those of
-    all items. The search uses a coarse grid, with the density smoothed as coarsely, then finer grids around the best c.
+    A rated item's score is modelled as a draw from the scores of the `known` items with probability `share`, otherwise
+    from those of all items. The search goes from a coarse grid of norms with a coarsely smoothed density to finer ones.
     """
     largest = float(np.abs(part.amplitudes).max())
     deviation = partner_scores(part, 1.5 * np.array([[largest]]))[1]
@@ -87,7 +90,7 @@ def likeliest_norm(part: UploadParts, scores: FloatArray, known: IntArray, share
 
 
 def _smooth(scores: FloatArray, edges: FloatArray) -> FloatArray:
-    """Return the density of the scores on the bins between the edges, smoothed by a Gaussian of two bins' width."""
+    """Return the density of the scores in each bin between `edges`, smoothed with a Gaussian two bins wide."""
     heights = np.histogram(scores, bins=edges, density=True)[0]
     return np.asarray(gaussian_filter1d(heights, 2.0, mode="constant"))
 
@@ -96,9 +99,10 @@ Explained = tuple[FloatArray, IntArray, IntArray]  # densities, items, and the n
 
 
 def _explained(part: UploadParts, scores: FloatArray, known: IntArray, possible: IntArray, share: float) -> Explained:
-    """Return the items that can explain each partner's score in one upload, and the density of the score under each.
+    """Return the items that can explain each partner's score in one upload, and the score's density under each item.
 
-    Densities and items, which are places in `possible`, are concatenated over the scores; the counts separate them.
+    The densities and the items (as indices into `possible`) of all scores are concatenated. The last array has the
+    number of items of each score.
     """
     norm = likeliest_norm(part, scores, known, share)
     if norm is None:
@@ -117,9 +121,9 @@ def _explained(part: UploadParts, scores: FloatArray, known: IntArray, possible:
 
 
 def _mixture(explained: list[Explained], n_items: int, chance: float) -> FloatArray:
-    """Return ln(P(scores | a share `chance` of the partners is this item) / P(scores | none is)) of each item.
+    """Return, for each item, the log-likelihood ratio of "a share `chance` of the partners is this item" to "none is".
 
-    The weights of the other items are those of maximum likelihood.
+    The mixture weights of the other items are fitted by expectation maximization.
     """
     densities, places, counts = (np.concatenate(column) for column in zip(*explained, strict=True))
     table = csr_array((densities, places, np.append(0, np.cumsum(counts))), shape=(len(counts), n_items))

@@ -1,4 +1,4 @@
-"""Poisoning attacks: a share of the devices promotes one item, with a loose and a tight norm bound on the server."""
+"""Poisoning attacks: a share of the devices promotes one item, under a loose or a tight norm bound on the server."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -27,10 +27,10 @@ GOAL = 3.0  # norm that promoters aim at, in multiples of the longest item vecto
 
 @dataclass(frozen=True, eq=False)
 class Promoter:
-    """A malicious device that moves one item's vector along a direction that people like, to rank it first.
+    """A malicious device that moves one item's vector in a direction that people like, so that the item ranks first.
 
-    Its gradient stays within the server's norm bound, and its goal within `GOAL` times the longest item vector, so that
-    no honest device refuses the table.
+    Its gradients stay within the server's norm bound. The vector that it aims at is at most `GOAL` times as long as the
+    longest item vector, so that honest devices still accept the table.
     """
 
     target: int
@@ -38,7 +38,7 @@ class Promoter:
     bound: float
 
     def report(self, address: Address, announcement: ItemVectors) -> GradientReport:
-        """Return the report of one round: a gradient of the promoted item alone."""
+        """Return the report of one round, which holds only a gradient of the promoted item."""
         vectors = announcement.item_vectors
         longest = float(np.linalg.norm(vectors, axis=1).max())
         goal = self.direction / np.linalg.norm(self.direction) * min(GOAL * longest, LARGEST_ITEM_NORM / 2)
@@ -49,7 +49,7 @@ class Promoter:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A trained model, and the people who take part in a few more rounds, some of them as promoters."""
+    """A trained model, and the people who take part in a few more rounds, some of them as promoters of `target`."""
 
     problem: GradientProblem
     user_vectors: FloatArray
@@ -60,9 +60,10 @@ class Stage:
 
 
 def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: np.random.Generator) -> list[Finding]:
-    """Return the exposure of a promoted item, by the share of promoters, under a loose and a tight norm bound.
+    """Return the exposure of a promoted item for several shares of promoters, under a loose and a tight norm bound.
 
-    The item is the one that people like least. Its exposure is the share of honest people who find it in their top ten.
+    The item is the one that people like least. Its exposure is the share of honest people with the item in their top
+    ten.
     """
     people = np.sort(rng.choice(problem.active_users, min(PEOPLE, len(problem.active_users)), replace=False))
     last = problem.terms.max_rounds
@@ -94,7 +95,7 @@ def attack_integrity(problem: GradientProblem, engine: GradientEngine, *, rng: n
 
 
 def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int, int]:
-    """Return how many honest people get the item recommended after rounds with promoters, and their number."""
+    """Run rounds with a share of promoters; return how many honest people get the item recommended, of how many."""
     n_promoters = round(share * len(stage.people))
     liars, honest = np.split(stage.people, [n_promoters])
     devices: dict[int, Client | Promoter] = {int(user): trained_device(stage, int(user)) for user in honest}
@@ -111,7 +112,7 @@ def exposure(stage: Stage, share: float, bound: float, rounds: int) -> tuple[int
 
 
 def _recommended(device: Client, side: GradientServer, stage: Stage) -> IntArray:
-    """Return the top items of a device, by its user vector and the server's item vectors."""
+    """Return the positions of a device's top ten items, by its user vector and the server's item vectors."""
     rows = stage.problem.model.item_rows(side.item_vectors)
     return device.recommend(stage.problem.model.predict(device.private_state()["user_vector"], rows), TOP)
 
@@ -127,7 +128,7 @@ def _play_round(server: Server, devices: dict[int, Client | Promoter]) -> None:
 
 
 def trained_device(stage: Stage, user: int) -> Client:
-    """Return a device with the trained user vector of one person; its permanent bits are not drawn yet."""
+    """Return a device that holds one person's trained user vector and has not drawn its permanent bits yet."""
     device = make_device(stage.problem, user, seed=stage.problem.seed + 3)
     state = {"user_vector": stage.user_vectors[user], "last_round": np.array(stage.last_round)}
     device.restore_private_state({**device.private_state(), **state})
@@ -135,9 +136,9 @@ def trained_device(stage: Stage, user: int) -> Client:
 
 
 def honest_norm(stage: Stage) -> float:
-    """Return the 99th percentile, over honest devices, of the longest gradient in a report.
+    """Return the 99th percentile, over honest devices, of the norm of the longest gradient in a report.
 
-    A server refuses a whole report if one of its gradients exceeds the norm bound.
+    The longest gradient matters because a server refuses a whole report if one gradient exceeds the norm bound.
     """
     announcement = ItemVectors(stage.problem.terms, stage.last_round + 1, stage.item_vectors)
     uploads = [upload_of(trained_device(stage, int(user)), announcement) for user in stage.people]

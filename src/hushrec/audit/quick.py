@@ -1,4 +1,4 @@
-"""A quick audit for the plot of accuracy against leakage: attacks of a server that follows its protocol, in seconds."""
+"""A quick audit for the plot of accuracy against leakage: a few attacks by an honest-but-curious server."""
 
 from typing import Any
 
@@ -24,10 +24,12 @@ EXISTENCE_BY = ("popularity", "selection average", "consistent ratings + popular
 
 
 def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -> dict[str, Any]:
-    """Train once, attack items, ratings and taste, and return the findings in the form of an audit's record."""
+    """Train once, attack items, ratings and taste of `n_victims` people, and return the findings as JSON data."""
     attacks = find_protocol(settings.protocol).quick_attacks
     if attacks is None:
-        raise ParameterError(f"protocol must be one that declares quick_attacks, got {settings.protocol}.")
+        raise ParameterError(
+            f"protocol must declare `quick_attacks` to be audited quickly, got {settings.protocol}. Run a full audit."
+        )
     problem = task_problem(settings.make_task(ratings), settings)
     rng = np.random.default_rng([settings.seed, 6])
     chosen = rng.permutation(problem.active_users)
@@ -38,7 +40,10 @@ def quick_audit(ratings: Ratings, settings: Settings, n_victims: int = PEOPLE) -
 def attack_reports(
     settings: Settings, problem: GradientProblem, victims: IntArray, others: IntArray, rng: np.random.Generator
 ) -> list[Finding]:
-    """Return the findings of attacks on the single reports of a gradient protocol."""
+    """Return the findings of the quick attacks on a gradient protocol, in which the server sees single reports.
+
+    `others` are the people from whom the attacker knows the popularity of items.
+    """
     observation, truth, _ = record(problem, victims, victims[:1], item_popularity(problem, others))
     attacks = (*(one for one in EXISTENCE if one.name in EXISTENCE_BY), *VALUE, *MODEL)
     return [finding for attack in attacks for finding in judge(attack, observation, truth, rng=rng)]

@@ -1,10 +1,11 @@
-"""The rank-one attack: all gradients of one upload are parallel to the sender's user vector.
+"""The rank-one attack: all gradients of one upload are parallel to the sender's user vector u.
 
-Without the public prior term, and divided by η_t N, an upload is
+Without the public prior term, and divided by η_t N, an upload is a matrix with one row per item,
 
-    X = e uᵀ + noise of deviation 1 / (√η_t N),
+    X = e uᵀ + noise with standard deviation 1 / (√η_t N),
 
-so its first right singular vector is ±u / ‖u‖, and the amplitudes X û are e ‖u‖: errors up to one unknown factor.
+where e holds the errors. Its first right singular vector is û = ±u / ‖u‖, the *direction*. The *amplitudes* X û are e
+‖u‖: the errors up to one unknown factor.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ ALIKE = 0.85  # mean squared cosine of people's vectors with the public directio
 
 @dataclass(frozen=True, eq=False)
 class UploadParts:
-    """One upload, decomposed into the direction of the user vector and an amplitude for each item."""
+    """One upload, decomposed into the direction û of the user vector and one amplitude (error times ‖u‖) per item."""
 
     round_number: int
     items: IntArray = field(repr=False)
@@ -34,22 +35,22 @@ class UploadParts:
 
     @property
     def strength(self) -> float:
-        """The first singular value; the larger it is, the more exact is the direction."""
+        """The first singular value of the upload; a larger value means a more precise direction."""
         return float(np.sqrt(self.amplitudes @ self.amplitudes)) + 1e-12
 
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """All uploads of one person, decomposed, with consistent signs of their directions."""
+    """All uploads of one person, each decomposed into direction and amplitudes, with consistent signs."""
 
     parts: tuple[UploadParts, ...] = field(repr=False)
 
     @property
     def direction(self) -> FloatArray | None:
-        """The direction û after the last upload: the mean of the last few directions, weighted by their precision.
+        """The mean of the last few directions, weighted by their precision, as a unit vector; None without uploads.
 
-        One upload would not do: an upload without real errors has a random direction, and would give all later
-        directions a random sign.
+        A single upload would not suffice: an upload without real errors has a random direction, and would give all
+        later directions a random sign.
         """
         if not self.parts:
             return None
@@ -58,10 +59,11 @@ class Trace:
 
 
 def trace(announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None]) -> Trace:
-    """Return the decomposed uploads of one person, in the order of rounds.
+    """Return the decomposed uploads of one person, in the order of rounds, without the empty ones.
 
-    A singular vector has no sign. Initial user vectors are positive, so the sign of the first direction makes its sum
-    positive; the sign of each later direction makes its scalar product with the earlier directions positive.
+    The sign of a singular vector is arbitrary. User vectors start with positive entries, so the first direction is
+    chosen to have a positive sum. Each later direction is chosen to have a positive scalar product with
+    `Trace.direction` so far.
     """
     seen = Trace(())
     for announcement, upload in zip(announcements, uploads, strict=True):
@@ -71,9 +73,10 @@ def trace(announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport
 
 
 def take_apart(announcement: ItemVectors, upload: GradientReport, towards: FloatArray | None) -> UploadParts:
-    """Return the direction and amplitudes of one upload.
+    """Return the decomposition of one upload into its direction and amplitudes.
 
-    The sign makes the scalar product of the direction with `towards` positive; without `towards`, its sum.
+    The sign of the direction is chosen so that its scalar product with `towards` is positive or, if `towards` is None,
+    so that its entries have a positive sum.
     """
     vectors = announcement.item_vectors[upload.items].astype(np.float64)
     scaled, noise = without_prior(announcement, upload)
@@ -94,7 +97,10 @@ def take_apart(announcement: ItemVectors, upload: GradientReport, towards: Float
 
 
 def without_prior(announcement: ItemVectors, upload: GradientReport) -> tuple[FloatArray, float]:
-    """Return X = e uᵀ + noise, with one row per reported item, and the standard deviation of the noise."""
+    """Return an upload without its public prior term, divided by η_t N, and the standard deviation of its noise.
+
+    The first result is X = e uᵀ + noise, with one row per reported item.
+    """
     terms = announcement.terms
     step_size = terms.step_size(announcement.round_number)
     prior = step_size * announcement.item_vectors[upload.items].astype(np.float64) * terms.item_regularization
@@ -103,7 +109,10 @@ def without_prior(announcement: ItemVectors, upload: GradientReport) -> tuple[Fl
 
 
 def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatArray:
-    """Return the first right singular vector, by power iteration from `start`, or exactly if that does not converge."""
+    """Return the first right singular vector of `rows`, by power iteration from `start`, or by `eigh` if that fails.
+
+    Power iteration fails if it does not converge in 30 steps. Without `start`, it begins with the longest row.
+    """
     direction = rows[np.argmax(np.einsum("ij,ij->i", rows, rows))] if start is None else start
     direction = direction / (np.linalg.norm(direction) + 1e-300)
     for _ in range(30):
@@ -118,14 +127,14 @@ def first_direction(rows: FloatArray, start: FloatArray | None = None) -> FloatA
 
 
 def stacked_direction(parts: Sequence[UploadParts]) -> FloatArray:
-    """Return the common direction of several uploads, weighted by the precision of each."""
+    """Return one unit vector that combines the directions of several uploads, each weighted by its precision."""
     rows = np.array([part.direction * part.strength / part.noise for part in parts])
     direction = first_direction(rows, parts[-1].direction)
     return direction if direction @ parts[-1].direction >= 0 else -direction
 
 
 def likely_direction(table: FloatArray, known: FloatArray) -> FloatArray:
-    """Return the direction of the least-squares solution x of table @ x = known, as a unit vector."""
+    """Return the least-squares solution x of table @ x = known, scaled to a unit vector."""
     found = np.linalg.lstsq(table, known, rcond=None)[0]
     return np.asarray(found / (np.linalg.norm(found) + 1e-300))
 
@@ -133,14 +142,16 @@ def likely_direction(table: FloatArray, known: FloatArray) -> FloatArray:
 def pooled_direction(
     announcements: Sequence[ItemVectors], uploads: Sequence[GradientReport | None], public: FloatArray
 ) -> FloatArray:
-    """Return one direction fitted to the gradients of many uploads, for noise that hides the direction of a single one.
+    """Return one direction fitted to the gradients of many uploads, for noise that hides it in a single upload.
 
-    The gradients X = a ûᵀ + τ noise of rounds in which the user vector moves little are almost parallel. If amplitudes
-    have variance A², and û is close to the public direction w, the most likely û is the first eigenvector of
+    While the user vector moves little, the gradients X = a ûᵀ + noise of all rounds are almost parallel. Let the
+    amplitudes a have variance A², the noise variance τ², and let û be close to the direction w = `public`. The most
+    likely û is then the first eigenvector of
 
         Σ XᵀX / τ² · A² / (A² + τ²) / 2 + κ w wᵀ.
 
-    A² is estimated by the mean square of the uploads minus that of their noise.
+    A² is estimated by the mean square of the uploads minus that of their noise. κ is the precision with which w
+    predicts û.
     """
     sent = zip(announcements, uploads, strict=True)
     seen = [without_prior(announcement, upload) for announcement, upload in sent if upload is not None]

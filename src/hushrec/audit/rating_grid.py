@@ -1,13 +1,15 @@
-"""Recovery of ratings from amplitudes, which are errors up to one factor: a rating is one of few levels in every round.
+"""Recover ratings from amplitudes, using that a rating takes one of few values and is the same in every round.
 
-An upload reveals a = e ‖u‖ and û, so for a rated item
+An upload reveals the amplitudes a = e ‖u‖ and the direction û = u / ‖u‖ (see `rank_one`). For a rated item with vector
+v, the rating is
 
-    r = a / c + c û·v,        c = ‖u‖ the only unknown,
+    r = a / c + c û·v,        where c = ‖u‖ is the only unknown.
 
-must be one of the levels that people can give (such as 1, …, 5 stars) *and* the same whenever the item is reported.
-With a wrong c, ratings fall between levels; a fake error gives a different rating in each round. `recover_ratings`
-finds the c of every round and compares, for each item, "fake" with "rated" at each level. If all reported items are
-rated, two uploads suffice (`two_upload_norms`). On a continuous scale, c follows from the agreement between rounds.
+It must be one of the levels that people can give (such as 1, …, 5 stars), *and* the same whenever the item is reported.
+With a wrong c, ratings fall between levels. A fake error gives a different rating in each round. `recover_ratings`
+finds the c of every round and compares, for each item, the hypothesis "fake" with "rated" at each level. If all
+reported items are rated, two uploads suffice (`two_upload_norms`). On a continuous scale, c follows from the agreement
+between rounds.
 """
 
 import math
@@ -36,7 +38,7 @@ OUTLIERS = 0.05  # share of rounds whose c may be wrong
 
 @dataclass(frozen=True, eq=False)
 class RecoveredRatings:
-    """The ratings recovered from one person's uploads. An item that was never reported has log odds 0 and no rating."""
+    """The ratings recovered from one person's uploads; an item never reported has log odds 0 and rating NaN."""
 
     log_odds: FloatArray = field(repr=False)  # (n_items,) evidence that the item is rated, in nats
     ratings: FloatArray = field(repr=False)  # (n_items,) likeliest rating if rated, NaN if never reported
@@ -52,7 +54,7 @@ def recover_ratings(
 ) -> RecoveredRatings:
     """Return which items one person has rated, and the ratings, as recovered from all uploads of the person.
 
-    `laws` are the distributions of amplitudes that `fit_laws` returns; they are fitted here if they are not given.
+    `laws` holds the distributions of amplitudes per upload (see `fit_laws`). By default they are fitted here.
     """
     if not trace.parts:
         return RecoveredRatings(np.zeros(terms.n_items), np.full(terms.n_items, np.nan), np.empty(0))
@@ -76,9 +78,9 @@ def recover_ratings(
 
 
 def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], mean_rating: float) -> float:
-    """Return the norm with which the predictions c û·v have the mean rating, as the centre of a search.
+    """Return a rough estimate of the norm ‖u‖: the one with which the predictions ‖u‖ û·v have the mean rating.
 
-    Uploads are weighted by their strength, because the direction of an upload without real errors is random.
+    Uploads are weighted by the precision of their direction û, because an upload without real errors has a random one.
     """
     sure = [(part.strength / part.noise) ** 2 for part in parts]
     mean_score = abs(float(np.average([usual(part.scores) for part in parts], weights=sure)))
@@ -89,7 +91,12 @@ def _likely_norm(parts: tuple[UploadParts, ...], laws: list[ErrorLaw], mean_rati
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """The result of one pass over all uploads: the evidence for each item and level, the norms, and the likelihood."""
+    """The result of one pass over all uploads.
+
+    `evidence`, `(n_items, n_levels)`, is the log-likelihood ratio of "rated at this level" to "fake". `norms` has the
+    norm of the user vector in each upload. `trust` is the probability that the norm from which the pass started is
+    right.
+    """
 
     evidence: FloatArray
     norms: FloatArray
@@ -100,10 +107,10 @@ class Sweep:
 def _search_norm(
     parts: tuple[UploadParts, ...], laws: list[ErrorLaw], levels: RatingLevels
 ) -> list[tuple[float, float]]:
-    """Return the c with which most items of these rounds have ratings on levels, and the probability of this c.
+    """Return candidates for the norm ‖u‖, each with its probability, the best first.
 
-    The search extends over a factor of 1.8 around `_likely_norm`. If the best c does not stand out, the next best ones
-    are returned as well, up to `CANDIDATES` in all.
+    A good candidate puts the ratings of most items on levels. The search covers a factor of 1.8 on both sides of
+    `_likely_norm`. If the best candidate stands out, it is the only one. Otherwise there are up to `CANDIDATES`.
     """
     candidates = _likely_norm(parts, laws, levels.mean) * np.exp(np.arange(-0.6, 0.6, 0.0025))
     total = np.zeros(len(candidates))
@@ -133,11 +140,12 @@ def _sweep(
     widths: tuple[float, int],
     chained: bool,
 ) -> Sweep:
-    """Return the c of each upload, from the last to the first, and the evidence of all uploads for each item and level.
+    """Estimate the norm ‖u‖ of each upload, from the last to the first, and add up the evidence of all uploads.
 
-    `evidence` (n_items, n_levels) is ln(P(amplitudes | rated r) / P(amplitudes | fake)). If `chained`, the search for
-    the c of an upload starts from that of the next upload, and uses the evidence of the uploads that this sweep has
-    seen. Otherwise it starts from the given norm, and uses the given evidence of all uploads.
+    `evidence`, `(n_items, n_levels)`, is ln(P(amplitudes | rated at this level) / P(amplitudes | fake)). With
+    `chained`, the search for the norm of an upload starts from the norm of the following upload, and uses the evidence
+    that this pass has added up so far. Otherwise it starts from the given norm of the upload, and uses the given
+    evidence. `widths` is the range of ln ‖u‖ on both sides of the start, and the number of candidates in it.
     """
     width, count = widths
     offsets = np.linspace(-width, width, count)
@@ -169,10 +177,10 @@ def _sweep(
 def _grid_density(
     part: UploadParts, levels: RatingLevels, norms: FloatArray, chances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Return two densities of each amplitude, if its item is rated.
+    """Return two densities of each amplitude under the hypothesis that its item is rated.
 
-    The first, `(n_norms, n_items)`, is that of the nearest level, times the probability of that level, for every norm.
-    The second, `(n_items, n_levels)`, is that of each level, for the first norm.
+    The first, `(n_norms, n_items)`, is the density under the nearest level times the probability of that level, for
+    every norm. The second, `(n_items, n_levels)`, is the density under each level, for the first norm only.
     """
     c = norms[:, None]
     ratings = part.amplitudes / c + c * part.scores
@@ -186,17 +194,20 @@ def _grid_density(
 
 
 def _spread(part: UploadParts, c: FloatArray, coarseness: float) -> FloatArray:
-    """Return the deviation of each recovered rating, from the noise of its amplitude and of the direction."""
+    """Return the standard deviation of each recovered rating, due to noise in its amplitude and in the direction.
+
+    On a continuous scale, `coarseness` adds the distance between a rating and its nearest level.
+    """
     own = (part.noise / c) ** 2 + (c * part.noise * part.item_norms / part.strength) ** 2 + FLOOR**2
     return np.asarray(np.sqrt(own + coarseness**2))
 
 
 def two_upload_norms(trace: Trace, terms: Terms) -> tuple[FloatArray, FloatArray]:
-    """Return ‖u‖ of every upload but the last, and the weight of each, if all rated items are reported.
+    """Return the norm ‖u‖ in every upload but the last, and a weight for each, if all rated items are reported.
 
-    The device's vector becomes u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖², u' is parallel to
-    x û (1 − η Λ) + η N mean(a v), which gives x by least squares, as in the attack on two consecutive uploads of
-    [Chai2021]. The result is exact if û turns by much more than its error: in early rounds, but not in late ones.
+    The user vector becomes u' = u (1 − η Λ) + η N mean(e v). With x = ‖u‖² and amplitudes a = e ‖u‖, u' is parallel to
+    x û (1 − η Λ) + η N mean(a v). Least squares gives x, as in the attack on two consecutive uploads of [Chai2021]. The
+    result is exact if û turns by much more than its error, as in early rounds but not in late ones.
     """
     norms, weights = [], []
     for part, following in zip(trace.parts, trace.parts[1:], strict=False):
@@ -214,9 +225,9 @@ def _across(vector: FloatArray, direction: FloatArray) -> FloatArray:
 
 
 def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
-    """Return the ratings of a protocol without selection: every reported item is rated.
+    """Return the recovered ratings under a protocol without selection, in which every reported item is rated.
 
-    The rating of an item is the weighted median over rounds of a / c + c û·v.
+    The rating of an item is the weighted median over rounds of a / c + c û·v, with c = ‖u‖ from `two_upload_norms`.
     """
     norms, weights = two_upload_norms(trace, terms)
     log_odds, ratings = np.zeros(terms.n_items), np.full(terms.n_items, np.nan)
@@ -228,11 +239,11 @@ def _recover_unhidden(trace: Trace, terms: Terms) -> RecoveredRatings:
 
 
 def ratings_of_upload(part: UploadParts, levels: RatingLevels = WHOLE_STARS, noise: float = 0.0) -> FloatArray:
-    """Return the ratings of one upload whose items are all rated, with Laplace noise of the scale `noise`.
+    """Return the ratings in one upload whose items are all rated; `noise` is the scale of their Laplace noise.
 
-    The mean rating r̄ of people gives c by mean(a) / c + c mean(û·v) = r̄, which has two roots. If noise does not hide
-    the levels, c is the value within a factor of 1.8 of either root that brings the ratings closest to levels.
-    Otherwise c is the root closer to a typical norm.
+    The norm c = ‖u‖ must give the mean rating r̄ that people give: mean(a) / c + c mean(û·v) = r̄, which has two roots.
+    If noise does not hide the levels, c is the value within a factor of 1.8 of either root that brings the ratings
+    closest to levels. Otherwise c is the root closer to a typical norm.
     """
     mean_rating = levels.mean
     mean_amplitude, mean_score = usual(part.amplitudes), usual(part.scores)
@@ -248,12 +259,15 @@ def ratings_of_upload(part: UploadParts, levels: RatingLevels = WHOLE_STARS, noi
 
 
 def usual(values: FloatArray) -> float:
-    """Return the mean without the lowest and the highest tenth, because a malicious server may enlarge one row."""
+    """Return the mean without the lowest and the highest tenth.
+
+    A malicious server may enlarge one row of the table, which must not dominate the mean.
+    """
     return float(trim_mean(values, 0.1))
 
 
 def weighted_median(rows: FloatArray, weights: FloatArray) -> FloatArray:
-    """Return the weighted median over rows of each column."""
+    """Return the weighted median of each column; `weights` has one weight per row."""
     order = np.argsort(rows, axis=0)
     below = np.cumsum(weights[order], axis=0) / weights.sum()
     first = np.argmax(below >= 0.5, axis=0)

@@ -1,8 +1,8 @@
-"""The levels of a rating scale, which are public, and which help an attacker to turn errors into ratings.
+"""The levels of a rating scale: the values that a rating can take, which help an attacker to recover ratings.
 
-A recovered rating between two levels is wrong, so a scale with few levels reveals the one factor that an attacker does
-not know. A scale with very many levels is treated as continuous: attacks are then scored by their error, because exact
-hits are rare.
+An attacker knows the errors of one person up to a common factor. With a wrong factor, recovered ratings fall between
+the levels, so a scale with few levels reveals the factor. A scale with more than `MOST_LEVELS` levels is treated as
+continuous. Attacks on it are scored by their error, because exact hits are rare.
 """
 
 from dataclasses import dataclass, field
@@ -21,7 +21,10 @@ FINE = 21  # number of levels that approximate a continuous scale
 
 @dataclass(frozen=True, eq=False)
 class RatingLevels:
-    """The levels of a rating scale, mapped to 1 to 5 in increasing order, and the share of ratings at each level."""
+    """The levels of a rating scale, mapped to 1 to 5 and increasing, with the expected share of ratings at each level.
+
+    The shares are public knowledge about ratings of films, not computed from the data.
+    """
 
     values: FloatArray = field(repr=False)
     shares: FloatArray = field(repr=False)
@@ -29,7 +32,10 @@ class RatingLevels:
 
     @staticmethod
     def of(ratings: FloatArray) -> "RatingLevels":
-        """Return the levels that occur in these ratings, or whole stars if only one level occurs."""
+        """Return the levels that occur in these ratings.
+
+        If only one level occurs, return whole stars. If more than `MOST_LEVELS` occur, return a continuous scale.
+        """
         values = np.unique(ratings)
         if len(values) < 2:
             return WHOLE_STARS
@@ -42,24 +48,24 @@ class RatingLevels:
         return len(self.values)
 
     def in_words(self) -> str:
-        """Return a phrase that names the kind of scale and the measure of attacks on it."""
+        """Return a phrase that says how many levels the scale has and how attacks on it are scored."""
         if self.continuous:
             return f"ratings of more than {MOST_LEVELS} values, taken as continuous: the error removed is measured"
         return f"ratings of {len(self)} values: exact hits are measured"
 
     @property
     def mean(self) -> float:
-        """The mean rating that people give."""
+        """The mean rating that people are expected to give."""
         return float(self.values @ self.shares)
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the ratings that people give."""
+        """The standard deviation of the ratings that people are expected to give."""
         return float(np.sqrt((self.values - self.mean) ** 2 @ self.shares))
 
     @property
     def coarseness(self) -> float:
-        """The standard deviation of a true rating from its nearest level; 0 unless the scale is continuous."""
+        """The standard deviation of the distance between a rating and its nearest level; 0 unless `continuous`."""
         return float(self.values[1] - self.values[0]) / np.sqrt(12) if self.continuous else 0.0
 
     def places(self, ratings: FloatArray) -> IntArray:
@@ -71,11 +77,11 @@ class RatingLevels:
 
     @property
     def reach(self) -> float:
-        """Half the smallest distance between two levels; a guess closer to a rating than this is a hit."""
+        """Half the smallest distance between two levels; a guess that is closer than this to a rating is exact."""
         return float(np.diff(self.values).min()) / 2
 
     def nearest(self, ratings: FloatArray) -> FloatArray:
-        """Return the level nearest to each rating; on a continuous scale, the rating clipped to the scale."""
+        """Return the level nearest to each rating; on a continuous scale, the rating clipped to the scale 1 to 5."""
         if self.continuous:
             return np.clip(ratings, LOWEST, HIGHEST)
         with np.errstate(invalid="ignore"):

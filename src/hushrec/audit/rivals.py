@@ -1,8 +1,8 @@
-"""Attacks on simulated protocols of other papers, scored like the attacks on our protocols.
+"""Attacks on simulated protocols of other papers (rivals), scored like the attacks on our protocols.
 
-The attack on a rival guesses from what the rival's server sees of one victim, after subtracting what the attacker knows
-about everybody else. `Rival.left_out` says what is *not* simulated. Cryptography is assumed to be secure: if a paper
-sums under encryption, the server sees the sum only.
+An attack uses what the rival's server sees of one victim, after subtracting what the attacker knows about everybody
+else. `Rival.left_out` says which parts of a paper are *not* simulated. Cryptography is assumed to be secure: if a paper
+adds up encrypted values, the server sees only the sum.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ PUBLIC_SHARE = 0.2  # share of people in Xin and Jaakkola's public group
 
 @dataclass(frozen=True, eq=False)
 class Guess:
-    """The guesses of an attack on one rival, one row per victim; None for what the attack does not guess."""
+    """The guesses of an attack on one rival, with one row per victim; None for what the attack does not guess."""
 
     items: FloatArray = field(repr=False)
     ratings: FloatArray | None = field(default=None, repr=False)
@@ -41,7 +41,7 @@ class Guess:
 
 @dataclass(frozen=True)
 class Rival:
-    """A protocol of another paper: what is simulated, what is not, and the attack on it."""
+    """A protocol of another paper: which parts are simulated, which are left out, and the attack on it."""
 
     label: str
     simulated: str
@@ -52,7 +52,10 @@ class Rival:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """The data of an attack on rivals: everybody's ratings, the victims, and the items' popularity among the others."""
+    """The data of the attacks on rivals: the task and its training ratings, the victims, and item popularity.
+
+    The popularity is the share of the other people who rated each item.
+    """
 
     task: RatingTask = field(repr=False)
     problem: AnyProblem = field(repr=False)
@@ -62,7 +65,7 @@ class Scene:
 
     @property
     def dense(self) -> tuple[FloatArray, FloatArray]:
-        """Everybody's ratings, 0 for unrated items, and 1 for rated items, each `(n_users, n_items)`."""
+        """Two arrays `(n_users, n_items)`: the ratings, with 0 for unrated items, and a 1 for each rated item."""
         shape = self.problem.n_users, self.problem.n_items
         ratings, there = np.zeros(shape), np.zeros(shape)
         ratings[owners(self.problem), self.problem.items] = self.problem.values
@@ -71,9 +74,9 @@ class Scene:
 
 
 def exact_sums(scene: Scene) -> Guess:
-    """Return the guesses from exact sums of gradients e u per item, with everybody else's gradients subtracted.
+    """Guess from the exact sum of gradients e u of each item, after everybody else's gradients are subtracted.
 
-    The direction of what remains is that of u, and the ratings are r = e + u·v.
+    The rows that remain are parallel to the victim's vector u, and the ratings are r = e + u·v.
     """
     _, there = scene.dense
     vectors = scene.rng.standard_normal((scene.problem.n_items, FACTORS)) * 0.3
@@ -103,7 +106,10 @@ def _fit(scene: Scene, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 
 def _ratings_on_grid(along: FloatArray, scores: FloatArray, there: BoolArray) -> FloatArray:
-    """Return the ratings e + u·v, given e‖u‖ and v·u/‖u‖, with the ±‖u‖ that brings them closest to whole stars."""
+    """Return the ratings e + u·v as whole stars, from `along` = e ‖u‖ and `scores` = v·u / ‖u‖; NaN where not `there`.
+
+    The unknown ±‖u‖ is the one that brings the ratings closest to whole stars.
+    """
     found, best = np.full(len(along), np.nan), np.inf
     for length in np.concatenate([LENGTHS, -LENGTHS]):
         guess = along[there] / length + length * scores[there]
@@ -115,10 +121,10 @@ def _ratings_on_grid(along: FloatArray, scores: FloatArray, there: BoolArray) ->
 
 
 def slope_one(scene: Scene) -> Guess:
-    """Return the guesses from exact sums over pairs of items, with everybody else's pairs subtracted.
+    """Guess from the exact sums over pairs of items, after everybody else's pairs are subtracted.
 
-    What remains reveals the person's items and the differences of their ratings. The ratings themselves are those that
-    fit the scale and are closest to the items' means.
+    The remainder reveals the victim's items and the differences of the ratings. Of the ratings with these differences
+    that fit the scale, the attack chooses those closest to the items' mean ratings.
     """
     means = _item_means(scene)
     items, ratings = [], []
@@ -157,9 +163,10 @@ def _item_means(scene: Scene) -> FloatArray:
 
 
 def perturbed_profiles(scene: Scene) -> Guess:
-    """Return the guesses from a perturbed profile: a profile with Laplace noise in its number of items per category.
+    """Guess from a perturbed profile, which a person sends once.
 
-    The noise has scale 1/ε. Random items of the category are added or removed until the number fits.
+    Laplace noise of scale 1/ε is added to the number of rated items in each category. Random items of the category are
+    then added to the profile or removed from it until the number fits.
     """
     categories = _categories(scene)
     odds = log_odds(scene.popularity)
@@ -178,12 +185,12 @@ def perturbed_profiles(scene: Scene) -> Guess:
 
 
 def _categories(scene: Scene) -> IntArray:
-    """Return the public category of every item, `(n_items,)`: the attribute with the largest value."""
+    """Return the public category of every item, `(n_items,)`: the index of its attribute with the largest value."""
     return np.asarray(scene.problem.model.columns.taste.argmax(axis=1))
 
 
 def constant_noise(scene: Scene) -> Guess:
-    """Return the guesses from the gradients of two rounds with the same noise, which cancels in their difference."""
+    """Guess from the gradients of two rounds with the same noise, which cancels in their difference."""
     vectors = scene.rng.standard_normal((scene.problem.n_items, FACTORS)) * 0.3
     moved = vectors + 0.1 * scene.rng.standard_normal(vectors.shape)
     before, errors_before = _fit(scene, vectors)
@@ -202,12 +209,12 @@ def constant_noise(scene: Scene) -> Guess:
 
 
 def public_group(scene: Scene) -> Guess:
-    """Return the guesses about people who send nothing: the popularity of items."""
+    """Guess the items of people who send nothing, by the popularity of items."""
     return Guess(np.tile(log_odds(scene.popularity), (len(scene.victims), 1)))
 
 
 def public_group_error(scene: Scene) -> float:
-    """Return the test RMSE of model `gp` if the items are learned from a public group only, without noise."""
+    """Return the test RMSE of model `gp` if it learns only from a public group of people, without noise."""
     problem = scene.problem
     people = np.setdiff1d(np.flatnonzero(problem.rated_counts > 0), scene.victims)
     public = np.sort(scene.rng.permutation(people)[: int(PUBLIC_SHARE * problem.n_users)])
@@ -266,7 +273,7 @@ RIVALS = (
 
 
 def attack_rival(rival: Rival, scene: Scene) -> dict[str, Any]:
-    """Return the findings of the attack on a rival in the form of an audit's record, and its test error if computed."""
+    """Return the findings of the attack on a rival as JSON data, with the rival's test RMSE if it is computed."""
     guess = rival.attack(scene)
     ratings = rating_matrix(scene.problem, scene.victims)
     truth = Truth(~np.isnan(ratings), ratings, np.zeros((0, 0)), np.zeros((0, 0)))

@@ -1,4 +1,4 @@
-"""The audit of the gradient protocols: `audit` runs every attack on each of the chosen protocols."""
+"""The audit of the gradient protocols: `audit` runs every attack on each chosen protocol."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -65,7 +65,7 @@ ROC_OF = (
 
 @dataclass(frozen=True, eq=False)
 class Audit:
-    """The result of an audit: all findings, the curves of its plots, and a description of data and settings."""
+    """The result of an audit: all findings, the curves for its plots, and a description of data and settings."""
 
     findings: list[Finding] = field(repr=False)
     curves: dict[str, Any] = field(repr=False)
@@ -76,11 +76,11 @@ class Audit:
         return list(dict.fromkeys(finding.protocol for finding in self.findings))
 
     def worst(self, protocol: str, target: str) -> Finding | None:
-        """Return the most successful attack on a protocol and target, or None if there is none."""
+        """Return the finding of the most successful attack on a protocol and target, or None without such a finding."""
         return worst(self.findings, protocol, target)
 
     def record(self) -> dict[str, Any]:
-        """Return the audit as a dictionary for JSON, with the most successful attack on each target."""
+        """Return the audit as a dictionary for JSON, with a table of the most successful attack on each target."""
         table = {
             protocol: {
                 target: None if found is None else {"name": found.name, "metric": found.metric, "value": found.value}
@@ -105,15 +105,16 @@ def audit(
 ) -> Audit:
     """Attack every protocol of `settings`, which has one entry per protocol, and return all findings.
 
-    The same `n_victims` people are attacked under each protocol, by default 100, or half of all people if that is
-    fewer. `people` are known attributes of people, `clock` measures the time of reports; without them, the attacks on
-    attributes and timing are left out. Protocols are audited one after the other, with calls of `progress`; or by
-    `run_all`, which gets the tasks and must return the results of `run_task`.
+    The same `n_victims` people are attacked under each protocol: by default 100, or half of all people if that is
+    fewer. `people` holds known attributes of all people, and `clock` returns the time in seconds. Without them, the
+    attacks on attributes and on timing are left out. By default the protocols are audited one after the other, and
+    `progress` is called before each step. `run_all` can run the tasks in parallel instead: it gets the list of tasks
+    and must return what `run_task` returns for each.
     """
     factors = settings[0].options["factors"]
     if factors < 2:
         raise ParameterError(
-            f"factors must be at least 2 in an audit, got {factors}: the attacks need vectors with a direction."
+            f"factors must be at least 2 in an audit, got {factors}: the attacks recover directions of vectors."
         )
     n_people = min(len(task_problem(chosen.make_task(ratings), chosen).active_users) for chosen in settings)
     n_victims = check_people(n_people, min(USUAL, n_people // 2) if n_victims is None else n_victims)
@@ -130,7 +131,7 @@ def audit(
 
 
 def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> dict[str, Any]:
-    """Return the entries of an audit's record about its data, model, people, scale of ratings, and budgets."""
+    """Return the part of an audit's record that describes its data, model, people, rating scale and budgets."""
     first = next(iter(columns.values()))
     values = ratings.values
     if values is not None and ratings.scale is not None:
@@ -146,46 +147,48 @@ def describe(ratings: Ratings, columns: dict[str, Settings], n_victims: int) -> 
 
 
 def check_people(n_people: int, n_victims: int) -> int:
-    """Return the number of people to attack; raise `ParameterError` if it is too small or above half of all people.
+    """Return `n_victims`, or raise `ParameterError` if it is too small or above half of all people.
 
-    The other half is needed for the popularity of items, the canaries and the crowd.
+    The other people provide the popularity of items, the canaries and the crowd.
     """
     if n_people < 2 * FEWEST:
         raise ParameterError(f"an audit needs at least {2 * FEWEST} people, got {n_people}. Use more data.")
     if n_victims < FEWEST:
-        raise ParameterError(f"users must be at least {FEWEST}, got {n_victims}.")
+        raise ParameterError(f"users, the number of people to attack, must be at least {FEWEST}, got {n_victims}.")
     if n_victims > n_people // 2:
         raise ParameterError(
-            f"users must be at most {n_people // 2}, half of the {n_people} people, got {n_victims}: attacks need the"
-            " others as a crowd."
+            f"users, the number of people to attack, must be at most {n_people // 2} of the {n_people} people, got"
+            f" {n_victims}: the attacks learn from the other half."
         )
     return n_victims
 
 
 def run_task(task: Task) -> Outcome:
-    """Audit one protocol without progress, in a worker process."""
+    """Audit one protocol in a worker process, without progress messages."""
     return Bench(*task, lambda *_: None).run()
 
 
 def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> list[Settings]:
-    """Return the settings of each protocol, by default all protocols of the model.
+    """Return the settings of each protocol; by default of all protocols that support the model.
 
-    Each protocol gets the options that it uses. Raises `ParameterError` for an option that none of them uses.
+    Each protocol gets only the options that it uses. Raise `ParameterError` for an option that no chosen protocol uses.
     """
     if model not in READ:
-        raise ParameterError(f"model must be one of {', '.join(READ)}, got {model}.")
+        raise ParameterError(f"model must be one of {', '.join(READ)} to be attacked, got {model}.")
     names = list(dict.fromkeys(protocols or protocols_of(model)))
     for name in names:
         if model not in find_protocol(name).models:
             raise ParameterError(
-                f"protocol must be one that supports model {model}, got {name}. An audit can attack the models"
-                f" {', '.join(READ)}, and gp and audience under masked."
+                f"protocol must support model {model}, got {name}. Choose one of {', '.join(protocols_of(model))}, or"
+                " another model."
             )
     used = {name: {option.name for option in find_protocol(name).options} for name in names}
     own = {option.name for protocol in PROTOCOLS.values() for option in protocol.options}
     for name, value in options.items():
         if value is not None and name in own and not any(name in used[chosen] for chosen in names):
-            raise ParameterError(f"none of the protocols {', '.join(names)} uses {name}. Leave it out.")
+            raise ParameterError(
+                f"{name} must be an option of one of the chosen protocols, {', '.join(names)}. Leave it out."
+            )
     return [
         Settings(
             protocol=chosen,
@@ -197,7 +200,7 @@ def settings_for(protocols: list[str] | None, *, model: str, **options: Any) -> 
 
 
 class Bench:
-    """The audit of one protocol: a recorded run with canaries, and every attack on it."""
+    """The audit of one protocol: it trains a run with canaries, records it, and runs every attack on it."""
 
     def __init__(
         self,
@@ -222,7 +225,7 @@ class Bench:
         self.popularity = item_popularity(problem, others)
 
     def run(self) -> Outcome:
-        """Train, run all attacks, and return their findings and the curves of the plots."""
+        """Train, run all attacks, and return their findings and the curves for the plots."""
         watched = np.concatenate([self.victims, self.canaries.users])
         self._say("training", 0)
         everyone, truth, engine = record(self.problem, watched, self.crowd, self.popularity)
@@ -244,7 +247,7 @@ class Bench:
         return findings, self._curves(observation, truth)
 
     def _draws(self, part: int) -> np.random.Generator:
-        """Return the random generator of one group of attacks, so that a new attack changes no other's numbers."""
+        """Return a random generator for one group of attacks, so that groups do not change each other's results."""
         return np.random.default_rng([self.settings.seed, 6, part])
 
     def _say(self, what: str, step: int) -> None:
@@ -259,7 +262,10 @@ class Bench:
         return found + self._linkage(observation)
 
     def _linkage(self, observation: Observation) -> list[Finding]:
-        """Return how often consecutive uploads are linked, and people who leave and enrol again for the last rounds."""
+        """Return how often an attack links two consecutive uploads, and two enrolments, of the same person.
+
+        For the second finding, people leave before the last rounds and enrol again.
+        """
         rounds = LinkRounds()
         if not rounds.applies_to(observation):
             return []
@@ -299,7 +305,7 @@ class Bench:
         return [one for attack in TOLD_BY for one in judge_canaries(attack, observation, self.canaries, self.problem)]
 
     def _curves(self, observation: Observation, truth: Truth) -> dict[str, Any]:
-        """Return the ROC curves, the success by round, and the attack on selections with and without permanent bits."""
+        """Return the data of the plots: ROC curves, success by round, and the attack on selections alone."""
         curves: dict[str, Any] = {"false_rates": FALSE_RATES.tolist(), "roc": {}, "rounds": []}
         for attack in EXISTENCE:
             if attack.name in ROC_OF and attack.applies_to(observation):
@@ -326,7 +332,7 @@ class Bench:
 
 
 def truth_rows(truth: Truth, count: int) -> Truth:
-    """Return the truth about the first `count` people."""
+    """Return the part of the truth that is about the first `count` people."""
     return replace(
         truth, rated=truth.rated[:count], ratings=truth.ratings[:count], user_vectors=truth.user_vectors[:count]
     )

@@ -1,8 +1,8 @@
-"""Likelihood ratios of an attack on selections alone, under the two-stage randomized response.
+"""Likelihood ratios for an attack that uses only which items are reported, under two-stage randomized response.
 
-An item with permanent bit 1 is reported in each round with probability q, and an item with bit 0 with probability p.
-The bit says whether the item is rated, but is flipped with probability f/2. The number of rounds in which an item is
-reported is a sufficient statistic.
+The permanent bit of an item is 1 if the item is rated, but is flipped with probability f/2. An item with bit 1 is
+reported in each round with probability q, and an item with bit 0 with probability p. The number of rounds in which an
+item is reported is a sufficient statistic.
 """
 
 from functools import lru_cache
@@ -18,10 +18,11 @@ from hushrec.protocols.gradient.selection import Selection
 
 
 def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> FloatArray:
-    """Return ln(P(count | rated) / P(count | unrated)) of each item.
+    """Return ln(P(count | rated) / P(count | unrated)) of each item; a count is the number of rounds that report it.
 
-    For every count, the result lies within ± ln((1 − f/2)/(f/2)), which is ε_P/(2h) for the number h of ratings that f
-    was calibrated for: the profile cap, if there is one.
+    An item's permanent bit is flipped with probability f/2; it is then reported with probability q (bit 1) or p (bit
+    0). The result lies within ± ln((1 − f/2)/(f/2)). This is ε_P/(2h), where h is the number of ratings that f was
+    calibrated for: the profile cap, if there is one.
     """
     one, zero = binom.pmf(counts, n_rounds, q), binom.pmf(counts, n_rounds, p)
     keep, flip = 1 - f / 2, f / 2
@@ -29,9 +30,10 @@ def log_ratio(counts: IntArray, n_rounds: int, f: float, p: float, q: float) -> 
 
 
 def likeliest_count(counts: IntArray, n_rounds: int, selection: Selection, terms: Terms) -> int:
-    """Return the number of ratings h with which these counts of all items are most likely.
+    """Return the number of ratings h of one person under which these counts of all items are most likely.
 
-    With a profile cap, f, p and q do not depend on h, and only the number of ones among the permanent bits reveals it.
+    A count is the number of rounds in which an item was reported. With a profile cap, the selection probabilities do
+    not depend on h, and only the number of ones among the permanent bits reveals h.
     """
     possible, table = _count_table(n_rounds, selection, terms)
     return int(possible[np.argmax(table @ np.bincount(counts, minlength=n_rounds + 1))])
@@ -39,7 +41,10 @@ def likeliest_count(counts: IntArray, n_rounds: int, selection: Selection, terms
 
 @lru_cache(maxsize=16)
 def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[IntArray, FloatArray]:
-    """Return candidates for h, and for each of them ln P(an item is reported k times | h) for k = 0, …, n_rounds."""
+    """Return candidates for the number of ratings h, and ln P(an item is reported k times | h) for each.
+
+    The second array has one row per candidate and the columns k = 0, …, n_rounds.
+    """
     numbers = np.arange(n_rounds + 1)
     possible, rows = [], []
     for h in np.unique(np.rint([1, 2, 3, *np.geomspace(4, max(terms.n_items / 2, 5), 96)]).astype(np.int64)):
@@ -55,7 +60,7 @@ def _count_table(n_rounds: int, selection: Selection, terms: Terms) -> tuple[Int
 
 
 def probabilities_for(n_rated: int, selection: Selection, terms: Terms) -> SelectionProbabilities[float] | None:
-    """Return the selection probabilities of a device with this many ratings, or None if it cannot calibrate them."""
+    """Return the selection probabilities of a device with `n_rated` ratings, or None if it cannot calibrate them."""
     assert terms.reports_per_client is not None
     n_protected = selection.n_protected(n_rated)
     if n_rated > n_protected:

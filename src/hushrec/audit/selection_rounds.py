@@ -1,9 +1,10 @@
-"""The success of the averaging attack on selections by the number of rounds, with and without permanent bits.
+"""The success of the attack on selections after up to a million rounds, with and without permanent bits.
 
-Counts over T rounds are drawn from binomial distributions, which T runs of the mechanism add up to. The attacker knows
-the victim's f, p and q, and is therefore as strong as selections allow. Without permanent bits, every round adds
-evidence, and the attack succeeds in the end. With them, the attack learns B' at most, and stays below the ceiling of
-ε_P / 2h per bit.
+The number of rounds in which an item is reported is drawn from its binomial distribution, which is quicker than running
+the rounds. The attacker knows the victim's selection probabilities, and is therefore as strong as selections allow.
+Without permanent bits, every round adds evidence, and the attack succeeds in the end. With permanent bits, the attack
+learns at most these bits, and its AUC stays below the ceiling that ε_P / 2h per bit implies, where h is the number of
+ratings.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,11 @@ ROUNDS = (1, 10, 100, 1_000, 10_000, 100_000, 1_000_000)
 
 @dataclass(frozen=True)
 class SelectionPoint:
-    """The mean AUC over people after a number of rounds, with its confidence interval, and the AUC's ceiling."""
+    """The mean AUC over people after a number of rounds, with and without permanent bits.
+
+    `interval` is the confidence interval of `with_permanent_bits`, and `ceiling` the largest AUC that its budget
+    allows.
+    """
 
     rounds: int
     with_permanent_bits: float
@@ -36,9 +41,9 @@ class SelectionPoint:
 def selection_curve(
     profiles: list[IntArray], selection: Selection, terms: Terms, *, rng: np.random.Generator
 ) -> list[SelectionPoint]:
-    """Return one point per number of rounds.
+    """Return one point for each number of rounds in `ROUNDS`.
 
-    Of a profile with more ratings than the profile cap, a random part of that size is used, as on a device.
+    If a profile has more ratings than the profile cap, a random subset of that size is used, as on a device.
     """
     people = []
     cap = selection.profile_cap or terms.n_items
@@ -74,7 +79,7 @@ def _areas(
     rounds: int,
     rng: np.random.Generator,
 ) -> tuple[float, float]:
-    """Return the AUC with permanent bits, and the AUC without, where every round draws anew with p* and q*."""
+    """Return two AUCs for one person: with permanent bits, and without them, if every round draws its items anew."""
     labels, own = np.zeros((2, len(bits)), dtype=bool)
     labels[rated] = own[counted] = True
     two_stage = rng.binomial(rounds, np.where(bits, chances.prob_send_one, chances.prob_send_zero))

@@ -1,4 +1,4 @@
-"""Statistics of attacks: ROC curves, AUC, confidence intervals, lower bounds on ε, and kernel ridge regression."""
+"""Statistics for audits: ROC curves, AUC, confidence intervals, lower bounds on ε, and kernel ridge regression."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,9 +19,9 @@ RESAMPLES = 1000
 
 
 def auc(scores: FloatArray, labels: BoolArray) -> float:
-    """Return the area under the ROC curve: the probability that a true case scores above a false one.
+    """Return the area under the ROC curve: the probability that a true case scores higher than a false one.
 
-    Ties count one half. The result is NaN without a true or without a false case.
+    Ties count one half. The result is NaN if there is no true or no false case.
     """
     n_true, n_false = int(labels.sum()), int((~labels).sum())
     if n_true == 0 or n_false == 0:
@@ -31,16 +31,16 @@ def auc(scores: FloatArray, labels: BoolArray) -> float:
 
 
 def rate_at(scores: FloatArray, labels: BoolArray, false_rate: float = 0.01) -> float:
-    """Return the true-positive rate at a false-positive rate, by linear interpolation of the ROC curve.
+    """Return the true-positive rate at the given false-positive rate, by linear interpolation of the ROC curve.
 
-    An attacker who breaks ties at random achieves the interpolated rates.
+    Linear interpolation is the rate of an attacker who breaks ties at random.
     """
     false_rates, true_rates = roc(scores, labels)
     return float(np.interp(false_rate, false_rates, true_rates))
 
 
 def roc(scores: FloatArray, labels: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return the false-positive and the true-positive rates, from the highest threshold to the lowest."""
+    """Return the false-positive rates and the true-positive rates, from the highest threshold to the lowest."""
     order = np.argsort(-scores, kind="stable")
     last_of_tie = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
     found = np.cumsum(labels[order])[last_of_tie]
@@ -52,12 +52,12 @@ def roc(scores: FloatArray, labels: BoolArray) -> tuple[FloatArray, FloatArray]:
 
 
 def log_odds(shares: FloatArray) -> FloatArray:
-    """Return the log odds of probabilities, clipped to [1e-4, 1 − 1e-4] so that they are finite."""
+    """Return the log odds of probabilities, after clipping them to [1e-4, 1 − 1e-4] so that the result is finite."""
     return np.asarray(logit(np.clip(shares, 1e-4, 1 - 1e-4)))
 
 
 def mean_interval(per_person: FloatArray, *, rng: np.random.Generator) -> Interval:
-    """Return the percentile bootstrap interval of the mean over people; NaN and infinite values are left out."""
+    """Return the 95 % bootstrap interval of the mean over people; NaN and infinite values are left out."""
     values = per_person[np.isfinite(per_person)]
     if len(values) < 2:
         only = float(values[0]) if len(values) else math.nan
@@ -66,7 +66,7 @@ def mean_interval(per_person: FloatArray, *, rng: np.random.Generator) -> Interv
 
 
 def auc_interval(scores: FloatArray, labels: BoolArray, *, rng: np.random.Generator) -> Interval:
-    """Return the percentile bootstrap interval of the AUC, with true and false cases resampled separately."""
+    """Return the 95 % bootstrap interval of the AUC; true and false cases are resampled separately."""
     true, false = scores[labels], scores[~labels]
     if len(true) == 0 or len(false) == 0:
         return math.nan, math.nan
@@ -83,7 +83,7 @@ def _auc_of_two(true: FloatArray, false: FloatArray) -> float:
 def _percentiles(
     data: Sequence[FloatArray], statistic: Callable[..., Any], n_resamples: int, rng: np.random.Generator
 ) -> Interval:
-    """Return the 95 % percentile bootstrap interval of a statistic, by SciPy."""
+    """Return the 95 % percentile bootstrap interval of a statistic, computed by SciPy."""
     found = bootstrap(
         data, statistic, n_resamples=n_resamples, confidence_level=CONFIDENCE, method="percentile", rng=rng
     ).confidence_interval
@@ -99,14 +99,14 @@ def rank_correlation(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def correlation_interval(left: FloatArray, right: FloatArray, *, rng: np.random.Generator) -> Interval:
-    """Return the percentile bootstrap interval of the rank correlation, resampled over people."""
+    """Return the 95 % bootstrap interval of the rank correlation, with people resampled."""
     rows = rng.integers(0, len(left), (RESAMPLES, len(left)))
     low, high = np.quantile(rank_correlation(left[rows], right[rows]), [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
 
 
 def share_interval(successes: int, trials: int, confidence: float = CONFIDENCE) -> Interval:
-    """Return the two-sided Clopper–Pearson confidence interval of a probability."""
+    """Return the two-sided Clopper–Pearson confidence interval of a probability, from `successes` in `trials`."""
     found = binomtest(successes, trials).proportion_ci(confidence, method="exact")
     return float(found.low), float(found.high)
 
@@ -115,8 +115,8 @@ def epsilon_ruled_out(correct: int, guesses: int, confidence: float = CONFIDENCE
     """Return a lower bound on ε from the number of correct guesses of fair coins in one run.
 
     By the theorem of [Steinke2023] for pure differential privacy, the number of correct guesses about an ε-private
-    mechanism is stochastically at most Binomial(guesses, e^ε / (1 + e^ε)). The one-sided Clopper–Pearson bound inverts
-    this. The result is 0 if the guesses are no better than chance.
+    mechanism is stochastically at most Binomial(guesses, e^ε / (1 + e^ε)). Inverting the one-sided Clopper–Pearson
+    bound gives the lower bound on ε. The result is 0 if the guesses are not significantly better than chance.
     """
     if correct == 0:
         return 0.0
@@ -125,15 +125,16 @@ def epsilon_ruled_out(correct: int, guesses: int, confidence: float = CONFIDENCE
 
 
 def ceiling_auc(epsilon: float | FloatArray) -> FloatArray:
-    """Return the largest AUC of any attack on an ε-private bit: e^ε / (1 + e^ε).
+    """Return the largest AUC that any attack on an ε-private bit can have: e^ε / (1 + e^ε).
 
-    Every ROC lies under the two lines through (1 − a, a), a = e^ε / (1 + e^ε); the area under them is a.
+    With a = e^ε / (1 + e^ε), every ROC curve lies below the two lines from (0, 0) and (1, 1) to the point (1 − a, a).
+    The area below these lines is a.
     """
     return np.asarray(expit(epsilon))
 
 
 class KernelRidge:
-    """A kernel ridge regression from the labels of known rows to the labels of all rows.
+    """Kernel ridge regression, which predicts labels of all rows from the labels of the `known` rows.
 
     The penalty is the one with the smallest leave-one-out error over the known rows. One eigendecomposition serves all
     penalties and labels.
@@ -147,7 +148,10 @@ class KernelRidge:
         self._values = np.maximum(values, 0)
 
     def scores(self, targets: FloatArray, asked: IntArray) -> FloatArray:
-        """Return a score per label for each of the rows `asked`, from the labels `targets` of the known rows."""
+        """Return the predicted labels of the rows `asked`, given the labels `targets` of the known rows.
+
+        Both have one column per label.
+        """
         offset = targets.mean(axis=0)
         projected = self._vectors.T @ (targets - offset)
         best, weights = math.inf, np.zeros_like(targets)
@@ -161,5 +165,5 @@ class KernelRidge:
 
 
 def folds(n_rows: int, n_folds: int, *, rng: np.random.Generator) -> list[IntArray]:
-    """Return a random partition of the row numbers into parts of nearly equal size."""
+    """Return a random partition of the numbers 0 to n_rows − 1 into `n_folds` sorted arrays of nearly equal size."""
     return [np.sort(part) for part in np.array_split(rng.permutation(n_rows), n_folds)]

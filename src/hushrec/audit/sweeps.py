@@ -1,4 +1,4 @@
-"""Sweeps of an audit: the success of attacks and the accuracy, by ε_g or by the variance of the Langevin noise."""
+"""Sweeps: the success of attacks and the test error for several values of ε_g or of the Langevin noise."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -33,15 +33,16 @@ def check_sweeps(settings: Sequence[Settings], kinds: Sequence[str]) -> None:
         if kind not in SWEEPS:
             raise ParameterError(f"sweep must be {' or '.join(SWEEPS)}, got {kind}.")
         if last.model != "mf":
-            raise ParameterError(f"sweep {kind} needs model mf, got {last.model}. Leave it out.")
+            raise ParameterError(f"sweep {kind} needs model mf, got {last.model}. Leave the sweep out, or use mf.")
         if kind == "budget" and "epsilon_g" not in last.options:
             raise ParameterError(
-                f"sweep budget needs a protocol with the option epsilon_g as the last one, got {last.protocol}."
+                f"sweep budget needs a protocol with the option epsilon_g as the last protocol, got {last.protocol}."
+                " Put sdcf last."
             )
 
 
 def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: Sequence[str]) -> Audit:
-    """Return the audit with the curves of each sweep, which are made under the last protocol."""
+    """Return the audit extended by the curves of each sweep, run under the last protocol of `settings`."""
     check_sweeps(settings, kinds)
     curves, about, last = dict(found.curves), dict(found.about), settings[-1]
     for kind in kinds:
@@ -52,10 +53,11 @@ def swept(found: Audit, ratings: Ratings, settings: Sequence[Settings], kinds: S
 
 
 def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] = NOISE_FACTORS) -> list[dict[str, Any]]:
-    """Return the success of attacks and the test error for multiples of the variance of the Langevin noise.
+    """Return the success of attacks and the test RMSE for multiples of the variance of the Langevin noise.
 
-    The noise has variance η = step / N, and the signal is step · e u: dividing N by a factor multiplies the variance of
-    all noise by the factor and leaves the signal as it is. A run that diverges has the test error None and no attacks.
+    The noise has variance η = step / N, where N is the data weight, and the signal is step · e u. Dividing N by a
+    factor therefore multiplies the variance of all noise by the factor, and leaves the signal unchanged. A run that
+    diverges has the RMSE None and no entries for attacks.
     """
     task = settings.make_task(ratings)
     points = []
@@ -81,7 +83,7 @@ def noise_curve(ratings: Ratings, settings: Settings, factors: Sequence[float] =
 
 
 def budget_curve(ratings: Ratings, settings: Settings, budgets: Sequence[float] = BUDGETS_G) -> list[dict[str, Any]]:
-    """Return the AUC of the attacks on which items are rated, and the test error, for values of ε_g."""
+    """Return, for several values of ε_g, the AUC of each attack on the rated items, and the test RMSE."""
     attacks: tuple[Attack, ...] = (SelectionAverage(), ErrorLikelihood(), AveragedErrors(), ConsistentRatings())
     points = []
     for epsilon_g in budgets:

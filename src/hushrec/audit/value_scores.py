@@ -1,10 +1,10 @@
-"""Scores of guessed ratings: the share of exact ratings or, on a continuous scale, the share of error removed.
+"""Scores for guessed ratings: the share of exact ratings or, on a continuous scale, the share of error removed.
 
 On a continuous scale exact guesses are rare, and the score is
 
-    share of error removed = 1 − Σ |guess − r| / Σ |median − r|,
+    share of error removed = 1 − Σ |guess − r| / Σ |median − r|.
 
-which is 0 for an attacker who always guesses the median of all ratings, and 1 for one who knows every rating.
+It is 0 for an attacker who always guesses the median of all ratings, and 1 for one who knows every rating.
 """
 
 from dataclasses import dataclass
@@ -18,14 +18,17 @@ from hushrec.audit.rating_levels import RatingLevels
 
 @dataclass(frozen=True)
 class ValueScore:
-    """The score of guessed ratings on one scale; `blind` is the guess of a rating about which nothing is known."""
+    """The scoring of guessed ratings on one scale; `blind` is the guess for a rating that the attack does not guess."""
 
     levels: RatingLevels
     blind: float
 
     @staticmethod
     def on(ratings: FloatArray, levels: RatingLevels) -> "ValueScore":
-        """Return the score for these ratings; the blind guess is their median, or their most common value."""
+        """Return the scoring for these ratings.
+
+        The blind guess is their most common value or, on a continuous scale, their median.
+        """
         return ValueScore(levels, float(np.median(ratings)) if levels.continuous else most_common(ratings))
 
     @property
@@ -35,11 +38,11 @@ class ValueScore:
 
     @property
     def metric_of_reported(self) -> str:
-        """The name of the metric over the ratings that were reported."""
+        """The name of the metric over only those ratings that were reported."""
         return "share_of_error_removed_of_reported" if self.levels.continuous else "share_exact_of_reported"
 
     def share(self, guess: FloatArray, ratings: FloatArray) -> float:
-        """Return the score of a guess of one person's ratings; NaN in the guess stands for the blind guess."""
+        """Return the score of guesses of one person's ratings; NaN in `guess` stands for the blind guess."""
         found = np.where(np.isnan(guess), self.blind, self.levels.nearest(guess))
         if not self.levels.continuous:
             return float(np.mean(found == ratings))
@@ -47,11 +50,11 @@ class ValueScore:
         return 1 - float(np.abs(found - ratings).sum()) / blind if blind else 0.0
 
     def chance(self, ratings: FloatArray) -> float:
-        """Return the score of blind guesses of one person's ratings."""
+        """Return the score of guessing all of one person's ratings blindly."""
         return self.share(np.full(len(ratings), np.nan), ratings)
 
 
 def most_common(ratings: FloatArray) -> float:
-    """Return the most common value."""
+    """Return the most common value; the smallest of them if several are equally common."""
     values, counts = np.unique(ratings, return_counts=True)
     return float(values[np.argmax(counts)])

@@ -1,1 +1,1 @@
-"""Experiments: many runs, described by a TOML file, and their records."""
+"""Experiments: many training runs that are described by one TOML file, and the records of their results."""

@@ -5,20 +5,20 @@
     name = "task1-ml-100k"              # name of the folder of records
     title = "…"
     [data]
-    set = "ml-100k"                     # a named set, or a path
-    scale = "0,10"                      # optional, like columns, duplicates, items, implicit, encoding,
-    missing = 0                         # skip_rows and missing: how the file is read
+    set = "ml-100k"                     # a named data set, or a path
+    scale = "0,10"                      # optional options for reading the file: also columns, duplicates, items,
+    missing = 0                         # implicit, encoding, skip_rows and public
     [splits]
-    count = 30                          # seeds 0 to 29; a run's own seed is that of its split
-    validation = false                  # true: train and measure inside the training part, never on test
-    [run]                               # shared by all curves: the settings of `hushrec train`
+    count = 30                          # seeds 0 to 29; each run uses the seed of its split
+    validation = false                  # true: train and measure within the training part, never on the test part
+    [run]                               # settings of `hushrec train` that all curves share
     factors = 50
-    [[curves]]                          # one curve for each combination of the entries of lists
+    [[curves]]                          # a list gives one curve per entry; several lists, one per combination
     protocol = "sdcf"
     epsilon_i = [4.0, 1.0]
 
-Besides the settings of `train`, a curve may set `data_weight` (N, instead of the number of ratings), `measure_every`
-(rounds between two points of the curve) and `groups` (groups of people with different budgets).
+Besides the settings of `train`, a curve may set `data_weight` (the weight N of the data term), `measure_every` (rounds
+between two points of the curve) and `groups` (groups of people with different budgets).
 """
 
 import itertools
@@ -44,7 +44,7 @@ class _Table(BaseModel):
 
 
 class DataTable(_Table):
-    """The table `[data]`: the data set, and the reading options of `hushrec.data.load`."""
+    """The table `[data]`: the data set, and options of `hushrec.data.load` that say how to read it."""
 
     set: str
     columns: str | None = None
@@ -59,12 +59,12 @@ class DataTable(_Table):
 
     @property
     def reading(self) -> dict[str, Any]:
-        """The reading options that are given."""
+        """The options for reading the data that are given in the file."""
         return self.model_dump(exclude_none=True, exclude={"set"})
 
 
 class SplitTable(_Table):
-    """The table `[splits]`: `count` splits with seeds from `first` on.
+    """The table `[splits]`: `count` splits with the seeds `first`, `first` + 1, …
 
     With `validation`, runs train and measure within the training part of each split.
     """
@@ -75,19 +75,19 @@ class SplitTable(_Table):
 
 
 class GroupTable(_Table):
-    """A group of people with the same budgets, given by its share of all people."""
+    """A group of people with the same budgets; `share` is its share of all people."""
 
     share: float = Field(gt=0, le=1)
     epsilon_i: float = Field(gt=0, allow_inf_nan=False)
     epsilon_g: float = Field(ge=0)
 
     def budgets(self) -> dict[str, float]:
-        """Return the privacy options of this group."""
+        """Return the privacy options of this group by name."""
         return {"epsilon_i": self.epsilon_i, "epsilon_g": self.epsilon_g}
 
 
 class Experiment(_Table):
-    """The checked content of an experiment file."""
+    """The content of an experiment file, with checked keys and types."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$")
     title: str
@@ -99,7 +99,7 @@ class Experiment(_Table):
 
 @dataclass(frozen=True)
 class Plan:
-    """One run of an experiment: its settings, and the options that only experiments have."""
+    """The plan of one run of an experiment: its settings, and the options that only experiments have."""
 
     settings: Settings
     curve: int  # the curve's number in the file, for messages
@@ -110,13 +110,13 @@ class Plan:
 
 
 def read_experiment(path: str | Path) -> Experiment:
-    """Return the checked experiment in a file; an error names the key."""
+    """Read and check an experiment file; raise `ParameterError` with the name of the first wrong key."""
     try:
         content = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:
-        raise ParameterError(f"{path} must be a readable TOML file ({error.strerror}).") from None
+        raise ParameterError(f"{path} must be a readable file ({error.strerror}). Check the path.") from None
     except ValueError as error:
-        raise ParameterError(f"{path} must be a readable TOML file: {error}.") from None
+        raise ParameterError(f"{path} must be valid TOML: {error}. Correct it.") from None
     try:
         experiment = Experiment(**content)
     except ValidationError as error:
@@ -128,22 +128,27 @@ def read_experiment(path: str | Path) -> Experiment:
 
 
 def _kinds() -> dict[str, type]:
-    """Return the type of every key that a run or a curve may have."""
+    """Return the type of every key that the tables `[run]` and `[[curves]]` may have, except `groups`."""
     options = [option for option in COMMON if option.name not in NOT_IN_A_FILE]
     return {option.name: option.kind for option in (*options, *declared_options().values())} | OF_A_PLAN
 
 
 def _check_value(file: str, place: str, key: str, value: Any) -> None:
-    """Check that a value, or every entry of a list, has the type of its key; `_groups` checks the entries of groups."""
+    """Check that a value, or every entry of a list of values, has the type of its key.
+
+    Of `groups`, only the form is checked here; `_groups` checks the entries.
+    """
     kinds = _kinds()
     if key == "groups":
         if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value) or not value:
-            raise ParameterError(f"{file}{place} must be a list of tables, one for each group.")
+            raise ParameterError(
+                f"{file}{place} must be a list of tables with share, epsilon_i and epsilon_g, one for each group."
+            )
         return
     if key not in kinds:
-        raise ParameterError(f"{file}{place} must be a setting of a run, but is unknown. Correct or remove it.")
+        raise ParameterError(f"{file}{place} must be a known setting of a run, but is unknown. Correct or remove it.")
     if value == []:
-        raise ParameterError(f"{file}{place} must not be an empty list.")
+        raise ParameterError(f"{file}{place} must not be an empty list. Give a value, or remove the key.")
     for entry in value if isinstance(value, list) else [value]:
         number = kinds[key] is float and isinstance(entry, int | float) and not isinstance(entry, bool)
         if not (type(entry) is kinds[key] or number) or entry != entry:  # only NaN differs from itself
@@ -161,7 +166,10 @@ def _first_problem(error: ValidationError) -> str:
 
 
 def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[Plan]:
-    """Return the plans of all runs, split by split, and curve by curve within a split."""
+    """Return the plans of all runs: all curves of the first split, then all of the second, and so on.
+
+    `n_splits` limits the number of splits.
+    """
     first = experiment.splits.first
     seeds = range(first, first + min(experiment.splits.count, n_splits or experiment.splits.count))
     curves = [
@@ -174,7 +182,7 @@ def make_plans(experiment: Experiment, *, n_splits: int | None = None) -> list[P
 
 
 def _multiplied(table: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield all combinations of the entries of lists; the list `groups` counts as one value."""
+    """Yield one table for each combination of entries of the lists in `table`; the list `groups` is one value."""
     names = list(table)
     lists = [table[name] if isinstance(table[name], list) and name != "groups" else [table[name]] for name in names]
     for values in itertools.product(*lists):
@@ -194,7 +202,7 @@ def _plan(number: int, chosen: dict[str, Any], seed: int) -> Plan:
 
 
 def _check_special(place: str, chosen: dict[str, Any]) -> None:
-    """Check the values of the keys that only experiments have."""
+    """Check the values of `measure_every` and `data_weight`, which only experiments have."""
     if chosen.get("measure_every", 1) < 1:
         raise ParameterError(f"{place}.measure_every must be at least 1, got {chosen['measure_every']}.")
     if not 0 < chosen.get("data_weight", 1) < math.inf:
@@ -202,14 +210,14 @@ def _check_special(place: str, chosen: dict[str, Any]) -> None:
 
 
 def _groups(place: str, settings: Settings, chosen: dict[str, Any]) -> tuple[GroupTable, ...]:
-    """Return the groups of a curve; raise if the protocol has no such budgets, or the curve sets them itself."""
+    """Return the groups of a curve; raise if the protocol lacks their budgets, or if the curve sets budgets itself."""
     if "groups" not in chosen:
         return ()
     budgets = set(GroupTable.model_fields) - {"share"}
     if not budgets <= settings.options.keys() or (budgets | {"epsilon_p", "profile_cap"}) & settings.given.keys():
         raise ParameterError(
-            f"{place}.groups must be used with a protocol and a model that have {' and '.join(sorted(budgets))}, and"
-            " the curve must not set these budgets itself."
+            f"{place}.groups needs a protocol and a model with the options {' and '.join(sorted(budgets))}, and no"
+            " budget in the curve itself. Remove groups, or the curve's own budgets."
         )
     try:
         return tuple(GroupTable(**group) for group in chosen["groups"])

@@ -4,10 +4,10 @@ This module needs only numpy, scipy and torch, so that a machine with a GPU and 
 
     PYTHONPATH=src python3 -m hushrec.experiments.grid [--seconds 150] OUT GRID.npz [GRID.npz ...]
 
-A grid file holds the ratings on the scale 1 to 5 (ones for a model that ranks), a bit per rating and split (1 = held
-out), and the settings of every run. OUT receives one result file per grid, with the curve and the cost of every run.
-The result file is rewritten after every batch of splits; with `--seconds` a grid stops before the batch that would
-exceed that time, and keeps the complete batches. A grid that fails does not stop the others.
+A grid file holds the ratings on the scale 1 to 5 (ones for a model that ranks), one bit per rating and split (1 means
+held out), and the settings of every run. For each grid, one result file with the curve and the cost of every run is
+written to the folder OUT. It is rewritten after every batch of splits. With `--seconds`, a grid stops before the batch
+that would exceed that time, and keeps the complete batches. If a grid fails, the others still run.
 """
 
 import argparse
@@ -45,7 +45,7 @@ METRICS = {  # by what a model predicts; the first is that of the curve
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A grid: ratings sorted by user and item, splits, and runs with the same model, factors and rounds."""
+    """A grid of runs: ratings sorted by user and item, splits, and runs with the same model, factors and rounds."""
 
     n_users: int
     n_items: int
@@ -56,7 +56,7 @@ class Grid:
     runs: list[RunSettings] = field(repr=False)  # each names its row of `held_out` as "split"
 
     def save(self, path: str | Path) -> None:
-        """Write a compact grid file: indices of 16 or 32 bits, and a bit per rating and split."""
+        """Write a compact grid file: indices of 16 or 32 bits, and one bit per rating and split."""
         width = np.uint16 if max(self.n_users, self.n_items) < 2**16 else np.uint32
         np.savez_compressed(
             path,
@@ -70,7 +70,7 @@ class Grid:
 
     @staticmethod
     def load(path: str | Path) -> "Grid":
-        """Return the grid in a file."""
+        """Return the grid that `save` wrote to a file."""
         with np.load(path, allow_pickle=False) as file:
             n_users, n_items = (int(number) for number in file["shape"])
             users = file["users"].astype(np.int64)
@@ -87,7 +87,7 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class GridResult:
-    """The results of a grid, one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5."""
+    """The results of a grid, with one row per run in the order of `Grid.runs`; errors are on the scale 1 to 5."""
 
     curve: FloatArray  # (n_runs, rounds): RMSE or AUC; NaN if it was not measured
     metrics: FloatArray  # (n_runs, n_metrics), of the last round; `about["metrics"]` has their names
@@ -107,7 +107,7 @@ class GridResult:
 
 
 def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProblem]:
-    """Return the problem of every run; runs on the same split share their arrays, which are sorted only once."""
+    """Return the training problem of every run; runs on the same split share arrays, which are sorted only once."""
     made: dict[tuple[Any, ...], GradientProblem] = {}
     sorted_splits: dict[int, GradientProblem] = {}
     problems = []
@@ -126,7 +126,10 @@ def make_problems(grid: Grid, runs: Sequence[RunSettings]) -> list[GradientProbl
 def _training_problem(
     grid: Grid, run: RunSettings, protocol: GradientProtocol, first: GradientProblem | None
 ) -> GradientProblem:
-    """Return the problem of one run; it shares the arrays of `first`, the first problem on the same split."""
+    """Return the training problem of one run, which shares the arrays of `first`.
+
+    `first` is the first problem on the same split, or None.
+    """
     if first is not None and _differs_in_protocol_alone(run, first):
         own = replace(first, protocols=[protocol])
         counts = own.rated_counts[own.active_users]
@@ -167,10 +170,11 @@ def run_grid(
     after_batch: Callable[[GridResult], None] | None = None,
     done: GridResult | None = None,
 ) -> GridResult:
-    """Run the grid in batches of `splits_at_once` splits that fit into memory; return the result.
+    """Run the grid in batches of runs that fit into memory, `splits_at_once` splits at a time; return the result.
 
-    The loop stops before a batch that would exceed `seconds`, if it took as long as the longest one before; rows that
-    were not run stay NaN. `done` is the result of an earlier call, whose complete rows are not run again.
+    The loop stops before the next batch if that batch, taking as long as the longest so far, would exceed `seconds`.
+    Rows that were not run stay NaN. `done` is the result of an earlier call, whose complete rows are not run again.
+    `after_batch` is called with the result so far.
     """
     import torch
 
@@ -223,7 +227,7 @@ def _empty_result(grid: Grid, about: dict[str, Any]) -> GridResult:
 
 
 def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: int | None) -> Iterator[Sequence[int]]:
-    """Yield batches of missing runs: a few splits at a time, and at most `fitting` runs."""
+    """Yield batches of the runs in `missing`: `splits_at_once` splits at a time, and at most `fitting` runs."""
     splits = sorted({grid.runs[number]["split"] for number in missing})
     for some in _pieces(splits, splits_at_once or len(splits)):
         numbers = [number for number in missing if grid.runs[number]["split"] in set(some)]
@@ -231,9 +235,9 @@ def _batches(grid: Grid, missing: Sequence[int], fitting: int, splits_at_once: i
 
 
 def bytes_needed(grid: Grid, n_runs: int) -> float:
-    """Return the bytes that the rounds of `n_runs` runs of `mf` read: training values twice, and bits once.
+    """Return how many bytes `n_runs` runs of `mf` read in all rounds: training values twice, and bits once.
 
-    Divided by the seconds this is a memory bandwidth; runs that share a training set may read it from the cache.
+    Divided by the seconds, this is a memory bandwidth. Runs that share a training set may read it from the cache.
     """
     return float(9 * grid.n_users * grid.n_items * n_runs * grid.runs[0]["rounds"])
 
@@ -264,12 +268,12 @@ def _run_batch(grid: Grid, numbers: Sequence[int], result: GridResult, device: s
 
 
 def is_measured(round_number: int, rounds: int, every: int) -> bool:
-    """Return whether a curve has a point at this round: every `every` rounds, and at the first and the last."""
+    """Return whether a curve has a point at this round: the first, the last, and every multiple of `every`."""
     return round_number % every == 0 or round_number in (1, rounds)
 
 
 def _measure(batch: Any, placed: Any) -> FloatArray:
-    """Return the metrics of every run on its own split, `(n_runs, n_metrics)`."""
+    """Return the metrics of every run on the test part of its own split, `(n_runs, n_metrics)`."""
     if not batch.from_pairs:
         return np.asarray(batch.held_out_errors(placed))
     with np.errstate(divide="ignore", invalid="ignore"):  # from runs that diverged
@@ -278,7 +282,7 @@ def _measure(batch: Any, placed: Any) -> FloatArray:
 
 
 def held_out_ratings(grid: Grid, splits: Sequence[int]) -> Any:
-    """Return the held-out ratings of these splits, one row per split."""
+    """Return the held-out ratings of these splits, as arrays with one row per split."""
     from hushrec.engines.gpu.held_out import HeldOut
 
     rows = np.stack([np.flatnonzero(grid.held_out[split]) for split in splits])
@@ -291,7 +295,7 @@ def _pieces(order: Sequence[int], size: int) -> Iterator[Sequence[int]]:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of the installed numerical packages."""
+    """Return the versions of Python and the installed numerical packages by name."""
     found = {"python": platform.python_version()}
     for name in ("torch", "triton", "numpy", "scipy"):
         try:
@@ -310,9 +314,9 @@ def _device_name(device: str) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run every grid file; return 1 if one failed, else 0."""
+    """Run every grid file; return the exit status: 1 if a grid failed, otherwise 0."""
     parser = argparse.ArgumentParser(prog="hushrec.experiments.grid")
-    parser.add_argument("--seconds", type=float, default=np.inf, help="time for each grid")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="time limit for each grid, in seconds")
     parser.add_argument("--splits-at-once", type=int, default=5)
     parser.add_argument("--kernels", choices=["fused", "dense"])
     parser.add_argument("out", type=Path)
@@ -342,7 +346,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def summary(result: GridResult) -> str:
-    """Return a one-line summary of the runs so far."""
+    """Return one line about the runs so far: number, time, memory, and the range of final metrics."""
     about, last = result.about, result.curve[:, -1]
     ended = last[np.isfinite(last)]
     low, high = (ended.min(), ended.max()) if len(ended) else (np.nan, np.nan)

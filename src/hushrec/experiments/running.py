@@ -1,4 +1,7 @@
-"""Runs of an experiment, on the cores of this machine, on a cluster or in batches on a GPU, with resume and records."""
+"""Run an experiment on the cores of this machine, on a cluster, or in batches on a GPU, and write its records.
+
+An interrupted experiment can be resumed.
+"""
 
 import dataclasses
 import hashlib
@@ -37,7 +40,7 @@ SPLITS_AT_ONCE = 5  # splits of one batch on engine gpu; results are saved after
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Prepared:
-    """An experiment with its data and the checked plans of all its runs."""
+    """An experiment that is ready to run: its data, and the checked plans of all its runs."""
 
     experiment: Experiment
     ratings: Ratings
@@ -55,7 +58,10 @@ def prepare(
     n_splits: int | None = None,
     reading: dict[str, Any] | None = None,
 ) -> Prepared:
-    """Read an experiment file, load the data, and check every run; `reading` overrides the file's reading options."""
+    """Read an experiment file, load its data, and check every run.
+
+    `reading` overrides the file's options for reading the data. `n_splits` limits the number of splits.
+    """
     experiment = read_experiment(path)
     if reading:
         chosen = {name: str(value) if isinstance(value, Path) else value for name, value in reading.items()}
@@ -79,11 +85,11 @@ def _load(data: DataTable, data_dir: str | Path | None) -> Ratings:
 
 
 def _check_engines(ratings: Ratings, plans: Sequence[Plan]) -> None:
-    """Raise if an engine does not support its plans, by making one engine of each kind; check plans for a grid."""
+    """Raise if an engine does not support its plans; one engine of each kind is created to find out."""
     engines = {plan.settings.chosen_engine: plan for plan in plans}
     if "gpu" in engines:
         if len(engines) > 1:
-            raise ParameterError("engine must be gpu for all curves of an experiment, or for none of them.")
+            raise ParameterError("engine must be gpu for all curves of an experiment or for none. Set it in [run].")
         _check_grid(plans)
     for name, plan in engines.items():
         make_engine(name, make_plan_problem(_make_task(ratings, plan), plan))
@@ -93,7 +99,7 @@ _TASKS: dict[tuple[Any, ...], Task] = {}
 
 
 def _make_task(ratings: Ratings, plan: Plan) -> Task:
-    """Return the task of a plan's split; the last task is cached, because plans are ordered by split."""
+    """Return the task for a plan's split. The last task is cached, because plans are ordered by split."""
     settings = plan.settings
     key = (id(ratings), settings.model, settings.split_seed, settings.options.get("at_least"), plan.validation)
     if key not in _TASKS:
@@ -115,9 +121,10 @@ def run_experiment(
     progress: Progress | None = None,
     cluster: bool = False,
 ) -> Path:
-    """Run every plan and write the records to the folder `out`/NAME; return the folder.
+    """Run every plan, write the records to the folder `out`/NAME, and return that folder.
 
-    With `cluster`, the runs are spread over the connected Ray cluster, one core for each.
+    NAME is the name of the experiment, and `jobs` the number of processes. With `cluster`, the runs are spread over the
+    connected Ray cluster instead, one core for each. `resume` continues an unfinished experiment.
     """
     folder = Path(out) / prepared.experiment.name
     parts = folder / "parts"
@@ -150,7 +157,7 @@ def _run_on_cores(prepared: Prepared, parts: Path, jobs: int, progress: Progress
 
 
 def _results(prepared: Prepared, waiting: Sequence[int], jobs: int) -> Iterator[tuple[int, Record]]:
-    """Yield the number and the record of each waiting plan, run by `jobs` processes or, with 0, by the cluster."""
+    """Yield the number and the record of each waiting plan, run by `jobs` processes, or by the cluster if that is 0."""
     if jobs == 0:
         from hushrec.engines.ray.grid import run_all
 
@@ -201,7 +208,7 @@ def _plan_key(prepared: Prepared, plan: Plan) -> str:
 
 
 def make_grid(prepared: Prepared) -> Grid:
-    """Return all plans as one grid for engine `gpu`."""
+    """Return one grid with the runs of all plans, for engine `gpu`."""
     plans = prepared.plans
     _check_grid(plans)
     seeds = sorted({plan.settings.split_seed for plan in plans})
@@ -218,18 +225,21 @@ def make_grid(prepared: Prepared) -> Grid:
 
 
 def _check_grid(plans: Sequence[Plan]) -> None:
-    """Raise if these plans cannot run as one grid on engine `gpu`."""
+    """Raise `ParameterError` if these plans cannot run as one grid on engine `gpu`."""
     if any(plan.settings.model not in MODELS or plan.groups or plan.data_weight for plan in plans):
-        raise ParameterError("engine gpu must be used with model mf or bpr, and without groups and data_weight.")
+        raise ParameterError(
+            "engine gpu needs model mf or bpr in all curves, without groups and data_weight. Use engine cpu."
+        )
     if any(plan.settings.options.get("no_fallback") is False for plan in plans):
-        raise ParameterError("no_fallback must be true on engine gpu, which measures the vectors without a fallback.")
+        raise ParameterError("no_fallback must be true on engine gpu, which has no fallback. Set no_fallback = true.")
     shared = {
         (plan.settings.model, *(plan.settings.options.get(name) for name in ("factors", "rounds", "at_least")))
         for plan in plans
     }
     if len(shared) > 1 or len({plan.measure_every for plan in plans}) > 1:
         raise ParameterError(
-            "model, factors, rounds, at_least and measure_every must be the same for all curves on engine gpu."
+            "model, factors, rounds, at_least and measure_every must be the same for all curves on engine gpu. Move"
+            " them to [run], or use engine cpu."
         )
     if plans[0].validation and len({plan.settings.split_seed for plan in plans}) > 1:
         raise ParameterError("splits.count must be 1 on engine gpu with splits.validation. Use --splits 1.")
@@ -259,14 +269,14 @@ def _run_batches(prepared: Prepared, parts: Path, progress: Progress | None) -> 
 
 
 def collect(prepared: Prepared, result: GridResult, folder: Path) -> None:
-    """Write the records of a grid's result, with the machine and the versions that ran it."""
+    """Write the records of a grid's result to a folder, with the machine and the versions that ran the grid."""
     about = result.about
     versions = {"hushrec": _version("hushrec"), **about["versions"]}
     store(prepared, grid_rows(prepared, result), folder, "gpu", about["device"], versions)
 
 
 def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
-    """Return the record rows of all plans from a grid's result; the seconds of a run are its share of all runs'."""
+    """Return one record per plan from a grid's result; each run is assigned an equal share of the grid's seconds."""
     scale = prepared.task(prepared.plans[0]).scale
     stretch = 1.0 if scale is None else float(error_from_unit(1.0, scale.low, scale.high))
     places = {_grid_key(run): place for place, run in enumerate(result.about["run_settings"])}
@@ -275,8 +285,8 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
         place = places.get(_grid_key(_grid_run(plan, [plan.settings.split_seed])))
         if place is None or np.isnan(result.bytes_per_client_round[place]):
             raise RunError(
-                f"the result must contain all {len(prepared.plans)} runs, but lacks run {number + 1}: it belongs to"
-                " another experiment or is incomplete. Collect fewer --splits."
+                f"the result must contain all {len(prepared.plans)} runs of the experiment, but lacks run {number + 1}."
+                " Give the result of this experiment, or collect fewer --splits."
             )
         row = _grid_row(result, place, stretch) | _divergence(plan, result.curve[place])
         if number < _n_settings(prepared):  # the budget of a setting is stored once
@@ -289,7 +299,7 @@ def grid_rows(prepared: Prepared, result: GridResult) -> list[Record]:
 
 
 def _divergence(plan: Plan, curve: FloatArray) -> Record:
-    """Return the entries of a diverged run, whose last point is not finite; empty for other runs."""
+    """Return the record entries of a run that diverged (its last point is not finite); empty for other runs."""
     if np.isfinite(curve[-1]):
         return {}
     last = int(np.flatnonzero(np.isfinite(curve)).max(initial=-1)) + 1
@@ -313,7 +323,7 @@ def _grid_row(result: GridResult, place: int, stretch: float) -> Record:
 
 
 def _grid_key(run: RunSettings) -> tuple[Any, ...]:
-    """Return the key of a run in a grid: the values of all declared options; False counts as absent."""
+    """Return a key that identifies a run in a grid: the values of all declared options, with None for False."""
     values = (run.get(name) for name in ("model", "protocol", "split_seed", "seed", *declared_options()))
     return tuple(None if value is False else value for value in values)
 
@@ -329,7 +339,10 @@ def store(
     machine: str | None = None,
     versions: dict[str, str] | None = None,
 ) -> None:
-    """Write the records of all rows; engine, machine and versions are by default those of this process."""
+    """Write the records of all runs to a folder.
+
+    `rows` has one record per plan. Engine, machine and versions are by default those of this process.
+    """
     plans, ratings, experiment = prepared.plans, prepared.ratings, prepared.experiment
     settings = [
         _setting_record(prepared.plans[number], rows[number], engine) for number in range(_n_settings(prepared))
@@ -389,7 +402,7 @@ def _label(plan: Plan, budget: Record) -> str:
 
 
 def _plain_plan(plan: Plan) -> Record:
-    """Return everything that defines a run except its seeds."""
+    """Return everything that defines a run except its seeds, as JSON data."""
     settings = {name: value for name, value in plan.settings.chosen().items() if name not in SEEDS}
     special = {"data_weight": plan.data_weight, "measure_every": plan.measure_every}
     special |= {"validation": True if plan.validation else None}
@@ -398,6 +411,6 @@ def _plain_plan(plan: Plan) -> Record:
 
 
 def _n_settings(prepared: Prepared) -> int:
-    """Return the number of settings, which is the number of plans of the first split."""
+    """Return the number of different settings, which is the number of plans on the first split."""
     first = prepared.plans[0].settings.split_seed
     return sum(plan.settings.split_seed == first for plan in prepared.plans)

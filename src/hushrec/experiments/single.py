@@ -1,4 +1,4 @@
-"""One run of an experiment, from its plan to its record, and the check of its budget before anything runs."""
+"""One run of an experiment: check its budget before anything runs, run its plan, and return its record."""
 
 import dataclasses
 import time
@@ -20,7 +20,7 @@ from hushrec.simulation.training_problem import AnyProblem, settle_terms
 
 
 def make_plan_problem(task: Task, plan: Plan) -> AnyProblem:
-    """Return the training problem of a plan, with its `data_weight` and `groups`."""
+    """Return the training problem of a plan, with its `data_weight` and the budgets of its `groups`."""
     problem = task_problem(task, plan.settings)
     if plan.data_weight is not None:
         problem = dataclasses.replace(problem, terms=dataclasses.replace(problem.terms, data_weight=plan.data_weight))
@@ -38,17 +38,17 @@ def _protocols(plan: Plan, n_users: int) -> list[ConfiguredProtocol]:
 
 
 def group_of_users(plan: Plan, n_users: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Return the group of each user: a seeded shuffle of the users, split by the groups' shares."""
+    """Return the number of each user's group; groups are drawn at random from the plan's seed, by their shares."""
     shares = np.array([group.share for group in plan.groups])
     if abs(shares.sum() - 1) > 1e-9:
-        raise ParameterError(f"curves[{plan.curve}].groups: shares must add up to 1, got {shares.sum():g}.")
+        raise ParameterError(f"curves[{plan.curve}].groups must have shares that add up to 1, got {shares.sum():g}.")
     cuts = np.round(np.cumsum(shares)[:-1] * n_users).astype(np.int64)
     ranks = np.random.default_rng([plan.settings.seed, 2]).permutation(n_users)
     return np.searchsorted(cuts, ranks, side="right").astype(np.int64)
 
 
 def check_plan(task: Task, plan: Plan) -> None:
-    """Raise before the first run if a budget of the plan is impossible for any user."""
+    """Raise `ParameterError` if a budget of the plan is impossible for any user. Call it before the first run."""
     users, _, _ = task.training()
     counts = np.bincount(users, minlength=task.ratings.n_users)
     settings = plan.settings
@@ -102,19 +102,19 @@ def _run_rounds(
 
 
 def without_result(sentence: str) -> Record:
-    """Return the entries of the record of a diverged run: no metrics, and the error message as `diverged`."""
+    """Return the record entries of a diverged run: no metrics, and the error message as "diverged"."""
     return {"metrics": {}, "value_rho": {"median": None, "max": None}, "diverged": sentence}
 
 
 def _whole_budget(engine: Engine) -> Record:
-    """Return the budget that a diverged run would have spent in all rounds, with unbounded measured losses."""
+    """Return the budget that a diverged run would have spent in all rounds; measured losses count as unbounded."""
     problem = engine.problem
     unbounded = {name: np.full(problem.n_users, np.inf) for name in engine.losses()}
     return dict(to_json(problem.budget(problem.terms.max_rounds, unbounded)))
 
 
 def _released_metrics(task: Task, engine: Engine) -> dict[str, float]:
-    """Return the metrics of the baselines by the run's released counts, which differ from run to run."""
+    """Return the metrics of ranking by the counts that this run released, named like "private_popularity_auc"."""
     released = task.released_baselines(engine.predictor().released_support())
     return {f"{name}_{measure}": value for name, found in released.items() for measure, value in found.items()}
 
@@ -133,7 +133,7 @@ def _group_metrics(task: Task, engine: Engine, plan: Plan) -> dict[str, float]:
 
 
 def split_record(task: Task) -> Record:
-    """Return the record of a split, shared by all its runs: its sizes, and the non-personal baselines."""
+    """Return the record of a split, which all its runs share: its sizes, and the non-personal baselines."""
     cold_users, cold_items = cold_counts(task.ratings, task.split)
     return {
         "train": len(task.split.train),

@@ -1,4 +1,4 @@
-"""Plots of an audit."""
+"""Plots for an audit: ROC curves, sweeps, and the success of attacks by round."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ Points = Sequence[Mapping[str, float | None]]
 
 
 def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]) -> Drawing:
-    """Plot ROC curves over a logarithmic false-positive rate, so that small rates, which matter most, can be read."""
+    """Plot ROC curves with a logarithmic axis of false-positive rates, because small rates matter most."""
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         axes.plot(false_rates, false_rates, color=MUTED, linewidth=1, label="chance")
         for number, (name, true_rates) in enumerate(curves.items()):
@@ -24,10 +24,10 @@ def roc_plot(false_rates: Sequence[float], curves: Mapping[str, Sequence[float]]
 
 
 def sweep_plot(points: Points, across: str, baselines: Mapping[str, float]) -> Drawing:
-    """Plot the success of attacks and the test error against the swept entry `across` of the points.
+    """Plot the success of attacks and the test error against the swept quantity, the entry `across` of each point.
 
     There is one panel for cosines if there are any, one for AUCs, and one for the test error with the baselines. An
-    error above the last panel is written at its upper edge. A run that diverged leaves a gap.
+    error that does not fit into the last panel is written at its upper edge. A run that diverged leaves a gap.
     """
     names = [name for name in points[0] if name not in (across, "rmse")]
     cosines = [name for name in names if name.startswith("cosine")]
@@ -64,7 +64,10 @@ def _error_panel(axes: Any, points: Points, across: str, baselines: Mapping[str,
 
 
 def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
-    """Plot every other entry of the points as a line against the entry `across`, on a logarithmic axis."""
+    """Plot all other entries of the points as lines against the entry `across`, which has a logarithmic axis.
+
+    `along` is the label of the y axis.
+    """
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         for number, name in enumerate(name for name in points[0] if name != across):
             colour = SERIES[number % len(SERIES)]
@@ -77,20 +80,20 @@ def lines_plot(points: Points, across: str, along: str = "AUC") -> Drawing:
 
 
 def _line(points: Points, across: str, name: str) -> tuple[list[float], list[float]]:
-    """Return the places and values of one line; a missing value is NaN, which leaves a gap."""
+    """Return the x and y coordinates of one line; a missing value is NaN, which leaves a gap."""
     values = [point.get(name) for point in points]
     return _places(points, across)[0], [math.nan if one is None else one for one in values]
 
 
 def _places(points: Points, across: str) -> tuple[list[float], list[str]]:
-    """Return the places and tick labels of the points on a logarithmic axis; the value 0 is put left of all others."""
+    """Return the x coordinates and tick labels of the points on a logarithmic axis; 0 is drawn left of the others."""
     numbers = [float(point[across] or 0.0) for point in points]
     least = min((number for number in numbers if number), default=1.0)
     return [number or least / 4 for number in numbers], [_plain(number) for number in numbers]
 
 
 def _logarithmic(axes: Any, places: Sequence[float], labels: Sequence[str] | None = None) -> None:
-    """Make the x axis logarithmic, with ticks at these places only and plain numbers as labels: 1, 100, 10⁴."""
+    """Make the x axis logarithmic, with ticks at `places` only; default labels are plain numbers: 1, 100, 10⁴."""
     axes.set_xscale("log")
     axes.set_xticks(list(places), labels or [_plain(place) for place in places])
     axes.set_xticks([], minor=True)

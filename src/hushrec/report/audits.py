@@ -39,7 +39,7 @@ HOW_TO_READ = (
 
 
 def audit_sections(record: Record) -> list[Section]:
-    """Return three sections: the most successful attack on each target, every attack, and the claim that each tests."""
+    """Return three page sections: the best attack on each target, every attack, and the claim that each one tests."""
     protocols = list(record["worst"])
     worst = [
         [TARGETS[target], *(worst_cell(record["worst"][protocol].get(target)) for protocol in protocols)]
@@ -65,7 +65,7 @@ def audit_sections(record: Record) -> list[Section]:
 
 
 def audit_words(record: Record) -> list[str]:
-    """Return sentences about an audit: what it is, the scale of its ratings, and the verdict on each run."""
+    """Return sentences about an audit: what it is, how ratings are scored, and the verdict on each run."""
     kind = record.get("ratings") if find_model(record["model"]).predicts == "rating" else None
     return [INTRODUCTION, *([f"{kind[0].upper()}{kind[1:]}."] if kind else []), *map(_verdict, *_runs(record))]
 
@@ -76,7 +76,10 @@ def _runs(record: Record) -> tuple[list[str], list[Record]]:
 
 
 def _verdict(label: str, run: Record) -> str:
-    """Return whether an attack contradicts the guarantee of the run, or, without noise, how many people are exposed."""
+    """Return a sentence on whether any attack contradicts the guarantee of a run.
+
+    For a run without noise, which has no guarantee, it says how many people are exposed.
+    """
     if run["budget"]["epsilon"] == "inf":
         exposed = f"{run['people_with_a_rare_item']:.1%} of the people have rated an item that nobody else has rated"
         return f"{label}: no guarantee; the sums reveal a person's ratings to anyone who knows all others'. {exposed}."
@@ -86,18 +89,18 @@ def _verdict(label: str, run: Record) -> str:
 
 
 def _unbroken(cell: str) -> str:
-    """Return a cell with non-breaking characters, so that a value and its interval stay on one line."""
+    """Return the text of a cell with non-breaking characters, so that a value and its interval stay on one line."""
     return cell.replace(" (", "\u00a0(").replace("–", "\u2060–\u2060")
 
 
 def worst_cell(found: Record | None) -> str:
-    """Return a cell with the most successful attack: the measure, its value, and the attack's name."""
+    """Return the text of a cell about the most successful attack: metric, value and name; empty without an attack."""
     return "" if found is None else f"{found['metric'].replace('_', ' ')} {found['value']:.3f}: {found['name']}"
 
 
 @dataclass(frozen=True)
 class AttackRow:
-    """One line of the table of attacks: an attack and a measure, with a cell for every protocol."""
+    """One row of the table of attacks: an attack and a metric, with a cell for every protocol."""
 
     target: str
     name: str
@@ -108,7 +111,7 @@ class AttackRow:
 
 
 def attack_rows(record: Record) -> list[AttackRow]:
-    """Return a row for every attack and measure, ordered by target; a cell is empty if the attack does not apply."""
+    """Return one row for every attack and metric, ordered by target; a cell is empty if the attack does not apply."""
     protocols = list(record["worst"])
     found: dict[tuple[str, str, str], dict[str, Record]] = {}
     for attack in sorted(record["attacks"], key=lambda attack: list(TARGETS).index(attack["target"])):
@@ -131,7 +134,7 @@ def _distinct(texts: Iterable[str]) -> str:
 
 
 def _cell(attack: Record | None) -> str:
-    """Return a cell such as "0.863 (0.852–0.873), TPR 0.17": value, interval, TPR at 1 % false positives."""
+    """Return a cell such as "0.863 (0.852–0.873), TPR 0.17": value, interval, and TPR at 1 % false positives."""
     if attack is None:
         return ""
     text = f"{attack['value']:.3f}"
@@ -183,7 +186,7 @@ def audit_figures(record: Record) -> Figures:
 
 
 def check_writable(folder: str | Path) -> None:
-    """Create the folder and check that it is writable, before a long audit whose plots will go there."""
+    """Create the folder and check that it is writable. Call it before a long audit that will write its plots there."""
     place = Path(folder)
     probe = place / f"{FILE}.part"
     try:
@@ -197,7 +200,7 @@ def check_writable(folder: str | Path) -> None:
 
 
 def _seed_words(record: Record) -> str:
-    """Return the seed of an audit for its page, or nothing for a record of an older version, which has no seed."""
+    """Return the seed of an audit in words for its page; empty for a record of an older version, which has no seed."""
     return f", seed {record['seed']}" if "seed" in record else ""
 
 
@@ -216,7 +219,7 @@ def write_audit(record: Record, folder: str | Path) -> Path:
         (place / "audit.html").write_text(page, "utf-8")
     except OSError as error:
         raise RunError(
-            f"the audit could not be written to {place} ({error.strerror or error}). Choose another folder."
+            f"the folder {place} must be writable for the audit ({error.strerror or error}). Choose another folder."
         ) from None
     return place / "audit.html"
 

@@ -1,4 +1,4 @@
-"""Exports of a study's table: CSV with full precision, and LaTeX with the numbers of the page."""
+"""Export the table of a study: as CSV with full precision, and as LaTeX with the rounded numbers of the page."""
 
 import csv
 import io
@@ -17,9 +17,9 @@ SYMBOLS = {
 
 
 def as_csv(study: Study) -> str:
-    """Return the study as CSV, with one line per setting, baseline and peer.
+    """Return the study as CSV, with one line per setting, baseline and peer (a model of another library).
 
-    Each measure has three columns: mean, standard deviation and number of splits.
+    Each metric has three columns: mean, standard deviation and number of splits.
     """
     shown = _all_measures(study)
     levels = dict.fromkeys(name for setting in (*study.settings, *study.diverged) for name in setting.levels)
@@ -64,7 +64,7 @@ def _numbers(table: Mapping[str, list[float]], shown: list[str]) -> dict[str, An
 
 
 def as_latex(study: Study) -> str:
-    """Return the table of the page as a LaTeX `tabular`, which needs the package booktabs."""
+    """Return the study's table as a LaTeX `tabular` with the numbers of the page; it needs the package booktabs."""
     header = ["", *map(measure_name, measures(study)), "to best baseline", "protects"]
     lines = [r"\begin{tabular}{l" + "r" * (len(header) - 2) + "l}", r"\toprule", _latex_row(header), r"\midrule"]
     lines += [_latex_row([row.name, *row.values, row.gap, row.protects]) for row in study_rows(study)]
@@ -76,5 +76,5 @@ def _latex_row(cells: list[str]) -> str:
 
 
 def _latex(text: str) -> str:
-    """Return the text with LaTeX's special characters escaped, and Greek letters and signs in math mode."""
+    """Return the text with LaTeX's special characters escaped, and Greek letters and symbols in math mode."""
     return "".join({**SPECIAL, **SYMBOLS}.get(letter, letter) for letter in text)

@@ -1,9 +1,9 @@
-"""The figures of the paper, drawn from the records of its experiments: learning curves in panels.
+"""The figures of the paper [SDCF], drawn from the records of our experiments: learning curves in panels.
 
-Section 4.2 of [SDCF] describes two figures of Task 1 for each data set, with four panels each. A panel of the first
-figure has a fixed ε_I and one curve per ε_g; a panel of the second has a fixed ε_g and one curve per ε_I. Every panel
-also shows the non-private protocol, ISGLD and α = ∞. Task 2 has one panel per data set, with one curve per ε_I. Our
-figures follow this description.
+Section 4.2 of the paper describes two figures of Task 1 for each data set, with four panels each. A panel of the first
+figure has a fixed ε_I and one curve per ε_g. A panel of the second has a fixed ε_g and one curve per ε_I. Every panel
+also shows the non-private protocol, ISGLD, and fake errors of unbounded range (α = ∞). Task 2 has one panel per data
+set, with one curve per ε_I. Our figures follow this description.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ NOT_PRIVATE, NOISY_RATINGS, UNBOUNDED = (plots.INK, "-"), (plots.MUTED, "--"), (
 
 
 def paper_figures(study: Study) -> dict[str, tuple[str, plots.Drawing]]:
-    """Return captions and plots by file name; none for a study that is not one of the paper's experiments."""
+    """Return captions and plots by file name; empty for a study that is not one of the paper's experiments."""
     grid = [setting for setting in study.settings if _on_the_grid(setting)]
     shared = [setting for setting in study.settings if setting.curve and not _on_the_grid(setting)]
     if study.measure == "auc":
@@ -109,7 +109,7 @@ def _ranking_panel(study: Study) -> plots.Drawing:
 
 
 def _ranking_limits(study: Study) -> tuple[float, float]:
-    """Return limits of the AUC axis that show all curves from a tenth of their rounds on, and the baseline."""
+    """Return limits of the AUC axis that show the popularity baseline and, after a tenth of the rounds, all curves."""
     curves = [setting.curve for setting in study.settings if setting.curve]
     popular = study.baseline("popularity")
     ends = [curve.mean[-1] for curve in curves]
@@ -147,9 +147,9 @@ def _group_panel(study: Study, setting: Setting) -> plots.Drawing:
 
 
 def _curve(axes: "Axes", setting: Setting, colour: str, dash: str, label: str, width: float = LINE) -> None:
-    """Plot the mean over the splits, and a band of one standard deviation to each side.
+    """Plot the mean over the splits, with a band of one standard deviation on both sides.
 
-    The band of a curve of more than 40 points uses every fifth point after the tenth, which keeps files small.
+    If a curve has more than 40 points, its band uses only every fifth point after the tenth, to keep files small.
     """
     curve = setting.curve
     assert curve is not None
@@ -168,7 +168,7 @@ def _is_private(setting: Setting) -> bool:
 
 
 def _is_noisy(setting: Setting) -> bool:
-    """Return whether the setting's budget is one for noisy ratings, as in ISGLD."""
+    """Return whether the setting is one with noise on ratings, as in ISGLD."""
     return "epsilon" in setting.levels and "epsilon_i" not in setting.levels
 
 
@@ -189,7 +189,7 @@ def _shared_name(setting: Setting) -> str:
 
 
 def _limits(study: Study) -> tuple[float, float]:
-    """Return the limits of the error axis: the ends of all curves, except those that end far above the others."""
+    """Return the limits of the error axis, which includes the ends of all curves except those far above the others."""
     ends = [setting.mean("rmse") for setting in study.settings if not _is_noisy(setting)]
     low = min([*ends, study.baseline(study.best_baseline)])
     near = [setting.mean("rmse") for setting in study.settings if setting.mean("rmse") < low + 5 * (max(ends) - low)]
@@ -205,7 +205,7 @@ def _name_settings_above(axes: "Axes", settings: Sequence[Setting], high: float)
 
 
 def _baselines(study: Study, axes: "Axes", low: float, high: float) -> None:
-    """Draw a thin line for each baseline within the limits, with its name to the right; close names are moved apart."""
+    """Draw a thin line for each baseline within the limits, with its name on the right; close names are moved apart."""
     taken = -float("inf")
     for name in sorted(study.baselines, key=study.baseline):
         at = study.baseline(name)

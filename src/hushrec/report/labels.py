@@ -26,7 +26,7 @@ SAID_BY_EXPERIMENTS = {"data_weight", "groups"}  # settings that an experiment n
 
 
 def shape_of(record: Record) -> Record:
-    """Return the settings of a run by name, without budgets and seeds, as far as the record has them."""
+    """Return a run's settings by name, without budgets and seeds; settings missing in the record are left out."""
     given = {**(record.get("config") or {}), **(record.get("settings") or {})}
     in_label = {name for protocol in PROTOCOLS.values() for name in protocol.wording.in_label}
     elsewhere = in_label | SAID_BY_EXPERIMENTS | NOT_A_SETTING
@@ -39,7 +39,7 @@ def shape_of(record: Record) -> Record:
 
 
 def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
-    """Return distinct labels: the settings that differ, or else a number, are added to equal labels."""
+    """Return distinct labels: equal labels get the settings in which they differ or, if none differs, a number."""
     made = [
         label + _differences(shape, [other for name, other in zip(labels, shapes, strict=True) if name == label])
         for label, shape in zip(labels, shapes, strict=True)
@@ -48,7 +48,7 @@ def told_apart(labels: Sequence[str], shapes: Sequence[Record]) -> list[str]:
 
 
 def _differences(shape: Record, group: Sequence[Record]) -> str:
-    """Return the settings in which this run differs from the others of the same label, in words."""
+    """Return in words the settings in which a run differs from the other runs with the same label."""
     names = [name for name in {**WORDS, **shape} if len({repr(other.get(name)) for other in group}) > 1]
     return "".join(f", {_in_words(name, shape[name])}" for name in names if name in shape)
 

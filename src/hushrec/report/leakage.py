@@ -1,10 +1,13 @@
 """A plot of accuracy against leakage: the test error of every protocol, and how much attacks on it recover.
 
-A point is one attacked run. Its x coordinate is the success of the best attack, from 0 (what is known without any
-message) to 1 (everything). Success is, for items, the true-positive rate at 1 % false positives, compared with
-popularity alone; for ratings, the share of exact ratings, compared with the best constant guess; for taste, the cosine
-with the person's vector, compared with another person's vector. In all these attacks the server follows its protocol;
-the attacks on `masked` also know the ratings of everybody else.
+A point is one attacked run. Its x coordinate is the success of the best attack, from 0 (a guess without any message) to
+1 (everything is recovered). There are three kinds of attacks, each with its own measure of success:
+
+- items: the true-positive rate at 1 % false positives, compared with popularity alone
+- ratings: the share of exact ratings, compared with the best constant guess
+- taste: the cosine with the person's vector, compared with another person's vector
+
+In all these attacks the server follows its protocol. Attacks on `masked` also know the ratings of everybody else.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +29,7 @@ LINE, POINTS = 0.038, 9  # height of a line of text: as a share of the panel, an
 
 @dataclass(frozen=True)
 class Recovered:
-    """The success of the best attack, and the success of a guess without any message (`known_anyway`)."""
+    """The success of the best attack (`value`), and of a guess without any message (`known_anyway`)."""
 
     attack: str
     value: float
@@ -34,13 +37,13 @@ class Recovered:
 
     @property
     def gained(self) -> float:
-        """The success on a scale from 0, what is known without any message, to 1, everything."""
+        """The success of the attack, scaled so that 0 is a guess without any message and 1 is full recovery."""
         return min(max((self.value - self.known_anyway) / max(1 - self.known_anyway, 1e-9), 0.0), 1.0)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One attacked run: a protocol with a budget, and the `Recovered` of each kind of attack that applies to it."""
+    """One attacked run: a protocol with a budget, its test RMSE, and the best attack of each kind that applies."""
 
     label: str
     protocol: str
@@ -49,7 +52,7 @@ class Point:
 
 
 def recovered(record: Record, protocol: str) -> dict[str, Recovered]:
-    """Return the best attack on one protocol in an audit's record, for each of the kinds in `PANELS`."""
+    """Return the best attack on one protocol in an audit's record, by kind of attack (the keys of `PANELS`)."""
     attacks = [one for one in record["attacks"] if one["protocol"] == protocol and not one["name"].startswith(CHEATING)]
     existence = [one for one in attacks if (one["target"], one["metric"]) == ("existence", "auc")]
     found: dict[str, Recovered] = {}
@@ -75,7 +78,7 @@ def leakage_record(points: Sequence[Point], lines: Mapping[str, float], about: M
 
 
 def read_points(record: Record) -> list[Point]:
-    """Return the points of a record that `leakage_record` made."""
+    """Return the points in a record that `leakage_record` made."""
     return [
         Point(one["label"], one["protocol"], one["rmse"], {k: Recovered(**v) for k, v in one["recovered"].items()})
         for one in record["points"]
@@ -83,7 +86,10 @@ def read_points(record: Record) -> list[Point]:
 
 
 def leakage_plot(points: Sequence[Point], lines: Mapping[str, float]) -> Drawing:
-    """Plot one panel for each kind of attack, with the test error as y axis, and non-personal models as `lines`."""
+    """Plot one panel for each kind of attack, with the test error on the y axis.
+
+    `lines` holds the errors of non-personal models by name, which are drawn as horizontal lines.
+    """
     shown = [kind for kind in PANELS if any(kind in point.recovered for point in points)]
     with new_axes(3.1 * len(shown) + 0.9, 4.4, columns=len(shown)) as (figure, every):
         panels = [every] if len(shown) == 1 else list(every)
@@ -132,10 +138,11 @@ def _draw_panel(
 
 
 def free_step(at: float, step: float, ruled: Collection[float], taken: Collection[float]) -> int:
-    """Return by how many lines of text to move a label up from its mark, to be clear of rules and other labels.
+    """Return by how many lines of text to move a label up from its mark, so that it overlaps nothing.
 
-    `at` is the place of the mark, `step` the height of a line, `ruled` and `taken` the places of rules and labels. The
-    smallest move with enough room is chosen, or else the move with most room.
+    `at` is the y coordinate of the mark, and `step` the height of a line of text. `ruled` and `taken` are the y
+    coordinates of horizontal rules and of other labels. The result is the smallest move with enough room or, if there
+    is none, the move with the most room. It is negative to move the label down.
     """
     steps = [0, 1, -1, 2, -2]
     places = [at - up * step for up in steps]
@@ -145,7 +152,7 @@ def free_step(at: float, step: float, ruled: Collection[float], taken: Collectio
 
 
 def _window(points: Sequence[Point], lines: Mapping[str, float]) -> tuple[float, float]:
-    """Return the limits of the error axis; points far above the non-personal models are drawn at its edge."""
+    """Return the limits of the error axis. Points far above the non-personal models are drawn at its edge."""
     low = min([point.rmse for point in points] + list(lines.values()))
     near = [point.rmse for point in points if point.rmse <= 1.15 * max(lines.values(), default=2.0)]
     high = max([*near, *lines.values()])

@@ -23,7 +23,7 @@ Figures = dict[str, tuple[str, plots.Drawing]]  # file name: caption, plot
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page that a caller adds: a heading, paragraphs and a table, all as plain text."""
+    """A section that a caller adds to the page: a heading, paragraphs and a table, all as plain text."""
 
     heading: str
     paragraphs: Sequence[str] = ()
@@ -51,10 +51,10 @@ def write_report(
     more_figures: Figures | None = None,
     command: str | None = None,
 ) -> Report:
-    """Read the runs, and write one page, every plot as SVG and PDF, and every table as CSV and LaTeX.
+    """Read the runs in the folders; write one page, every plot as SVG and PDF, and every table as CSV and LaTeX.
 
-    Plots and tables go to `plots_folder`, by default a folder beside the page. `command` is shown on the page as the
-    command that wrote it.
+    Plots and tables go to `plots_folder`, by default a folder beside the page. The page shows `command` as the command
+    that wrote it.
     """
     sources = [Path(folder) for folder in folders]
     studies = read_studies(sources)
@@ -77,7 +77,7 @@ def write_report(
         path.write_text(text, "utf-8")
     except OSError as error:
         raise RunError(
-            f"the report could not be written to {path} ({error.strerror or error}). Choose another path."
+            f"the path {path} must be writable for the report ({error.strerror or error}). Choose another path."
         ) from None
     return Report(path, written, exports, studies)
 
@@ -88,12 +88,12 @@ def _write(file: Path, content: bytes) -> Path:
 
 
 def _names(sources: Sequence[Path]) -> str:
-    """Return the names of the folders for a command, without their paths, which a published page must not show."""
+    """Return the names of the folders for a command line, without their paths, which a published page must not show."""
     return shlex.join(source.name or "." for source in sources)
 
 
 def study_plots(study: Study) -> Figures:
-    """Return the plots of one study by file name: the paper's figures, or else the final errors and the curves."""
+    """Return the plots of one study by file name: the paper's figures or, if it has none, final errors and curves."""
     panels = paper_figures(study)
     if panels:
         return panels
@@ -112,7 +112,10 @@ def make_page(
     figures: Figures | None = None,
     made: str = "",
 ) -> str:
-    """Return the HTML of the page, made from the template `page.html`; Jinja2 escapes all text from runs."""
+    """Return the HTML of the page, rendered from the template `page.html`; Jinja2 escapes all text from runs.
+
+    `drawn` holds the plots of each study, and `made` is a line that says when and how the page was made.
+    """
     import jinja2
     from markupsafe import Markup
 
@@ -135,12 +138,12 @@ def make_page(
 
 
 def _beside(name: str) -> str:
-    """Return the text of a file of this package."""
+    """Return the text of a file in this package's folder."""
     return files("hushrec.report").joinpath(name).read_text("utf-8")
 
 
 def _style() -> str:
-    """Return the style sheet with the colours of the plots for light and dark schemes."""
+    """Return the style sheet, with the colours of the plots for light and dark colour schemes."""
     dark = f"@media (prefers-color-scheme: dark) {{ {_series(SERIES_DARK)} }}"
     return "\n".join([_beside("style.css"), _series(plots.SERIES), dark])
 
@@ -167,7 +170,7 @@ def _study(study: Study, figures: Figures) -> dict[str, Any]:
 
 
 def splits_in_words(study: Study) -> str:
-    """Return a sentence that says which splits were run and what ± means."""
+    """Return sentences that say which splits were run and what ± means."""
     first, last = study.seeds[0], study.seeds[-1]
     if first == last:
         return f"One split (seed {first}), one run of each setting: differences of 0.01 may be chance."
@@ -185,7 +188,7 @@ def _row(row: Row) -> tuple[str, list[str]]:
 
 
 def _budgets(studies: Sequence[Study]) -> list[tuple[str, tuple[str, ...], list[str]]]:
-    """Return every unit of protection with what it does not cover and the labels of its settings."""
+    """Return each different guarantee: its unit, what it does not cover, and the labels of the settings with it."""
     groups: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for setting in (setting for study in studies for setting in (*study.settings, *study.diverged)):
         labels = groups.setdefault((setting.unit, setting.not_covered), [])

@@ -1,4 +1,4 @@
-"""Plots as SVG text, in colours that a page can replace for a dark scheme. Drawing a plot imports matplotlib."""
+"""Plots as SVG text. A page can replace their colours for a dark scheme. Only drawing a plot imports matplotlib."""
 
 import io
 import re
@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 5.4, 4.3  # inches; small, so that text stays readable on a phon
 
 
 class Drawing(str):
-    """A plot as SVG text, with the same plot as `pdf`; `wide` says that it needs the full width of a page."""
+    """A plot as SVG text. `pdf` holds the same plot, and `wide` says whether it needs the full width of a page."""
 
     __slots__ = ("pdf", "wide")
     pdf: bytes
@@ -34,7 +34,10 @@ class Drawing(str):
 
 
 def curves(study: Study) -> Drawing:
-    """Plot the measure by round, with a band from the lowest to the highest seed, and the baselines as lines."""
+    """Plot the study's metric by round for every setting, with the baselines as lines.
+
+    A band around each curve goes from the lowest to the highest value over the seeds.
+    """
     with new_axes(WIDTH, HEIGHT) as (figure, axes):
         _baseline_lines(study, axes, upright=False)
         for number, setting in enumerate(setting for setting in study.settings if setting.curve):
@@ -58,7 +61,7 @@ def _draw_curve(axes: "Axes", number: int, setting: Setting, window: tuple[float
 
 
 def finals(study: Study) -> Drawing:
-    """Plot the final measure of every setting in a row, labelled with its budget, and the baselines as lines."""
+    """Plot the final metric of every setting, one below the other with its budget, and the baselines as lines."""
     settings = sorted(
         study.settings, key=lambda setting: setting.mean(study.measure), reverse=not study.larger_is_better
     )
@@ -85,10 +88,10 @@ def finals(study: Study) -> Drawing:
 
 
 def budget_plot(budget: SelectionBudget) -> Drawing:
-    """Plot what a budget of sdcf means: the rated items among those sent, by epsilon_i, and the server's belief.
+    """Plot two meanings of an `sdcf` budget: how many reported items are really rated, and the server's belief.
 
-    The belief is the server's largest and smallest probability that one item is rated, by round: for an item that was
-    sent in every round, and for an item that was never sent.
+    The left panel shows the expected number of rated items among those sent, by epsilon_i. The right panel shows, by
+    round, the server's probability that one item is rated: if it was sent in every round, and if it was never sent.
     """
     with new_axes(2 * WIDTH, HEIGHT, columns=2) as (figure, (left, right)):
         scales = [2.0**power for power in range(-4, 11)]
@@ -122,7 +125,7 @@ def _with_epsilon(budget: SelectionBudget, epsilon_i: float) -> SelectionBudget:
 
 
 def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> None:
-    """Draw a muted line with its name for each baseline, vertical if `upright`.
+    """Draw a muted line with its name for each baseline; the lines are vertical if `upright`.
 
     Close names of horizontal lines are moved apart.
     """
@@ -142,7 +145,7 @@ def _baseline_lines(study: Study, axes: "Axes", *, upright: bool) -> None:
 
 
 def _window(study: Study) -> tuple[float, float]:
-    """Return the limits of the axis: all baselines, and every setting that is not far worse than all baselines."""
+    """Return the limits of the axis, which includes all baselines, and the settings that are not far worse."""
     lines = [study.baseline(name) for name in study.baselines]
     ends = [setting.mean(study.measure) for setting in study.settings]
     worst, best = (min(lines), max(lines + ends)) if study.larger_is_better else (max(lines), min(lines + ends))
@@ -164,7 +167,7 @@ def _legend(axes: "Axes") -> None:
 
 @contextmanager
 def new_axes(width: float, height: float, columns: int = 1, rows: int = 1) -> Iterator[tuple["Figure", Any]]:
-    """Yield a new figure and its axes in the style of all plots, without pyplot and its global state."""
+    """Yield a new figure and its axes in the style of all plots, without the global state of pyplot."""
     import matplotlib
     from matplotlib.figure import Figure
 
@@ -204,7 +207,7 @@ def to_svg(figure: "Figure") -> Drawing:
 
 
 def inline(svg: str, title: str) -> str:
-    """Return the plot for use inside a page: with the page's colours, no background, and `title` for screen readers."""
+    """Return the SVG for use inside a page: with the page's colours, no background, and `title` for screen readers."""
     from html import escape
 
     body = svg[svg.index("<svg") :]

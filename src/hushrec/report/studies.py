@@ -20,7 +20,7 @@ MEASURES = {"rmse": False, "auc": True}
 
 @dataclass(frozen=True)
 class Curve:
-    """A measure by round: its mean, lowest and highest value over the seeds."""
+    """A metric by round: its mean, lowest and highest value, and standard deviation over the seeds."""
 
     rounds: list[int]
     mean: list[float]
@@ -31,7 +31,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class BudgetGroup:
-    """The people with one budget in a run with several budgets; `measure` is the metric that holds their error."""
+    """The people with one budget in a run with several budgets; `measure` names the metric that holds their error."""
 
     name: str
     measure: str
@@ -60,7 +60,7 @@ class Setting:
         return statistics.fmean(self.metrics[measure])
 
     def spread(self, measure: str) -> float:
-        """Return the standard deviation over the seeds, or 0 for one seed."""
+        """Return the standard deviation of a metric over the seeds, or 0 for one seed."""
         return spread(self.metrics[measure])
 
 
@@ -115,7 +115,7 @@ def spread(values: Sequence[float]) -> float:
 def read_studies(folders: Iterable[str | Path]) -> list[Study]:
     """Return the studies of all runs in or below the folders, in the order in which they are found.
 
-    An experiment is one study. Other runs are grouped by data set, and by whether they predict ratings or rankings.
+    Each experiment is one study. Other runs are grouped by data set, and by whether they predict ratings or rankings.
     """
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for path, record in _all_records(folders):
@@ -139,26 +139,28 @@ def _all_records(folders: Iterable[str | Path]) -> Iterator[tuple[Path, dict[str
             measured = [(file, record) for file, record in records if not record.get("final")]
             if not measured:
                 raise RunError(
-                    f"{folder} must hold a run with a test part, and holds only runs of `train --final`. Train without"
-                    " --final to compare."
+                    f"{folder} must hold a run with a test part, but holds only runs of `train --final`. Train without"
+                    " --final."
                 )
             yield from measured
 
 
 def _find_runs(folder: Path) -> list[Path]:
-    """Return the folder if it holds a run, or else all run folders below it."""
+    """Return the folder if it holds a run, otherwise all run folders below it; raise `RunError` if there is none."""
     if not folder.is_dir():
         raise RunError(
-            f"{folder} must be a folder with runs, written by `hushrec train --out`; there is no such folder."
+            f"{folder} must be a folder with runs, but does not exist. Give a folder that `hushrec train --out` wrote."
         )
     files = [folder / "run.json"] if (folder / "run.json").is_file() else sorted(folder.rglob("run.json"))
     if not files:
-        raise RunError(f"{folder} must hold a run (a file run.json, written by `hushrec train --out`), and holds none.")
+        raise RunError(
+            f"{folder} must hold a run, but has no file run.json. Give a folder that `hushrec train --out` wrote."
+        )
     return [file.parent for file in files]
 
 
 def make_study(records: Sequence[dict[str, Any]]) -> Study:
-    """Return the study of runs on one data set; runs that differ only in their seeds are one setting."""
+    """Return the study of runs on one data set; runs that differ only in their seeds belong to one setting."""
     first = records[0]
     settings = _all_settings(records)
     data = first["data"]
@@ -185,7 +187,7 @@ def make_study(records: Sequence[dict[str, Any]]) -> Study:
 
 
 def _made_by(records: Sequence[dict[str, Any]]) -> str:
-    """Return the versions, dates and machines of the runs, as far as the records have them."""
+    """Return the versions, dates and machines of the runs in words, as far as the records have them."""
     written = [record["written"] for record in records if "written" in record]
     known = {one["hushrec"] for one in written} | {record.get("versions", {}).get("hushrec") for record in records}
     versions = sorted(one for one in known if one)
@@ -197,7 +199,7 @@ def _made_by(records: Sequence[dict[str, Any]]) -> str:
 
 
 def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return the measures of each baseline, with one number per split."""
+    """Return the metrics of each baseline by name, with one number per split."""
     splits = list({record["split_seed"]: record["baselines"] for record in records}.values())
     return {
         name: {measure: [float(split[name][measure]) for split in splits] for measure in table}
@@ -206,7 +208,10 @@ def _baselines(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[fl
 
 
 def _peers(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, list[float]]]:
-    """Return the measures of each peer, with one number per split on which the peer was run."""
+    """Return the metrics of each peer (a model of another library) by name, with one number per split.
+
+    Splits on which a peer was not run are left out.
+    """
     found: dict[str, dict[str, list[float]]] = {}
     for peers in {record["split_seed"]: record.get("peers", {}) for record in records}.values():
         for name, numbers in peers.items():
@@ -223,7 +228,7 @@ def _setting_key(record: dict[str, Any]) -> str:
 
 
 def _in_budget(protocol: str) -> list[str]:
-    """Return the names of the budget's entries that distinguish the settings of one protocol."""
+    """Return the names of those entries of a budget that distinguish the settings of one protocol."""
     return list(dict.fromkeys(["epsilon", *find_protocol(protocol).wording.in_label]))
 
 
@@ -265,7 +270,10 @@ def _all_settings(records: Sequence[dict[str, Any]]) -> list[Setting]:
 
 
 def _compared(records: Sequence[dict[str, Any]], taken: set[str]) -> list[dict[str, Any]]:
-    """Return the comparisons of the runs as records without a curve, except settings whose keys are in `taken`."""
+    """Return the comparisons in the runs' records as records of their own, without a curve.
+
+    Comparisons whose setting was also run (its key is in `taken`) are left out.
+    """
     found = []
     for record in records:
         for protocol, entry in record.get("comparisons", {}).items():
@@ -309,7 +317,7 @@ def _setting(
 
 
 def _make_curve(group: list[dict[str, Any]]) -> Curve:
-    """Return the curve of a measure up to the last round that all runs reached."""
+    """Return the curve over runs of one setting, up to the last round that all of them reached."""
     curves = [record["curve"] for record in group]
     measure = next(name for name in MEASURES if name in group[0]["metrics"])
     length = min(map(len, curves))

@@ -1,4 +1,4 @@
-"""The table of a study as rows of text, for a terminal or a page, and its verdict."""
+"""The table of a study as rows of text, for a terminal or a page, and a verdict in words."""
 
 from dataclasses import dataclass
 from statistics import fmean
@@ -18,7 +18,7 @@ NAMES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table. `gap` is the difference to the best baseline: for errors, a negative gap is better."""
+    """One row of the table. `gap` is the difference from the best baseline; for errors, a negative gap is better."""
 
     name: str
     values: list[str]
@@ -29,7 +29,10 @@ class Row:
 
 
 def measures(study: Study) -> list[str]:
-    """Return the measures that all settings of the study have, or all baselines if every setting diverged."""
+    """Return the names of the metrics that all settings of the study have.
+
+    If every setting diverged, return those that all baselines have. Metrics of single budget groups are left out.
+    """
     tables = [setting.metrics for setting in study.settings] or list(study.baselines.values())
     groups = {group.measure for setting in study.settings for group in setting.groups}
     return [name for name in tables[0] if name not in groups and all(name in table for table in tables)]
@@ -40,20 +43,20 @@ ON_A_TERMINAL = ("rmse", "mae", "precision_at_10", "auc", "hr_at_10", "ndcg_at_1
 
 
 def measure_name(measure: str) -> str:
-    """Return the heading of a measure's column."""
+    """Return the column heading of a metric, such as "NDCG@10"."""
     return SHORT.get(measure, measure.upper())
 
 
 def terminal_measures(study: Study) -> list[str]:
-    """Return the first three measures to show on a terminal of 80 columns."""
+    """Return the names of up to three metrics, which fit on a terminal of 80 columns."""
     return [name for name in measures(study) if name in ON_A_TERMINAL][:3]
 
 
 def study_rows(study: Study, shown: list[str] | None = None) -> list[Row]:
-    """Return the rows of settings, baselines and peers together, the best first.
+    """Return the rows of settings, baselines and peers (models of other libraries) together, the best first.
 
-    Baselines without the study's measure, then settings with a run that diverged, come last. `shown` are the measures
-    to show, by default all measures of the study.
+    At the end come baselines without the study's main metric, then settings with a run that diverged. `shown` names the
+    metrics to show, by default all metrics of the study.
     """
     shown = measures(study) if shown is None else shown
     rows = [(setting.mean(study.measure), _setting_row(study, setting, shown)) for setting in study.settings]
@@ -81,7 +84,7 @@ def _baseline_row(study: Study, name: str, shown: list[str]) -> Row:
 
 
 def _numbers_row(numbers: dict[str, list[float]], name: str, shown: list[str], gap: str) -> Row:
-    """Return a baseline's row; the cell of a measure that the baseline does not have is empty."""
+    """Return the row of a baseline; the cell of a metric that the baseline does not have is empty."""
     values = [_mean_with_spread(numbers.get(measure)) for measure in shown]
     return Row(baseline_name(name), values, gap, "not a personal model", baseline=True, better=False)
 
@@ -98,7 +101,7 @@ def _peer_row(study: Study, name: str, shown: list[str]) -> Row:
 
 
 def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[float, Row]]:
-    """Return a row with the error of each budget group, and the error itself, if budgets differ between people."""
+    """Return, for each budget group of a setting, its error and a row that shows it; empty without groups."""
     rows = []
     for group in setting.groups:
         mean = setting.mean(group.measure)
@@ -111,7 +114,7 @@ def _group_rows(study: Study, setting: Setting, shown: list[str]) -> list[tuple[
 
 
 def baseline_name(name: str) -> str:
-    """Return the name of a baseline to show, as in "bias model"."""
+    """Return the name under which a baseline is shown, such as "bias model" for "bias"."""
     return NAMES.get(name, name.replace("_", " "))
 
 
@@ -122,7 +125,7 @@ def signed(gap: float) -> str:
 
 
 def with_spread(mean: float, spread: float) -> str:
-    """Return the mean with three decimals, and the standard deviation unless it is 0."""
+    """Return the mean with three decimals, followed by ± and the standard deviation unless that is 0."""
     return f"{mean:.3f} ± {spread:.3f}" if spread else f"{mean:.3f}"
 
 
@@ -146,6 +149,6 @@ def verdict(study: Study) -> str:
 
 
 def _against(study: Study, setting: Setting) -> str:
-    """Return the end of a sentence that compares a setting with the best baseline: "wins by 0.008 (0.920)"."""
+    """Return the end of a sentence that compares a setting with the best baseline, such as "wins by 0.008 (0.920)"."""
     gain = study.gain(setting)
     return f"{'wins' if gain > 0 else 'loses'} by {abs(gain):.3f} ({setting.mean(study.measure):.3f})"

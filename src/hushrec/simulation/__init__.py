@@ -1,1 +1,1 @@
-"""Training with all devices simulated on one machine: settings, tasks, training, checkpoints and results."""
+"""Train with all devices simulated on one machine: settings, tasks, training, checkpoints and results."""

@@ -1,8 +1,8 @@
-"""Checkpoints of a training run: one file per trained protocol in the run folder.
+"""Checkpoints of a training run: one file in the run folder for each protocol that the run trains.
 
-A new checkpoint is written to a temporary file that then replaces the last one, so that there is always a complete
-file. The file begins with its format and a SHA-256 of the rest, an NPZ without pickle, so that damage is detected. A
-checkpoint holds user vectors, and is as private as the run folder.
+A new checkpoint is written to a temporary file, which then replaces the last checkpoint, so that there is always a
+complete one. A file begins with its format and the SHA-256 hash of its content, which detects damage. The content is an
+NPZ archive without pickle. A checkpoint holds user vectors, and is as private as the run folder.
 """
 
 import hashlib
@@ -29,7 +29,7 @@ LISTS = ("curve", "tried")
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """A run between two rounds: its settings, its measurements so far, and its engine's state."""
+    """The state of a run between two rounds: its settings, its measurements so far, and the state of its engine."""
 
     settings: dict[str, Any]  # of the folder's run; this checkpoint may be of a comparison with that run
     data: str  # checksum of the training data
@@ -41,31 +41,31 @@ class Checkpoint:
     best: Arrays = field(repr=False)  # the predictor of the best round
 
     def check(self, settings: dict[str, Any], data: str) -> None:
-        """Raise if the data or a setting differs from those of the run that wrote this checkpoint."""
+        """Raise `RunError` if the data or a setting differs from those of the run that wrote this checkpoint."""
         if self.data != data:
-            raise RunError("the data must be that of the checkpoint's run, but it differs. Resume with the same data.")
+            raise RunError("data must be the same as in the interrupted run, but differs. Resume with the same data.")
         names = settings.keys() | self.settings.keys()
         for name in sorted(names, key=lambda name: (name not in ("model", "protocol"), name)):  # others follow these
             was, now = self.settings.get(name), settings.get(name)
             if was != now:
                 raise RunError(
-                    f"{name} must be {was} as in the checkpoint's run, got {now}. Resume with the same settings."
+                    f"{name} must be {was} as in the interrupted run, got {now}. Resume with the same settings."
                 )
 
 
 def checkpoint_path(folder: str | Path, protocol: str) -> Path:
-    """Return the path of one protocol's checkpoint in a run folder."""
+    """Return the path of a protocol's checkpoint in a run folder."""
     return Path(folder) / f"checkpoint-{protocol}.npz"
 
 
 def checkpoint_files(folder: str | Path) -> list[Path]:
-    """Return the checkpoint files in a run folder, including files that were not written completely."""
+    """Return the checkpoint files that exist in a run folder, including incomplete ones (suffix `.part`)."""
     paths = [checkpoint_path(folder, protocol) for protocol in PROTOCOLS]
     return [path for path in (*paths, *(path.with_suffix(".part") for path in paths)) if path.exists()]
 
 
 def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
-    """Write a checkpoint to a temporary file, then replace the last checkpoint with it."""
+    """Write a checkpoint to a temporary file, then replace the file at `path` with it."""
     about = {name: value for name, value in vars(checkpoint).items() if name not in ARRAYS}
     buffer = io.BytesIO()
     arrays: dict[str, Any] = {
@@ -78,13 +78,13 @@ def save_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(path: Path) -> Checkpoint | None:
-    """Return the checkpoint in a file, or None if there is no file; raise `RunError` if it is damaged."""
+    """Return the checkpoint stored at `path`, or None if there is no file; raise `RunError` if it is damaged."""
     try:
         header, _, content = path.read_bytes().partition(b"\n")
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise RunError(f"checkpoint {path} must be a readable file ({type(error).__name__}).") from None
+        raise RunError(f"checkpoint {path} must be readable ({type(error).__name__}). Check its permissions.") from None
     if not header.startswith(FORMAT + b" "):
         raise RunError(
             f"checkpoint {path} is damaged or was written by another version of hushrec. Remove it and start again."
@@ -106,6 +106,6 @@ def load_checkpoint(path: Path) -> Checkpoint | None:
 
 
 def remove_checkpoints(folder: str | Path) -> None:
-    """Remove the checkpoints of a finished run."""
+    """Remove all checkpoint files from a run folder."""
     for path in checkpoint_files(folder):
         path.unlink()

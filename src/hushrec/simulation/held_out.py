@@ -17,7 +17,7 @@ Metrics = dict[str, float]
 
 
 def training_profiles(result: Result) -> Profiles:
-    """Return the users' ratings in the training part of a run."""
+    """Return the ratings that a run was trained on, grouped by user."""
     task = Settings(**from_json(result.record["settings"])).make_task(result.ratings)
     return Profiles.of(*task.training(), result.ratings.n_users, result.ratings.n_items)
 
@@ -30,10 +30,12 @@ def held_out_metrics(
     values: FloatArray | None,
     predicted: FloatArray | None,
 ) -> Metrics:
-    """Return the metrics of a run on test ratings; `users` and `items` are positions, or -1 if unknown in training.
+    """Return the metrics of a run on given test ratings, one row per rating.
 
-    `predicted` holds predicted ratings on the scale of `values`, for a model that predicts ratings. Rows of unknown
-    users or items, and rows that were also in the training part, count in the error but not in the list metrics.
+    `own` holds the training ratings. `users` and `items` are positions in the run's data, or -1 if unknown in training.
+    `values` holds the true and `predicted` the predicted ratings, on the file's scale; `predicted` is None for a model
+    that ranks. All rows count in RMSE and MAE. Rows with an unknown user or item, and rows that were also in the
+    training part, are left out of the ranking metrics.
     """
     errors = {} if predicted is None or values is None else rating_metrics(predicted, values)
     liked = np.ones(len(users), dtype=np.bool_)
@@ -57,7 +59,7 @@ def row_aucs(predictor: Predictor, own: Profiles, users: IntArray, items: IntArr
 
 
 def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArray[np.bool_]:
-    """Return which rows may be in a list: those of known users and items that were not in the training part."""
+    """Return a mask of the test rows that a list could contain: user and item are known, and not a training rating."""
     n_items = len(own.support)
     owners = np.repeat(np.arange(len(own.starts) - 1), np.diff(own.starts))
     learned = np.isin(users * n_items + items, owners * n_items + own.items)
@@ -65,9 +67,9 @@ def _may_be_listed(own: Profiles, users: IntArray, items: IntArray) -> npt.NDArr
 
 
 def non_personal_metrics(train: Ratings, test: Ratings, *, ranks: bool) -> dict[str, Metrics]:
-    """Return the metrics of the non-personal models on the test rows: means, biases, and popularity.
+    """Return the test metrics of the non-personal models by name: means, biases, and popularity.
 
-    With `ranks`, for a model that ranks, only popularity is measured.
+    With `ranks`, for a model that ranks items, only popularity is measured.
     """
     training = Profiles.of(train.users, train.items, _unit_values(train), train.n_users, train.n_items)
     found: dict[str, Metrics] = {}
@@ -94,7 +96,7 @@ def _scorer(predictor: Predictor, own: Profiles) -> Scorer:
 
 
 def _lists_of(score: Scorer, own: Profiles, users: IntArray, items: IntArray) -> Metrics:
-    """Return the AUC of the given test items, and precision, recall and NDCG at 10 of the lists of their users."""
+    """Return AUC, precision, recall and NDCG at 10 for test items, if each user's list is sorted by `score`."""
     if len(users) == 0:
         return {}
     starts, rows = by_user(users, items, len(own.starts) - 1)

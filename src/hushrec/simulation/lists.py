@@ -1,9 +1,10 @@
 """The scores by which lists of recommendations are sorted.
 
-A model of vectors does not know how certain its predictions are: sorted by raw predictions, lists fill up with items
-that have only a few ratings. Therefore the prediction of an item with few ratings is shrunk toward the person's own
-mean (`evaluate.shrink`). The number of ratings per item is assumed to be public, like a shop's sales figures; no
-gradient protocol sends it to devices. A model that knows its uncertainty (`Predictor.deviations`) is not shrunk.
+Models of user and item vectors do not know how certain their predictions are. Sorted by raw predictions, lists would
+fill up with items that have only a few ratings. Therefore the prediction for an item with few ratings is shrunk toward
+the person's own mean rating (`evaluate.shrink`). The number of ratings per item is assumed to be public, like a shop's
+sales figures; no gradient protocol sends it to devices. Predictions of a model that knows its uncertainty
+(`Predictor.deviations`) are not shrunk.
 """
 
 import numpy as np
@@ -22,7 +23,8 @@ def list_scores(
 ) -> FloatArray:
     """Return the scores by which the lists of `users` are sorted, `(len(users), n_items)`, on the scale 1 to 5.
 
-    `own_means` holds the mean rating of every user (NaN without ratings), `support` the number of ratings per item.
+    `own_means` holds the mean rating of every user (NaN without ratings), and `support` the number of ratings per item.
+    `strength` is the weight of the user's mean, as a number of ratings; 0 turns the shrinking off.
     """
     scores = predictor.scores(users)
     if strength == 0 or predictor.deviations(int(users[0])) is not None:

@@ -1,6 +1,6 @@
-"""Out-of-core training on one machine: a crew that keeps one part in memory at a time.
+"""Out-of-core training on one machine: only one part of the people's data is in memory at a time.
 
-Arrays that a part returns, such as its users' vectors, are stored in a scratch folder and read back as memory maps; a
+Arrays that a part returns, such as its users' vectors, are stored in a scratch folder and read back as memory maps. A
 file is removed when nothing refers to its array any more.
 """
 
@@ -17,7 +17,7 @@ RATINGS_AT_ONCE = 10_000_000  # ratings in memory at a time
 
 
 class Stored:
-    """An array stored in a file, which is removed together with this object."""
+    """An array that is stored in a file. The file is removed when this object is garbage-collected."""
 
     def __init__(self, path: Path, array: Any) -> None:
         self._path = path
@@ -25,12 +25,12 @@ class Stored:
         weakref.finalize(self, path.unlink, missing_ok=True)
 
     def array(self) -> Any:
-        """Return the array as a copy-on-write memory map, because kernels are compiled for writable arrays."""
+        """Return the array as a copy-on-write memory map, because compiled kernels require writable arrays."""
         return np.asarray(np.load(self._path, mmap_mode="c"))
 
 
 class DiskCrew:
-    """A crew that runs its parts one after the other, each with up to `ratings_at_once` ratings."""
+    """A `Crew` that runs its parts one after the other, each with about `ratings_at_once` ratings in memory."""
 
     def __init__(self, scratch: Path, ratings_at_once: int = RATINGS_AT_ONCE) -> None:
         self._scratch, self._ratings_at_once = scratch, ratings_at_once

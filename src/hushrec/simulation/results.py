@@ -1,9 +1,9 @@
 """The result of a training run: a `Result` in memory, a run folder on disk.
 
-A run folder holds `run.json` (the output of `train --json`), `model.npz` (the model and every rating of the file,
-including the test part: they are needed to leave rated items out of lists, to explain, and to train on all ratings) and
-`items.parquet` (ids, titles and public attributes). The folder holds *user vectors* of all simulated devices, and is
-therefore readable by its owner only (mode 0700).
+A run folder holds three files. `run.json` is the output of `train --json`. `model.npz` has the model and every rating
+of the file, including the test part: ratings are needed to leave rated items out of lists, to explain recommendations,
+and to train on all ratings later. `items.parquet` has ids, titles and public attributes of the items. Because the
+folder holds *user vectors* of all simulated devices, only its owner can read it (mode 0700).
 """
 
 import json
@@ -39,10 +39,10 @@ READABLE = (1, 2, 3)  # formats whose run.json reports can read
 class Recommendation:
     """A recommended item. `score` ranks it; `predicted` is the rating to show, clipped to the file's scale.
 
-    A rating model's score is its prediction, shrunk toward the person's own mean if the item has little `support` (the
-    number of its ratings). A model that knows the standard `deviation` of its predictions computes the score itself,
-    and `support` is then the number that the protocol released. A ranking model predicts no rating: only the order of
-    its scores is meaningful, and `predicted` is None.
+    The score of a rating model is its prediction, shrunk toward the person's mean rating if the item has few ratings
+    (`support`). A model that knows the standard `deviation` of its predictions computes its own score. A model that
+    ranks predicts no rating: `predicted` is None, and only the order of its scores is meaningful. If the protocol
+    releases noisy counts of ratings, `support` is the released count.
     """
 
     item: str
@@ -55,7 +55,7 @@ class Recommendation:
 
 @dataclass(frozen=True, repr=False)  # holds a rating
 class Reason:
-    """A reason for a recommendation: an item that the person rated, and its similarity, from -1 to 1.
+    """A reason for a recommendation: an item that the person rated, and its similarity (-1 to 1) to the recommendation.
 
     `rating` is on the file's scale, or None if the file or the profile has no values.
     """
@@ -84,20 +84,20 @@ class Result:
 
     @cached_property
     def profiles(self) -> Profiles:
-        """The ratings of every user; all values are 1 if the file has none."""
+        """All ratings grouped by user, on the scale 1 to 5; all values are 1 if the file has none."""
         ratings = self.ratings
         values = np.ones(ratings.n_ratings) if ratings.values is None else self.scale.to_unit(ratings.values)
         return Profiles.of(ratings.users, ratings.items, values, ratings.n_users, ratings.n_items)
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The accuracy on the test part, by metric."""
+        """The accuracy on the test part by name of the metric, such as "rmse"; empty if nothing was measured."""
         return dict(self.record["metrics"])
 
     def recommend(self, user: str | int, n: int = 10, *, shrink: bool = True) -> list[Recommendation]:
         """Return the `n` items with the highest scores for one user, the best first, without items the user rated.
 
-        Without `shrink` the items of a rating model are sorted by its raw predictions, even those with few ratings.
+        Without `shrink`, a rating model's items are sorted by raw predictions, which favours items with few ratings.
         """
         row = self._row_of(user, n)
         rated, _ = self._profile(row)
@@ -116,14 +116,15 @@ class Result:
         """Return the `n` best items for a person who took no part in training, from their ratings on the file's scale.
 
         This costs no budget: a device computes it from the public table and its own ratings. For a model that ranks,
-        `profile` may be a list of items; if the run's file has no values, the values of a profile are ignored.
+        `profile` may be a list of items. If the run's file has no values, the values of a profile are ignored.
         """
         rated, values = self._read_profile(profile, n)
         counted = values >= self._least_action
         found = self.predictor.of_profile(rated[counted], values[counted])
         if found is None:
             raise ParameterError(
-                f"model must predict for new people, such as gp and audience, but the run has {self.record['model']}."
+                f"model must predict for people who took no part in training, got a run of {self.record['model']}."
+                " Train gp or audience."
             )
         best = _best(found.scores, rated, n)
         predicted, deviations = (None if one is None else one[best] for one in found[1:])
@@ -131,21 +132,22 @@ class Result:
 
     @property
     def _needs_values(self) -> bool:
-        """Whether the model uses the values of ratings."""
+        """Whether the model uses the values of ratings, not only which items were rated."""
         return find_model(self.record["model"]).predicts == "rating" or self.record.get("at_least") is not None
 
     @property
     def _least_action(self) -> float:
-        """The lowest rating, on the scale 1 to 5, that the model learns from."""
+        """The lowest rating, on the scale 1 to 5, that the model learns from; minus infinity without `at_least`."""
         lowest = self.record.get("at_least")
         return -np.inf if lowest is None else float(self.scale.to_unit(np.array([lowest]))[0]) - 1e-9
 
     def _recommended(
         self, best: IntArray, scores: FloatArray, predicted: FloatArray | None, deviations: FloatArray | None
     ) -> list[Recommendation]:
-        """Return recommendations of the items at these positions.
+        """Return `Recommendation` objects for the items at the positions `best`.
 
-        `scores` covers all items; `predicted` and `deviations`, on the scale 1 to 5, cover only the given ones.
+        `scores` has an entry for every item. `predicted` and `deviations`, on the scale 1 to 5, have one for each of
+        `best`.
         """
         released = self.predictor.released_support()
         support = self.profiles.support if released is None else released
@@ -165,9 +167,10 @@ class Result:
         ]
 
     def explain(self, user: str | int, item: str | int, n: int = 3) -> list[Reason]:
-        """Return up to `n` items that the user likes and that are most similar to this one.
+        """Return up to `n` items that the user likes and that are most similar to the given item, most similar first.
 
-        Liked are items rated at or above the user's own mean; for a model that ranks, items rated `at_least` or more.
+        A liked item is rated at or above the user's own mean; for a model that ranks, at or above `at_least`. Items
+        without a positive similarity are left out.
 
         A device computes this from the user's ratings and the public table, without sending anything. The items are
         reasons that a person can check, not a derivation of the prediction.
@@ -175,11 +178,11 @@ class Result:
         return self._reasons(item, *self._profile(self._row_of(user, n)), n, valued=True)
 
     def explain_to(self, profile: Profile, item: str | int, n: int = 3) -> list[Reason]:
-        """Return up to `n` liked items of a profile that are most similar to this one; see `explain`."""
+        """Return up to `n` liked items of a profile that are most similar to the given item; see `explain`."""
         return self._reasons(item, *self._read_profile(profile, n), n, valued=isinstance(profile, Mapping))
 
     def similar_items(self, item: str | int, n: int = 10) -> list[tuple[str, str | None, float]]:
-        """Return id, title and similarity of the `n` items most similar to one item, in descending order."""
+        """Return id, title and similarity of the `n` items most similar to the given item, in descending order."""
         if n < 1:
             raise ParameterError(f"n must be at least 1, got {n}.")
         place = self._place_of(item)
@@ -189,11 +192,15 @@ class Result:
 
     def _place_of(self, item: str | int) -> int:
         if str(item) not in self.item_ids:
-            raise ParameterError(f"item must be one of the {len(self.item_ids)} items of this run, got {item}.")
+            raise ParameterError(f"item must be the id of one of the run's {len(self.item_ids)} items, got {item}.")
         return self.item_ids.index(str(item))
 
     def _reasons(self, item: str | int, rated: IntArray, values: FloatArray, n: int, *, valued: bool) -> list[Reason]:
-        """Return the items that the person liked, or any rated items for a model that ranks, by similarity."""
+        """Return up to `n` liked items with a positive similarity to `item`, most similar first.
+
+        `rated` and `values`, on the scale 1 to 5, are the person's ratings. Without `valued`, the reasons show no
+        ratings.
+        """
         alike = self.predictor.likeness(self._place_of(item))
         shown = self.scale.from_unit(values)
         is_rating = find_model(self.record["model"]).predicts == "rating"
@@ -212,20 +219,24 @@ class Result:
 
     @property
     def scale(self) -> Scale:
-        """The scale of the ratings; 1 to 5 if the ratings have no values."""
+        """The scale of the file's ratings; 1 to 5 if they have no values."""
         return self.ratings.scale or Scale(LOWEST, HIGHEST)
 
     def _title(self, item: int) -> str | None:
         return None if self.ratings.titles is None else self.ratings.titles[item]
 
     def _profile(self, row: int) -> tuple[IntArray, FloatArray]:
-        """Return the items that a user rated, and the ratings on the scale 1 to 5."""
+        """Return the items that the user at position `row` has rated, and the ratings on the scale 1 to 5."""
         own = self.profiles
         rows = slice(own.starts[row], own.starts[row + 1])
         return own.items[rows], own.values[rows]
 
     def _read_profile(self, profile: Profile, n: int) -> tuple[IntArray, FloatArray]:
-        """Return the items of a profile, ascending, and their ratings on the scale 1 to 5; raise if it is invalid."""
+        """Return the positions of a profile's items, ascending, and the ratings on the scale 1 to 5.
+
+        Raise `ParameterError` if the profile has unknown items, missing ratings or ratings off the scale, or if `n` <
+        1.
+        """
         if n < 1:
             raise ParameterError(f"n must be at least 1, got {n}.")
         places = {item: place for place, item in enumerate(self.item_ids)}
@@ -241,13 +252,16 @@ class Result:
         unknown = sum(item not in places for item in profile)
         if unknown:
             raise ParameterError(
-                f"profile must hold items of this run, which has {len(places)}, but {unknown} of its items are unknown."
+                f"profile must hold ids of the run's {len(places)} items, but {unknown} of its ids are unknown. Remove"
+                " them."
             )
         values = np.array([profile[item] for item in profile], dtype=np.float64)
         if self.ratings.values is None:
             values = np.full(len(values), self.scale.high)
         if not self.scale.holds(values).all():
-            raise ParameterError(f"ratings of profile must lie on the scale of the run, {self.scale}.")
+            raise ParameterError(
+                f"profile must hold ratings on the scale of the run, {self.scale}. Correct the others."
+            )
         items = np.array([places[item] for item in profile], dtype=np.int64)
         order = np.argsort(items)
         return items[order], self.scale.to_unit(values[order])
@@ -259,25 +273,26 @@ class Result:
             return self.user_ids.index(str(user))
         except ValueError:
             raise ParameterError(
-                f"user must be one of the {len(self.user_ids)} users of this run, got {user}."
+                f"user must be the id of one of the run's {len(self.user_ids)} users, got {user}."
             ) from None
 
     def save(self, folder: str | Path) -> None:
-        """Write this result to a folder, from which `load` reads it."""
+        """Write this result to a new run folder, from which `load` reads it."""
         save(self, folder)
 
 
 def _best(scores: FloatArray, rated: IntArray, n: int) -> IntArray:
-    """Return the positions of the `n` highest scores, the best first, without rated items."""
+    """Return the positions of the `n` highest scores, in descending order, without the items in `rated`."""
     scores = scores.copy()
     scores[rated] = -np.inf
     return np.argsort(-scores, kind="stable")[: min(n, len(scores) - len(rated))]
 
 
 def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
-    """Write a run folder. `run.json` is removed first and written last, so that its presence marks a complete folder.
+    """Write a result to a run folder, which must be free unless `replace`.
 
-    With `replace` the folder belongs to this run, and may hold its checkpoints and the files of an interruption.
+    `run.json` is removed first and written last, so that its presence marks a complete folder. Use `replace` for a
+    folder that this run has reserved: it may hold the run's checkpoints and files of an interrupted run.
     """
     if not replace:
         check_free(folder)
@@ -310,7 +325,7 @@ def save(result: Result, folder: str | Path, *, replace: bool = False) -> None:
 
 
 def _items_table(ratings: Ratings) -> pl.DataFrame:
-    """Return a table of item ids, titles and public attributes; the names of attributes begin with `ATTRIBUTE`."""
+    """Return a table of item ids, titles and public attributes; the names of attributes get the prefix `ATTRIBUTE`."""
     titles = ratings.titles if ratings.titles is not None else [None] * ratings.n_items
     table = pl.DataFrame({"item": ratings.item_ids, "title": titles}, schema={"item": pl.String, "title": pl.String})
     if ratings.attributes is None:
@@ -319,7 +334,7 @@ def _items_table(ratings: Ratings) -> pl.DataFrame:
 
 
 def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataFrame) -> Ratings:
-    """Return the ratings stored in a run folder."""
+    """Return the ratings stored in a run folder, from its record, its arrays and its table of items."""
     ids = table["item"].to_list()
     titles = None if table["title"].is_null().all() else table["title"].to_list()
     columns = [column for column in table if column.name.startswith(ATTRIBUTE)]
@@ -345,7 +360,7 @@ def _read_ratings(record: dict[str, Any], model: dict[str, Any], table: pl.DataF
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:
-    """Return the record in a run's `run.json`, and when and by which version it was written; check its format."""
+    """Return the record in a run's `run.json`, with its date and version; raise `RunError` if it cannot be read."""
     content = _read_json(Path(folder), READABLE)
     return {name: value for name, value in content.items() if name not in ("format", "private")}
 
@@ -354,16 +369,19 @@ def _read_json(path: Path, formats: tuple[int, ...]) -> dict[str, Any]:
     try:
         content = json.loads((path / "run.json").read_text())
     except (OSError, ValueError) as error:
-        raise RunError(f"{path} must be a run folder with a readable run.json ({type(error).__name__}).") from None
+        raise RunError(
+            f"{path} must be a run folder, but its run.json cannot be read ({type(error).__name__}). Give a folder that"
+            " `hushrec train --out` wrote."
+        ) from None
     if not isinstance(content, dict) or content.get("format") not in formats:
         raise RunError(
-            f"{path}/run.json must have format {FORMAT}, but another version of hushrec wrote it. Train again."
+            f"{path}/run.json must have format {FORMAT}, but was written by another version of hushrec. Train again."
         )
     return content
 
 
 def load(folder: str | Path) -> Result:
-    """Return the result stored in a run folder."""
+    """Return the result stored in a run folder; raise `RunError` if the folder is damaged or of another format."""
     path = Path(folder)
     content = _read_json(path, (FORMAT,))
     record = {name: value for name, value in content.items() if name not in ("format", "private", "written")}
@@ -382,14 +400,14 @@ FINAL_FILE = "final.npz"
 
 
 def save_final_model(folder: str | Path, final: Result) -> None:
-    """Store in a run folder the model that was trained on all of its ratings."""
+    """Store the model that was trained on all ratings in the folder of the run."""
     arrays: dict[str, Any] = {"record": np.array(json.dumps(to_json(final.record))), **final.predictor.arrays()}
     with replacing(Path(folder) / FINAL_FILE) as file:
         np.savez_compressed(file, **arrays)
 
 
 def load_final_model(folder: str | Path, measured: Result) -> Result | None:
-    """Return the model that `save_final_model` stored, or None if there is none that can be read."""
+    """Return the result that `save_final_model` stored, or None if there is no readable one."""
     try:
         with np.load(Path(folder) / FINAL_FILE, allow_pickle=False) as arrays:
             model = {name: arrays[name] for name in arrays.files}
@@ -400,7 +418,7 @@ def load_final_model(folder: str | Path, measured: Result) -> Result | None:
 
 
 def to_json(value: Any) -> Any:
-    """Return a value as standard JSON: infinity becomes the string "inf", NaN becomes None."""
+    """Return a value as standard JSON: ±infinity becomes "inf" or "-inf", and NaN becomes None."""
     if isinstance(value, dict):
         return {name: to_json(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
@@ -413,5 +431,5 @@ def to_json(value: Any) -> Any:
 
 
 def from_json(settings: dict[str, Any]) -> dict[str, Any]:
-    """Return settings as they were before `to_json`: the string "inf" becomes infinity."""
+    """Return settings as they were before `to_json`: "inf" and "-inf" become ±infinity."""
     return {name: float(value) if value in ("inf", "-inf") else value for name, value in settings.items()}

@@ -1,4 +1,4 @@
-"""One training run: its problem and engine, its learning curve, its checkpoints, and its record."""
+"""One training run: its training problem and engine, its learning curve, its checkpoints, and its record."""
 
 import hashlib
 import math
@@ -42,7 +42,7 @@ LOOKED_AT = 4096  # training ratings whose predictions must be finite if nothing
 
 @dataclass(frozen=True)
 class Keep:
-    """The checkpoint policy of a run: where and how often it writes checkpoints, and whether it resumes from them."""
+    """The checkpoint policy of a run: in which folder and how often it writes checkpoints, and whether it resumes."""
 
     folder: str | Path | None = None
     every: int = CHECKPOINT_EVERY
@@ -52,17 +52,23 @@ class Keep:
         if self.every < 1:
             raise ParameterError(f"checkpoint_every must be at least 1 round, got {self.every}.")
         if self.resume and self.folder is None:
-            raise ParameterError("resume needs out, the folder of the run to resume.")
+            raise ParameterError("resume needs out, the folder of the run to resume, got none. Give --out.")
 
     @contextmanager
     def folder_for(self, run: "Run") -> Iterator[None]:
-        """Reserve the folder: it must be free or, to resume, belong to a run with the same data and settings."""
+        """Reserve the folder while the run trains.
+
+        The folder must be free or, to resume, belong to an unfinished run with the same data and settings. Otherwise
+        raise `RunError`.
+        """
         if self.folder is None:
             yield
             return
         resumes = self.resume and bool(checkpoint_files(self.folder))
         if self.resume and not resumes and (Path(self.folder) / "run.json").is_file():
-            raise RunError(f"the run in {self.folder} must be unfinished to be resumed. Choose another --out.")
+            raise RunError(
+                f"the run in {self.folder} must be unfinished to be resumed, but is finished. Use its result."
+            )
         if not resumes:
             check_free(self.folder)
         with reserved(self.folder):
@@ -75,7 +81,7 @@ class Keep:
             yield
 
     def restore(self, run: "Run") -> None:
-        """Restore a run from its checkpoint, if there is one and `resume` is set."""
+        """Restore a run from its checkpoint, if `resume` is set and a checkpoint exists."""
         if self.folder is None or not self.resume:
             return
         path = checkpoint_path(self.folder, run.settings.protocol)
@@ -91,11 +97,13 @@ class Keep:
                 f"checkpoint {path} is damaged: its state does not match this run. Remove it and start again."
             ) from None
         if not 0 < run.engine.round_number == len(checkpoint.curve) <= run.rounds:
-            raise RunError(f"checkpoint {path} is damaged: its curve and its rounds differ. Remove it and start again.")
+            raise RunError(
+                f"checkpoint {path} is damaged: its curve does not have one point per round. Remove it and start again."
+            )
         run.curve, run.seconds, run.best = checkpoint.curve, checkpoint.seconds, best
 
     def save(self, run: "Run", *, now: bool) -> None:
-        """Write a checkpoint if one is due: after every `every` rounds, or `now`."""
+        """Write a checkpoint if the round number is a multiple of `every`, or if `now`."""
         if self.folder is None or (run.engine.round_number % self.every and not now):
             return
         checkpoint = Checkpoint(
@@ -111,14 +119,14 @@ class Keep:
         save_checkpoint(checkpoint_path(self.folder, run.settings.protocol), checkpoint)
 
     def forget(self, run: "Run") -> None:
-        """Remove the checkpoint of a run that diverged."""
+        """Remove the checkpoint of a run, after the run has diverged."""
         if self.folder is not None:
             checkpoint_path(self.folder, run.settings.protocol).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, eq=False)
 class Best:
-    """The model of the round that was best on the validation part, and its metrics on the test part."""
+    """The model after the round with the best validation metric, and its metrics on the test part."""
 
     round_number: int
     cost: float  # the error on the validation part, or the negated score of a ranking
@@ -126,24 +134,27 @@ class Best:
     predictor: Predictor = field(repr=False)
 
     def about(self) -> dict[str, Any]:
-        """Return all fields except the predictor."""
+        """Return all fields except the predictor, for a checkpoint."""
         return {"round_number": self.round_number, "cost": self.cost, "metrics": self.metrics}
 
 
 def _best_of(run: "Run", checkpoint: Checkpoint) -> Best | None:
-    """Return the best model in a checkpoint, or None without a validation part; raise if it is inconsistent."""
+    """Return the best model so far from a checkpoint, or None for a run without a validation part.
+
+    Raise `ValueError` if its round is later than the checkpoint's.
+    """
     if run.validation is None:
         return None
     best = Best(**checkpoint.patience, predictor=run.engine.predictor_from(checkpoint.best))
     if best.round_number > run.engine.round_number:
-        raise ValueError("the best round must not be after the last one")
+        raise ValueError("the best round must not be later than the checkpoint's round")
     return best
 
 
 class Run:
     """A training run: its task, its engine, and its learning curve.
 
-    If this run is a comparison with another run, `asked` holds that run's settings.
+    A run may train another protocol only for comparison. `asked` then holds the settings of the original run.
     """
 
     def __init__(
@@ -167,7 +178,7 @@ class Run:
         self._begin()
 
     def _begin(self) -> None:
-        """Reset the run to the state before its first round."""
+        """Reset the run to its state before the first round."""
         problem = task_problem(self.task if self.validation is None else self.validation, self.settings)
         self.engine = make_engine(self.settings.chosen_engine, problem, remark=self.remark)
         self.curve: list[dict[str, float]] = []
@@ -175,7 +186,10 @@ class Run:
         self.seconds = 0.0
 
     def begin_again(self, tried: list[dict[str, float]]) -> None:
-        """Reset the run with a step below the smallest one in `tried`; do nothing if `tried` is empty."""
+        """Reset the run with a smaller step than the last one in `tried`; do nothing if `tried` is empty.
+
+        `tried` holds the steps at which the run diverged, with the round.
+        """
         if tried:
             self.tried = tried
             self.settings = self.settings.replace(step=tried[-1]["step"] / SMALLER)
@@ -183,13 +197,14 @@ class Run:
 
     @property
     def rounds(self) -> int:
-        """The number of rounds in the terms: the requested number, or that of the protocol's plan."""
+        """The planned number of rounds: the requested number, or that of the protocol's plan."""
         return int(self.engine.problem.terms.max_rounds)
 
     def train(self, progress: Progress | None) -> None:
-        """Run all rounds, or until early stopping, and measure after each.
+        """Run all rounds, or until early stopping, and measure after each round.
 
-        A run that diverges starts again with a smaller step, unless the step was given: then `Diverged` is raised.
+        A run that diverges starts again with a smaller step. If the step was given as a setting, or if all tries fail,
+        `Diverged` is raised.
         """
         self.keep.restore(self)
         while True:
@@ -234,7 +249,7 @@ class Run:
             raise
 
     def _run_one_round(self) -> float:
-        """Run one round, measure it, and return the headline metric."""
+        """Run one round, measure the model, and return the main metric: RMSE or AUC, or NaN if nothing is held out."""
         started = time.perf_counter()
         run_round(self.engine)
         self.seconds += time.perf_counter() - started
@@ -246,14 +261,17 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether all rounds have run, or the validation part has not improved for `patience` rounds."""
+        """Whether all rounds have run, or the validation metric has not improved for `patience` rounds."""
         if self.settings.patience is None or self.best is None:
             return self.engine.round_number >= self.rounds
         waited = self.engine.round_number - self.best.round_number
         return self.engine.round_number >= self.rounds or waited >= self.settings.patience
 
     def _validate(self, metrics: dict[str, float]) -> None:
-        """Measure the validation part; keep this round's model if it is the best so far."""
+        """Measure the model on the validation part, and keep it if it is the best so far.
+
+        `metrics` are those of this round on the test part.
+        """
         if self.validation is None:
             return
         found = measure(self.validation, self.engine)[self.task.headline]
@@ -262,7 +280,7 @@ class Run:
             self.best = Best(self.engine.round_number, cost, metrics, self.engine.predictor())
 
     def compare(self, progress: Progress | None) -> dict[str, dict[str, Any]]:
-        """Run the same settings with the protocols for comparison, on the same split; return metrics by protocol."""
+        """Train the protocols that this run is compared with, on the same split; return their metrics by protocol."""
         comparisons: dict[str, dict[str, Any]] = {}
         for protocol in self.settings.declared.compared_with:
             if protocol in protocols_of(self.settings.model):
@@ -272,7 +290,10 @@ class Run:
         return comparisons
 
     def _beside(self, other: "Run", progress: Progress | None) -> dict[str, Any]:
-        """Train another run and return its metrics and budget; if it diverges, empty metrics and the message."""
+        """Train another run and return its metrics and budget.
+
+        If the run diverges, all metrics are None, and the entry "diverged" has the error message.
+        """
         try:
             other.train(progress)
             return {**other.metrics(), "step": other.settings.options.get("step"), "budget": other.budget()}
@@ -288,11 +309,11 @@ class Run:
         return hashlib.sha256(self.ratings.checksum.encode() + attributes.tobytes()).hexdigest()
 
     def predictor(self) -> Predictor:
-        """Return the trained model: the best on the validation part or, without one, the last."""
+        """Return the trained model: the best on the validation part or, without a validation part, the last."""
         return self.engine.predictor() if self.best is None else self.best.predictor
 
     def metrics(self) -> dict[str, float]:
-        """Return the metrics of the trained model and its lists on the test part; empty if nothing is held out."""
+        """Return the metrics of the trained model and of its lists on the test part; empty if nothing is held out."""
         found = measure(self.task, self.engine) if self.best is None else self.best.metrics
         return found | (self.task.list_metrics(self.predictor()) if found else {})
 
@@ -302,11 +323,11 @@ class Run:
         return self.task.baselines() | self.task.released_baselines(predictor.released_support())
 
     def budget(self) -> dict[str, Any]:
-        """Return the budget spent by all rounds so far, including those after the best one."""
+        """Return the privacy budget spent by all rounds so far, including those after the best round."""
         return spent_budget(self.engine)
 
     def result(self, comparisons: dict[str, dict[str, Any]], *, interrupted: bool, seconds_in_all: float) -> Result:
-        """Return the run's result; `seconds_in_all` includes measurements and comparisons."""
+        """Return the run's result; `seconds_in_all` is the time with measurements and comparisons, for the record."""
         engine, settings, ratings = self.engine, self.settings, self.ratings
         split, scale = self.task.split, self.task.scale
         held_out = 0 if self.validation is None else len(self.validation.split.test)
@@ -357,9 +378,9 @@ class Run:
 
 
 def measure(task: Task, engine: Engine) -> dict[str, float]:
-    """Return the present metrics on a task's test part; raise `Diverged` if they are not finite.
+    """Return the engine's current metrics on a task's test part; raise `Diverged` if they are not finite.
 
-    If nothing is held out the result is empty, and predictions of training ratings are checked instead.
+    If nothing is held out, the result is empty, and predictions for some training ratings are checked instead.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         if len(task.split.test) == 0:
@@ -375,12 +396,12 @@ def measure(task: Task, engine: Engine) -> dict[str, float]:
 
 
 def spent_budget(engine: Engine) -> dict[str, Any]:
-    """Return the budget spent by the rounds so far."""
+    """Return the privacy budget spent by the rounds so far, as a statement with its unit."""
     return engine.problem.budget(engine.round_number, engine.losses())
 
 
 def task_problem(task: Task, settings: Settings) -> AnyProblem:
-    """Return the training problem made from the training part of a task."""
+    """Return the training problem for the training part of a task."""
     users, items, values = task.training()
     return make_problem(
         users,

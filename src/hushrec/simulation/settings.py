@@ -1,4 +1,4 @@
-"""`Settings`: everything that defines a run except its data, checked against the model's and protocol's options."""
+"""`Settings`: everything that defines a run except its data, checked against the options of model and protocol."""
 
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
@@ -16,20 +16,20 @@ from hushrec.simulation.results import to_json
 from hushrec.simulation.tasks import Task, ranking_task, rating_task
 
 COMMON = (
-    Option("model", str, "What is learned."),
-    Option("protocol", str, "What devices send.", default_text="masked; sdcf for mf, bpr and fm"),
-    Option("split_seed", int, "Seed of the split.", 0),
-    Option("seed", int, "Seed of everything else.", 0),
-    Option("patience", int, "Stop after so many rounds without progress on a validation part; keep the best."),
-    Option("engine", str, "How it is computed.", default_text=DEFAULT_ENGINE),
-    Option("final", bool, "Train on every rating and hold none out: nothing is measured.", False),
+    Option("model", str, "Model to train."),
+    Option("protocol", str, "Protocol between devices and server.", default_text="masked; sdcf for mf, bpr and fm"),
+    Option("split_seed", int, "Seed of the split into training and test part.", 0),
+    Option("seed", int, "Seed of all other random draws.", 0),
+    Option("patience", int, "Stop after this many rounds without improvement on a validation part; keep the best."),
+    Option("engine", str, "Implementation that computes the rounds.", default_text=DEFAULT_ENGINE),
+    Option("final", bool, "Train on every rating, hold none out, and measure nothing.", False),
 )
 
 
 class ModelSettings(TypedDict, total=False):
     """The keyword arguments of a recommender, for type checkers: settings, and options of models and protocols.
 
-    A test compares names and types with the declarations of models and protocols. Options of plug-ins, which a type
+    A test compares the names and types with the declarations of models and protocols. Options of plug-ins, which a type
     checker cannot know, go into `options`.
     """
 
@@ -64,13 +64,13 @@ class ModelSettings(TypedDict, total=False):
 
 
 def flat(settings: ModelSettings) -> dict[str, Any]:
-    """Return all settings that are not None in one mapping, including the options of plug-ins."""
+    """Return all settings that are not None in one dictionary, including the options of plug-ins."""
     named = {name: value for name, value in settings.items() if name != "options" and value is not None}
     return named | dict(settings.get("options") or {})
 
 
 def nested(settings: Mapping[str, Any]) -> ModelSettings:
-    """Return the inverse of `flat`: names that `ModelSettings` does not have become options of plug-ins."""
+    """Return `ModelSettings` from one dictionary, the inverse of `flat`: unknown names become options of plug-ins."""
     known = ModelSettings.__annotations__.keys()
     named = {name: value for name, value in settings.items() if name in known}
     others = {name: value for name, value in settings.items() if name not in known and value is not None}
@@ -78,7 +78,7 @@ def nested(settings: Mapping[str, Any]) -> ModelSettings:
 
 
 def declared_options() -> dict[str, Option]:
-    """Return every option of every model and protocol by name; the first declaration of a name wins."""
+    """Return the options of all models and protocols by name; of several with one name, the first."""
     found: dict[str, Option] = {}
     for options in (*(model.options for model in MODELS.values()), *(one.options for one in PROTOCOLS.values())):
         for option in options:
@@ -87,9 +87,9 @@ def declared_options() -> dict[str, Option]:
 
 
 def default_model(protocol: str | None, *, has_values: bool) -> str:
-    """Return the default model of a protocol: its first or, for data without values, its first model that ranks.
+    """Return the default model of a protocol: its first or, for data without values, the first one that ranks.
 
-    A protocol without a model that ranks gets its first model, whose error then says that it needs values.
+    If a protocol has no model that ranks, the first model is returned, which then raises an error about missing values.
     """
     models = find_protocol(default_protocol(None) if protocol is None else protocol).models
     ranking = [name for name in models if find_model(name).predicts == "ranking"]
@@ -97,7 +97,7 @@ def default_model(protocol: str | None, *, has_values: bool) -> str:
 
 
 def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterError:
-    """Return the error for undeclared settings; it suggests the most similar known name."""
+    """Return an error about the first of the unknown names in `given`, which suggests the most similar known name."""
     name, known = min(given), sorted(known)
     near = get_close_matches(name, known, n=1)
     advice = f"Did you mean {near[0]}?" if near else "help(hushrec.Recommender) lists the settings."
@@ -107,10 +107,10 @@ def unknown_setting(given: Iterable[str], known: Iterable[str]) -> ParameterErro
 class Settings:
     """Everything that defines a run except its data.
 
-    `given` holds the options of the model and the protocol that were set; the others have their defaults, and an option
-    that neither uses is refused. `patience` enables early stopping: a part of the training data is held out for
-    validation, training stops after `patience` rounds without an improvement on it, and the model of the best round is
-    kept. With `final` all ratings are used for training, and nothing is measured.
+    `given` holds the options of model and protocol that were set; all others have their defaults. An option that
+    neither the model nor the protocol uses is refused. `patience` enables early stopping. A part of the training data
+    is held out for validation, training stops after `patience` rounds without an improvement on it, and the model of
+    the best round is kept. With `final`, all ratings are used for training, and nothing is measured.
     """
 
     def __init__(
@@ -138,8 +138,8 @@ class Settings:
             raise ParameterError(f"patience must be at least 1 round, got {patience}.")
         if patience is not None and not any(option.name == "rounds" for option in self._options()):
             raise ParameterError(
-                f"patience must not be given with protocol {self.protocol}: its rounds are planned in advance, and a"
-                " choice among them by exact ratings would not be covered by its budget. Leave it out."
+                f"patience must not be given with protocol {self.protocol}: its rounds are planned in advance, and its"
+                " budget does not cover choosing a round by exact ratings. Leave patience out."
             )
         if final and patience is not None:
             raise ParameterError(
@@ -152,7 +152,7 @@ class Settings:
         self.given = self._checked({name: value for name, value in options.items() if value is not None})
 
     def _checked(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the options, checked and converted; raise if neither the model nor the protocol uses one of them."""
+        """Return the options with checked and converted values; raise if neither model nor protocol uses an option."""
         own = {option.name: option for option in self._options()}
         for name in options:
             if name in own:
@@ -160,7 +160,7 @@ class Settings:
             of_protocol = any(option.name == name for option in self.declared.options)
             elsewhere = any(option.name == name for model in MODELS.values() for option in model.options)
             who = f"model {self.model}" if of_protocol or elsewhere else f"protocol {self.protocol}"
-            raise ParameterError(f"{who} does not use {name}. Leave it out.")
+            raise ParameterError(f"{name} must not be given, because {who} does not use it. Leave it out.")
         return {name: own[name].checked(value) for name, value in options.items()}
 
     def _options(self) -> Iterable[Option]:
@@ -177,55 +177,55 @@ class Settings:
 
     @property
     def declared(self) -> Protocol:
-        """The declaration of the protocol."""
+        """The declaration of the protocol: its models, options, engines and wording."""
         return find_protocol(self.protocol)
 
     @property
     def declared_model(self) -> ModelDeclaration:
-        """The declaration of the model."""
+        """The declaration of the model: its options, engines and what it predicts."""
         return find_model(self.model)
 
     @property
     def chosen_engine(self) -> str:
-        """The engine: the given one, or the default engine if it supports the model, or the first that does."""
+        """The name of the engine: the given one, or the default if it supports the model, or the first that does."""
         if self.engine is not None:
             return self.engine
         allowed = self._engines()
         return DEFAULT_ENGINE if DEFAULT_ENGINE in allowed else allowed[0]
 
     def _engines(self) -> list[str]:
-        """Return the engines that support both the protocol and the model."""
+        """Return the names of the engines that support both the protocol and the model."""
         own = self.declared_model.engines
         return [name for name in self.declared.engines if not own or name in own]
 
     @property
     def options(self) -> dict[str, Any]:
-        """Every option that the model and the protocol use, by name: the given value or the default."""
+        """All options that the model or the protocol uses, by name, with their given or default values."""
         return with_defaults(self._options(), {**self._tuned(self.protocol), **self.given})
 
     def _tuned(self, protocol: str) -> Mapping[str, Any]:
-        """Return the model's own defaults for a protocol without privacy; empty for a private protocol."""
+        """Return the model's tuned defaults for training without privacy; empty if the protocol is private."""
         return {} if find_protocol(protocol).is_private else self.declared_model.without_privacy
 
     def chosen(self) -> dict[str, Any]:
-        """Return the arguments that reproduce these settings: the common ones, and the given options."""
+        """Return the keyword arguments that reproduce these settings, without defaults of options."""
         common = {option.name: getattr(self, option.name) for option in COMMON}
         return {name: value for name, value in common.items() if value is not None and value is not False} | self.given
 
     def replace(self, **changes: Any) -> "Settings":
-        """Return a copy of these settings with changes."""
+        """Return a copy of these settings with the given changes."""
         return Settings(**{**self.chosen(), **changes})
 
     def make_model(self, ratings: Ratings) -> Any:
-        """Return the model, with the public facts about items that it uses."""
+        """Return the model, with the public data about items that it uses, such as attributes."""
         return self.declared_model.make(self.options, ratings)
 
     def among_items(self, ratings: Ratings) -> Ratings:
-        """Return the ratings over the protocol's items: the rated items, or the whole catalogue."""
+        """Return the ratings with the protocol's set of items: the rated ones, or the whole catalogue."""
         return ratings.with_catalogue() if self.declared.whole_catalogue else ratings
 
     def make_task(self, ratings: Ratings) -> Task:
-        """Return the task of the model: the ratings, split into a training and a test part."""
+        """Return the task of the model: the ratings, split into a training part and a test part."""
         ratings = self.among_items(ratings)
         if self.declared_model.predicts == "ranking":
             return ranking_task(ratings, self.split_seed, self.options.get("at_least"), final=self.final)
@@ -237,16 +237,19 @@ class Settings:
         return made
 
     def as_record(self) -> dict[str, Any]:
-        """Return every setting by name, including defaults. A checkpoint must have the same record to be resumed."""
+        """Return every setting by name, including defaults, as JSON data.
+
+        A checkpoint can be resumed only by a run with the same record.
+        """
         common = {option.name: getattr(self, option.name) for option in COMMON}
         resolved = {**common, "engine": self.chosen_engine, **self.options, **self.make_protocol().chosen_options()}
         return to_json(resolved)  # type: ignore[no-any-return]
 
     def compared_with(self, protocol: str) -> "Settings":
-        """Return the settings of the same run with another protocol, as a baseline.
+        """Return the settings of the same run with another protocol, to serve as a comparison.
 
-        Options that both protocols declare alike are kept. Options for which the model has a tuned default under the
-        other protocol get that default, so that the baseline runs at its best.
+        Options that both protocols declare in the same way are kept. Options for which the model has a tuned default
+        under the other protocol get that default, so that the comparison is as accurate as possible.
         """
         own = set(self.declared.options) - set(find_protocol(protocol).options)
         changes = {option.name: None for option in own} | dict.fromkeys(self._tuned(protocol))

@@ -1,4 +1,7 @@
-"""Parts of a folder of shards: consecutive people, read by the worker that runs them, with the whole file's split."""
+"""Parts of a folder of shards: a range of people, whose ratings are read by the worker that trains on them.
+
+The split into training and test ratings is that of the whole file.
+"""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,7 +17,7 @@ from hushrec.simulation.training_problem import AnyProblem
 
 
 class HoldOut(NamedTuple):
-    """Which ratings are held out for testing: none, a fifth of the file's rows, or one of each person."""
+    """Which ratings are held out for testing, by `kind`: "none", a "fifth" of all ratings, or "one" of each person."""
 
     kind: str  # none, fifth, one
     n_ratings: int
@@ -30,7 +33,7 @@ def _fifth(n_ratings: int, seed: int) -> BoolArray:
 
 @lru_cache(maxsize=1)
 def _places(n_ratings: int, seed: int) -> IntArray:
-    """Return the rank of each row in the random order in which `leave_one_out` takes each person's first rating."""
+    """Return the position of each row in a random order; `leave_one_out` holds out each person's first rating in it."""
     places = np.empty(n_ratings, np.int64)
     places[np.random.default_rng(seed).permutation(n_ratings)] = np.arange(n_ratings)
     return places
@@ -38,7 +41,7 @@ def _places(n_ratings: int, seed: int) -> IntArray:
 
 @dataclass(frozen=True)
 class ShardPart:
-    """Consecutive people of a folder of shards; the worker that runs the part reads their ratings."""
+    """A range of people, `first` to `stop` − 1, in a folder of shards; the worker that runs the part reads them."""
 
     shards: Shards
     first: int
@@ -49,7 +52,10 @@ class ShardPart:
     public: AnyProblem | None = None  # the training problem without ratings
 
     def read(self) -> tuple[IntArray, IntArray, FloatArray, BoolArray]:
-        """Return users from 0, items, values on the file's scale (ones without a scale), and a mask of test rows."""
+        """Return users (numbered from 0), items, values on the file's scale, and a mask of test rows.
+
+        Rows are sorted by user and item. All values are 1 if the model ranks.
+        """
         own = self.shards.read(self.first, self.stop)
         users = np.repeat(np.arange(self.stop - self.first), np.diff(own.starts))
         values = np.ones(len(users)) if self.scale is None or own.values is None else own.values
@@ -71,7 +77,7 @@ class ShardPart:
         return held
 
     def load(self) -> AnyProblem:
-        """Return the training problem of these people, with their training ratings."""
+        """Return the training problem of these people, with their training ratings only."""
         assert self.public is not None
         users, items, values, held = self.read()
         counts = np.bincount(users[~held], minlength=self.stop - self.first)
@@ -102,7 +108,7 @@ class Seen(NamedTuple):
 
 
 def see(part: ShardPart, n_items: int) -> Seen:
-    """Read a part, and return how many ratings its people and items have, and the sums of values by item."""
+    """Read a part, and return the number of ratings by person and by item, and the sums of training values by item."""
     users, items, values, held = part.read()
     n_people = part.stop - part.first
     counts = np.bincount(users[~held], minlength=n_people)

@@ -1,7 +1,8 @@
-"""Training on a folder of shards: parts of the people are read one after the other, or by the workers of a cluster.
+"""Training on a folder of shards, which need not fit into memory.
 
-Splits, initial vectors, rounds and budgets equal those of the same data in memory, bit for bit. Metrics agree up to
-rounding, because errors are added up part by part.
+The people are divided into parts, which are read one after the other, or by the workers of a cluster. Splits, initial
+vectors, rounds and budgets equal those of the same data in memory, bit for bit. Metrics agree up to rounding, because
+errors are added up part by part.
 """
 
 import json
@@ -53,8 +54,8 @@ def train_shards(
 
     With `out`, both are also written to that folder, as `run.json` and `public.npz`. Neither holds a rating.
 
-    Engine `cpu` holds one part in memory at a time; engine `ray` spreads the parts over its cluster, whose workers must
-    find the folder at the same path. `settings` are the arguments of `Settings`.
+    Engine `cpu` holds one part of about `ratings_at_once` ratings in memory at a time. Engine `ray` spreads the parts
+    over its cluster, whose workers must find the folder at the same path. `settings` are the arguments of `Settings`.
     """
     started = time.perf_counter()
     shards = Shards(Path(folder).absolute())
@@ -79,9 +80,9 @@ def _refuse(settings: Settings, scale: Scale | None) -> None:
     if settings.chosen_engine not in ENGINES:
         raise ParameterError(f"engine must be cpu or ray to train on shards, got {settings.chosen_engine}.")
     if settings.patience is not None or settings.options.get("at_least") is not None:
-        raise ParameterError("patience and at_least must not be given to train on shards. Leave them out.")
+        raise ParameterError("patience and at_least must not be given when training on shards. Leave them out.")
     if scale is None and settings.declared_model.predicts == "rating":
-        raise ParameterError("model must be one that ranks, because these shards have no values. Use --model audience.")
+        raise ParameterError("model must rank items, because these shards have no rating values. Use --model audience.")
 
 
 @contextmanager
@@ -97,7 +98,7 @@ def _crew(engine: str, ratings_at_once: int | None) -> Iterator[Crew]:
 
 
 class ShardedRun:
-    """A training run on shards. The driver process sees counts and sums, never a rating."""
+    """A training run on shards. The process that coordinates it sees counts and sums, never a rating."""
 
     def __init__(self, shards: Shards, settings: Settings, crew: Crew, remark: Remark | None) -> None:
         self.shards, self.settings, self.crew = shards, settings, crew
@@ -115,7 +116,7 @@ class ShardedRun:
         return ShardPart(self.shards, first, stop, self.ratings.places, self._scale, self._hold_out, self._public)
 
     def _see_everything(self) -> Seen:
-        """Return the counts and sums of all ratings, from one pass over parts of consecutive shards."""
+        """Return counts and sums over all ratings, from one pass over the shards."""
         borders, crew = self.shards.borders, self.crew
         n_parts = min(len(borders) - 1, crew.n_parts(self.shards.n_ratings))
         cuts = borders[np.arange(n_parts + 1) * (len(borders) - 1) // n_parts]
@@ -140,7 +141,7 @@ class ShardedRun:
         return whole
 
     def train(self, progress: Progress | None) -> None:
-        """Run all rounds."""
+        """Run all rounds; after each, call `progress` with NaN as the metric, because nothing is measured yet."""
         rounds = self.engine.problem.terms.max_rounds
         while self.engine.round_number < rounds:
             started = time.perf_counter()
@@ -150,7 +151,7 @@ class ShardedRun:
                 progress(self.settings.protocol, self.engine.round_number, rounds, math.nan)
 
     def record(self, seconds_in_all: float) -> dict[str, Any]:
-        """Return the record of the run, with the entries of `train` that are known for shards."""
+        """Return the record of the run, which has those entries of a `train` record that are known for shards."""
         settings, engine, seen = self.settings, self.engine, self.seen
         metrics, baselines = ({}, {}) if settings.final else self._measured()
         record = {
@@ -194,7 +195,7 @@ class ShardedRun:
         return {**record, "verdict": verdict(record)}
 
     def _measured(self) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
-        """Return the accuracy of the model and of the non-personal models on the test part."""
+        """Return the test metrics of the model, and those of each non-personal model by name."""
         engine = self.engine
         among = None if self._scale is not None else Candidates(self.ratings)
         accuracy = Accuracy(self.crew, len(engine.borders) - 1, self.seen, among)

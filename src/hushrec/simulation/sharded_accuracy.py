@@ -1,4 +1,4 @@
-"""Accuracy of a run on shards: every part measures its own test ratings, and the driver adds up the results."""
+"""Accuracy of a run on shards: each part measures its own test ratings, and the driver process adds up the results."""
 
 import math
 from collections.abc import Callable
@@ -30,7 +30,7 @@ class Accuracy:
         self._crew, self._n_parts, self._seen, self._among = crew, n_parts, seen, among
 
     def measured(self, users: list[Any] | None, public: Arrays) -> tuple[Metrics, dict[str, Metrics]]:
-        """Return the metrics of the model, and those of each non-personal model by name.
+        """Return the test metrics of the model, and those of each non-personal model by name.
 
         `users` holds the user vectors of each part, or is None if the protocol has no user vectors.
         """
@@ -43,11 +43,12 @@ class Accuracy:
         return named.pop("model"), named
 
     def item_biases(self) -> FloatArray:
-        """Return the item biases that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²), with the mean taken off r.
+        """Return the item biases b_i that minimize Σ (r − b_u − b_i)² + λ (Σ b_u² + Σ b_i²), where r is centred at 0.
 
         The bias of a person follows from those of the items: b_u = Σ_i (r − b_i) / (n_u + λ). Inserting this leaves a
-        linear system of the items alone, with left side (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ). Conjugate gradients
-        solve it; the parts compute the products. Ratings are on the scale 1 to 5.
+        linear system for the items alone, with the left side (n_i + λ) b_i − Σ_u Σ_j b_j / (n_u + λ). The method of
+        conjugate gradients solves the system, and the parts compute its matrix-vector products. Ratings are on the
+        scale 1 to 5, n counts the ratings of a person or item, and λ is `BIAS_PENALTY`.
         """
         n_items, weights = len(self._seen.by_item), self._seen.by_item + BIAS_PENALTY
 
@@ -60,11 +61,11 @@ class Accuracy:
         scaled = LinearOperator((n_items, n_items), matvec=lambda vector: vector.ravel() / weights, dtype=np.float64)
         solution, failed = cg(system, right, rtol=1e-10, M=scaled)
         if failed:
-            raise ArithmeticError("the linear system of the bias model did not converge.")
+            raise ArithmeticError("conjugate gradients did not converge for the item biases of the bias model.")
         return np.asarray(solution)
 
     def _of_all(self, function: Callable[..., Any], *arguments: Any, own: list[Any] | None = None) -> list[Any]:
-        """Return the result of a function for each part; `own` holds an individual first argument for each part."""
+        """Call a function for each part, and return the results; `own` holds each part's individual first argument."""
         asked = [
             self._crew.ask(part, function, *(() if own is None else (own[part],)), *arguments)
             for part in range(self._n_parts)
@@ -73,25 +74,31 @@ class Accuracy:
 
 
 def right_side(worker: Any, seen: Seen) -> FloatArray:
-    """Return this part's right side of the linear system: Σ_u (r − mean − Σ_j (r_j − mean) / (n_u + λ)) per item."""
+    """Return this part's contribution to the right side of the linear system for item biases (see `item_biases`).
+
+    For each item i it is the sum over raters u of d_ui − Σ_j d_uj / (n_u + λ), where d is a rating minus the mean.
+    """
     problem: AnyProblem = worker.part.load()
     residuals = problem.values - float(worker.part.scale.to_unit(seen.mean))
     return np.bincount(problem.items, residuals - _spread(problem, residuals), problem.n_items).astype(np.float64)
 
 
 def pull_of_people(worker: Any, biases: FloatArray) -> FloatArray:
-    """Return Σ_u Σ_j b_j / (n_u + λ) for each item, over the people of this part who rated it."""
+    """Return Σ_u Σ_j b_j / (n_u + λ) for each item, over this part's raters u of the item and all their items j.
+
+    Here b_j are `biases`, n_u is the rater's number of ratings, and λ is `BIAS_PENALTY`.
+    """
     problem: AnyProblem = worker.part.load()
     return np.bincount(problem.items, _spread(problem, biases[problem.items]), problem.n_items).astype(np.float64)
 
 
 def _spread(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each rating, the sum of its person's values divided by (n_u + λ)."""
+    """Return, for each rating, the sum of its person's `values` divided by (number of ratings + `BIAS_PENALTY`)."""
     return np.repeat(own_sums(problem, values), problem.rated_counts)
 
 
 def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
-    """Return, for each person, the sum of their values divided by (n_u + λ)."""
+    """Return, for each person, the sum of their `values` divided by (number of ratings + `BIAS_PENALTY`)."""
     who = np.repeat(np.arange(problem.n_users), problem.rated_counts)
     return np.asarray(np.bincount(who, values, problem.n_users) / (problem.rated_counts + BIAS_PENALTY))
 
@@ -99,7 +106,10 @@ def own_sums(problem: AnyProblem, values: FloatArray) -> FloatArray:
 def measure(
     worker: Any, users: Any, public: Arrays, seen: Seen, among: Candidates | None, biases: FloatArray | None
 ) -> dict[str, Any]:
-    """Return, by model, the error sums or ranks of one part's test ratings, from which the metrics are computed."""
+    """Return one part's contribution to the test metrics, by name of the model ("model", "popularity", "bias", …).
+
+    For a model that predicts ratings it is a sum of errors, otherwise the ranks of the test items.
+    """
     part: ShardPart = worker.part
     problem, (who, items, values, held) = part.load(), part.read()
     predictor = _predictor(problem, users, public)
@@ -140,7 +150,7 @@ def _rating_errors(
     seen: Seen,
     biases: FloatArray,
 ) -> dict[str, FloatArray]:
-    """Return Σ e², Σ |e| and the number of test ratings, for the model and each non-personal model."""
+    """Return Σ e², Σ |e| and the number of test ratings of one part, for the model and each non-personal model."""
     assert part.scale is not None
     users, items = test
     mean = seen.mean

@@ -1,4 +1,4 @@
-"""Summaries of a finished run, as one line and as a small HTML table; they contain no ratings."""
+"""Short summaries of a finished run, as one line and as an HTML table. They contain no ratings."""
 
 from html import escape
 from typing import Any
@@ -11,7 +11,7 @@ NAMES |= {"recall_at_10": "Recall@10", "ndcg_at_10": "NDCG@10"}
 
 
 def in_one_line(result: Result) -> str:
-    """Return one line with the model, the data, the privacy budget, and the first test metric if one was measured."""
+    """Return one line with model, data and privacy budget, and the first test metric if one was measured."""
     record, data = result.record, result.record["data"]
     protects = find_protocol(record["protocol"]).wording.protects(record["budget"])
     trained = f"{record['model']} on {data['users']} users × {data['items']} items, {data['train']} ratings"
@@ -20,7 +20,10 @@ def in_one_line(result: Result) -> str:
 
 
 def as_html(result: Result | None, shown: str) -> str:
-    """Return an HTML summary: protocol, metrics beside the baselines, and the budget with what it does not cover."""
+    """Return an HTML summary: protocol, metrics beside the baselines, budget, and what the budget does not cover.
+
+    If `result` is None, the summary is the text `shown` with a note that nothing is fitted yet.
+    """
     if result is None:
         return f"<code>{escape(shown)}</code> (not fitted)"
     record = result.record

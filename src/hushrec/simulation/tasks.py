@@ -1,4 +1,4 @@
-"""The tasks of a run: its training and test parts, and its metrics (errors of ratings, or ranks of items)."""
+"""Tasks: the training and test part of a run, and how its model is measured (errors of ratings, or ranks of items)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,7 +22,7 @@ Scorer = Callable[[IntArray], FloatArray]
 
 
 class Candidates:
-    """The candidate items of measured lists: those that have ratings, in the order of the catalogue."""
+    """The items that measured lists may contain: those that have ratings, in the order of the catalogue."""
 
     def __init__(self, ratings: Ratings) -> None:
         self.items = np.sort(ratings.places)
@@ -30,7 +30,7 @@ class Candidates:
         self.ranks[self.items] = np.arange(len(self.items))
 
     def scorer(self, score: Scorer) -> Scorer:
-        """Return a scorer that returns only the candidates' scores."""
+        """Return a function that computes the same scores for the candidate items only."""
         if len(self.items) == len(self.ranks):
             return score
         return lambda users: score(users)[:, self.items]
@@ -54,19 +54,19 @@ class Profiles:
 
     @cached_property
     def means(self) -> FloatArray:
-        """The mean rating of every user, NaN without ratings."""
+        """The mean rating of every user, `(n_users,)`; NaN for a user without ratings."""
         return own_means(self.starts, self.values)
 
 
 def by_user(users: IntArray, items: IntArray, n_users: int) -> tuple[IntArray, IntArray]:
-    """Return the offsets of each user's rows when sorted by user and item, and the sorted row numbers."""
+    """Sort rows by user and item; return the offset of each user's first row, `(n_users + 1,)`, and the row order."""
     counts = np.bincount(users, minlength=n_users)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), np.lexsort((items, users))
 
 
 @dataclass(frozen=True, eq=False)
 class RatingTask:
-    """The task of predicting held-out ratings: a random fifth of the file."""
+    """The task of predicting ratings, measured on a random fifth of all ratings, which is held out."""
 
     headline: ClassVar[str] = "rmse"
 
@@ -76,18 +76,18 @@ class RatingTask:
     scale: Scale
 
     def training(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return users, items and values of the training part, with values mapped to 1 to 5 as on every device."""
+        """Return users, items and values of the training part; values are mapped to 1 to 5, as on every device."""
         rows = self.split.train
         return self.ratings.users[rows], self.ratings.items[rows], self.scale.to_unit(self.values[rows])
 
     def metrics(self, predictor: Predictor) -> Metrics:
-        """Return the errors on the test part; predictions are not clipped."""
+        """Return RMSE and MAE on the test part, on the file's scale; predictions are not clipped."""
         users, items, actual = self._test()
         unit = predictor.predict(users, items)
         return rating_metrics(self.scale.from_unit(unit), actual)
 
     def validation(self, seed: int) -> "RatingTask":
-        """Return the same task within the training part: a fifth of it is held out, and the test part is not used."""
+        """Return a task within the training part, of which a fifth is held out; the test part is not used."""
         return replace(self, split=validation_split(self.split, seed))
 
     def baselines(self) -> dict[str, Metrics]:
@@ -104,15 +104,16 @@ class RatingTask:
     def list_metrics(self, predictor: Predictor) -> Metrics:
         """Return precision, recall and NDCG at 10 of the lists of `recommend`; empty if no test item is liked.
 
-        A test item is liked if its rating is in the upper quarter of the scale: at least 4 on 1 to 5.
+        A test item is liked if its rating is in the upper quarter of the scale: at least 4 on the scale 1 to 5.
         """
         own = self.profiles
         return self.measure_lists(lambda users: list_scores(predictor, users, own.means, own.support))
 
     def measure_lists(self, score: Scorer) -> Metrics:
-        """Return precision, recall and NDCG at 10 of lists of rated items that are sorted by these scores.
+        """Return precision, recall and NDCG at 10 of lists sorted by `score`; empty if no test item is liked.
 
-        Items of the catalogue without ratings are left out, so that results are comparable with other libraries'.
+        Items of the catalogue without ratings are left out, so that results are comparable with those of other
+        libraries.
         """
         users, items, actual = self._test()
         liked = self.scale.to_unit(actual) >= LIKED - 1e-9
@@ -124,11 +125,11 @@ class RatingTask:
 
     @cached_property
     def profiles(self) -> Profiles:
-        """The ratings of every user in the training part."""
+        """The training ratings, grouped by user."""
         return Profiles.of(*self.training(), self.ratings.n_users, self.ratings.n_items)
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return nothing: released counts do not predict ratings."""
+        """Return an empty dictionary: the counts that a run releases do not predict ratings."""
         return {}
 
     def _test(self) -> tuple[IntArray, IntArray, FloatArray]:
@@ -138,7 +139,7 @@ class RatingTask:
 
 @dataclass(frozen=True, eq=False)
 class RankingTask:
-    """The task of ranking one held-out item per user among the rated items that are not in the user's training part."""
+    """The task of ranking one held-out item per user among all rated items except the user's training items."""
 
     headline: ClassVar[str] = "auc"
     scale: ClassVar[None] = None
@@ -154,19 +155,22 @@ class RankingTask:
         return self.ratings.users[rows], self.ratings.items[rows], np.ones(len(rows))
 
     def list_metrics(self, predictor: Predictor) -> Metrics:
-        """Return nothing: the `metrics` of a ranking task are already those of lists."""
+        """Return an empty dictionary: `metrics` of a ranking task already measures lists."""
         return {}
 
     def metrics(self, predictor: Predictor) -> Metrics:
-        """Return AUC over all unrated items, and HR, NDCG and recall at 10 with full ranking."""
+        """Return AUC, and hit rate, NDCG and recall at 10, with the test item ranked among all candidate items.
+
+        The candidates are the rated items that are not in the user's training part.
+        """
         return self._ranking(predictor.scores)
 
     def validation(self, seed: int) -> "RankingTask":
-        """Return the same task within the training part: one more item of each user is held out."""
+        """Return a task within the training part, of which one item per user is held out; the test part is not used."""
         return ranking_task(self.ratings.rows(self.split.train), seed)
 
     def baselines(self) -> dict[str, Metrics]:
-        """Return the metrics of ranking by popularity in training, and of a random order."""
+        """Return the metrics of ranking by popularity in the training part, and of a random order."""
         popularity = np.bincount(self.items, minlength=self.ratings.n_items).astype(np.float64)
         return {
             "popularity": self._ranking(lambda users: np.tile(popularity, (len(users), 1))),
@@ -174,7 +178,7 @@ class RankingTask:
         }
 
     def released_baselines(self, support: FloatArray | None) -> dict[str, Metrics]:
-        """Return the metrics of ranking by the private popularity counts that the run itself released, if any."""
+        """Return the metrics of ranking by `support`, the noisy popularity that the run released; empty if None."""
         if support is None:
             return {}
         return {"private_popularity": self._ranking(lambda users: np.tile(support, (len(users), 1)))}
@@ -189,12 +193,14 @@ Task = RatingTask | RankingTask
 
 
 def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> RatingTask:
-    """Return the task of models that predict ratings; raise if the ratings have no values.
+    """Return the task for models that predict ratings; raise `ParameterError` if the ratings have no values.
 
     With `final`, nothing is held out.
     """
     if ratings.values is None or ratings.scale is None:
-        raise ParameterError("ratings must have values for this model, but this file has none. Use --model audience.")
+        raise ParameterError(
+            "ratings must have values, because this model predicts them, but the file has none. Use --model audience."
+        )
     split = everything(ratings.n_ratings) if final else random_split(ratings.n_ratings, split_seed)
     return RatingTask(ratings, split, ratings.values, ratings.scale)
 
@@ -202,30 +208,30 @@ def rating_task(ratings: Ratings, split_seed: int, *, final: bool = False) -> Ra
 def ranking_task(
     ratings: Ratings, split_seed: int, at_least: float | None = None, *, final: bool = False
 ) -> RankingTask:
-    """Return the task of models that rank; every rating counts as an action, or only those from `at_least` up.
+    """Return the task for models that rank items.
 
-    With `final`, nothing is held out.
+    Every rating counts as an action, or only ratings of `at_least` and above. With `final`, nothing is held out.
     """
     ratings = without_values(ratings, at_least)
     split = everything(ratings.n_ratings) if final else leave_one_out(ratings, split_seed)
     if len(split.test) == 0 and not final:
         raise DataError(
-            "at least one user must have two actions, so that one can be held out. Give more data, lower at_least, or"
-            " hold nothing out with --final."
+            "ratings must include a user with at least two rated items, so that one can be held out. Give more data,"
+            " lower at_least, or hold nothing out with --final."
         )
     starts, rows = by_user(ratings.users[split.train], ratings.items[split.train], ratings.n_users)
     return RankingTask(ratings, split, starts, ratings.items[split.train][rows])
 
 
 def without_values(ratings: Ratings, at_least: float | None = None) -> Ratings:
-    """Return the ratings without values, only those from `at_least` up; users and items keep their positions."""
+    """Return the ratings of `at_least` and above, without their values; users and items keep their positions."""
     if ratings.values is None or ratings.scale is None:
         if at_least is not None:
-            raise ParameterError("at_least must not be given for a file without values. Leave it out.")
+            raise ParameterError("at_least must not be given for a file without rating values. Leave it out.")
         return ratings
     if at_least is None:
         return replace(ratings, values=None, scale=None)
     if not ratings.scale.low <= at_least <= ratings.scale.high:
-        raise ParameterError(f"at_least must be on the scale of the ratings, {ratings.scale}, got {at_least:g}.")
+        raise ParameterError(f"at_least must be on the rating scale, {ratings.scale}, got {at_least:g}.")
     rows = np.flatnonzero(ratings.values >= at_least)
     return replace(ratings.rows(rows), values=None, scale=None)

@@ -1,4 +1,4 @@
-"""Training on a data set, with a test part held out or on every rating."""
+"""Train on a data set: with a test part held out to measure accuracy, or on every rating."""
 
 import time
 from contextlib import suppress
@@ -29,11 +29,14 @@ def train(
 ) -> Result:
     """Train on a data set's training part, measure on its test part, and return the result.
 
-    `data` is a name, a path or `Ratings`; `settings` are the arguments of `Settings`. With `compare`, the protocols
-    that the run's protocol names for comparison are trained on the same split. With `out`, the result is written to
-    that folder, and until then a checkpoint after every `checkpoint_every` rounds; `resume` continues from it, with bit
-    for bit the same result as without the interruption. Ctrl-C writes a checkpoint of the last complete round, and the
-    model so far. `remark` is called with notes for the user, such as a wait for the compiler.
+    `data` is the name of a data set, a path or `Ratings`; `settings` are the arguments of `Settings`. With `compare`,
+    the protocols to which the run's protocol is compared are trained on the same split.
+
+    With `out`, the result is written to that folder. During training, a checkpoint is written after every
+    `checkpoint_every` rounds. Ctrl-C writes a checkpoint of the last complete round, and the model so far. `resume`
+    continues from the checkpoint. The result is then bit for bit the same as without the interruption.
+
+    `remark` is called with notes for the user, such as a notice that code is being compiled.
     """
     started = time.perf_counter()
     Settings(**settings)  # raises before the data is read
@@ -60,9 +63,9 @@ def train(
 
 
 def train_final(result: Result, *, progress: Progress | None = None, remark: Remark | None = None) -> Result:
-    """Train a finished run's settings again on every rating, including its test part, to recommend from.
+    """Train again with a finished run's settings on every rating, including the test part; return the new result.
 
-    If early stopping chose the model of the best round, this trains for the same number of rounds.
+    If early stopping chose the model of an earlier round, training stops at that round.
     """
     settings = Settings(**from_json(result.record["settings"]))
     rounds = result.record["best_round"]
@@ -76,19 +79,19 @@ def train_final(result: Result, *, progress: Progress | None = None, remark: Rem
 def load_final(folder: str | Path, *, remark: Remark | None = None) -> Result:
     """Return a run folder's model trained on every rating; train it if necessary, and store it in the folder.
 
-    An interrupted run is returned as it is.
+    The result of an interrupted run is returned as it is.
     """
     result, say = load(folder), remark or (lambda sentence: None)
     if result.record["interrupted"]:
-        say(f"the run in {folder} was interrupted: recommending from {result.record['rounds']} rounds of it.")
+        say(f"the run in {folder} was interrupted: recommending from its first {result.record['rounds']} rounds.")
     if result.record["final"] or result.record["interrupted"]:
         return result
     kept = load_final_model(folder, result)
     if kept is not None:
         return kept
     say(
-        f"training on all {result.ratings.n_ratings} ratings, those of the test part too: a training of its own, for"
-        " which real devices would pay its budget again."
+        f"training again on all {result.ratings.n_ratings} ratings, including the test part. Real devices would pay the"
+        " privacy budget a second time for this."
     )
     final = train_final(result, remark=remark)
     with suppress(RunError):  # recommend even if the folder cannot be written

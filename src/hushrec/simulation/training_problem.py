@@ -1,4 +1,4 @@
-"""The training problem, the input of every engine: ratings by user, the model, the protocols and the terms."""
+"""The training problem, which is the input of every engine: ratings by user, model, protocols and terms."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,9 @@ TermsT = TypeVar("TermsT", bound=RunTerms)
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
-    """A training problem: ratings by user on the scale 1 to 5, with the model, the protocols and the terms.
+    """A training problem: ratings by user on the scale 1 to 5, with the model, the protocols and the terms of the run.
 
-    User i rated `items[starts[i]:starts[i + 1]]`, ascending. `protocols` has one entry for all users, or one for each.
+    User i rated `items[starts[i]:starts[i + 1]]`, ascending. `protocols` has one entry for all users, or one per user.
     """
 
     n_users: int
@@ -34,7 +34,7 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
     first_user: int = 0  # in a part, the number of its first user in the whole problem: random streams depend on it
 
     def part(self, first: int, stop: int) -> "TrainingProblem[ModelT, ProtocolT, TermsT]":
-        """Return the problem of users `first` … `stop` − 1, with the terms of the whole problem."""
+        """Return the problem of the users `first` to `stop` − 1, with the terms of the whole problem."""
         begin, end = self.starts[first], self.starts[stop]
         return replace(
             self,
@@ -51,29 +51,35 @@ class TrainingProblem(Generic[ModelT, ProtocolT, TermsT]):
         return self.protocols[0] if len(self.protocols) == 1 else self.protocols[user]
 
     def profile(self, user: int | np.integer[Any]) -> tuple[IntArray, FloatArray]:
-        """Return one user's rated items, in increasing order, and ratings."""
+        """Return one user's rated items, in increasing order, and the ratings."""
         rows = slice(self.starts[user], self.starts[user + 1])
         return self.items[rows], self.values[rows]
 
     @property
     def rated_counts(self) -> IntArray:
-        """The number of ratings of each user, h_i, `(n_users,)`."""
+        """The number of ratings of each user, `(n_users,)`."""
         return np.diff(self.starts)
 
     @property
     def active_users(self) -> IntArray:
-        """The users whose protocol lets them take part; predictions for the others use their initial state."""
+        """The users whose devices take part, according to their protocol; others keep their initial state."""
         return _active(self.rated_counts, self.n_items, self.model, self.protocols)
 
     def spending(self, rounds: int, losses: Mapping[str, FloatArray]) -> Spending:
-        """Return the input of a budget statement after `rounds` rounds; `losses` holds arrays by user, `(n_users,)`."""
+        """Return what a budget statement is computed from, after `rounds` rounds.
+
+        `losses` holds the measured privacy losses by name, with one entry per user.
+        """
         active = self.active_users
         own = self.protocols if len(self.protocols) == 1 else [self.protocols[user] for user in active]
         measured = {name: values[active] for name, values in losses.items()}
         return Spending(rounds, self.terms, self.model, own, self.rated_counts[active], measured)
 
     def budget(self, rounds: int, losses: Mapping[str, FloatArray]) -> dict[str, Any]:
-        """Return the budget statement of a result: the cost of `rounds` rounds, its unit, and what is not covered."""
+        """Return the budget statement of a result: the cost of `rounds` rounds, its unit, and what is not covered.
+
+        `losses` holds the measured privacy losses by name, with one entry per user.
+        """
         return self.protocols[0].statement(self.spending(rounds, losses))
 
 
@@ -92,9 +98,9 @@ def make_problem(
     seed: int = 0,
     **options: Any,
 ) -> TrainingProblem[ModelT, ProtocolT, Any]:
-    """Return the problem with the training ratings grouped by user and terms made from the protocol's `options`."""
+    """Return the training problem: the ratings grouped by user, and the terms that follow from `options`."""
     if len(users) == 0:
-        raise ParameterError("ratings must hold at least one training rating, got none.")
+        raise ParameterError("ratings must hold at least one rating for training, got none. Give more data.")
     order = np.lexsort((items, users))
     counts = np.bincount(users, minlength=n_users)
     return TrainingProblem(
@@ -127,14 +133,17 @@ def settle_terms(
         )
     active = _active(rated_counts, n_items, model, protocols)
     if len(active) == 0:
-        raise ParameterError("ratings must hold at least one user with both rated and unrated items for training.")
+        raise ParameterError(
+            "ratings must hold at least one user who can take part: one with both rated and unrated items. Give more"
+            " data."
+        )
     own = protocols if len(protocols) == 1 else [protocols[user] for user in active]
     fleet = Fleet(n_items, int(rated_counts.sum()), rated_counts[active], own, model, seed)
     return protocols[0].make_terms(fleet, options)
 
 
 def _active(rated_counts: IntArray, n_items: int, model: Any, protocols: Sequence[ConfiguredProtocol]) -> IntArray:
-    """Return the users whose devices take part."""
+    """Return the positions of the users whose devices take part, according to their protocol."""
     if len(protocols) == 1:
         return np.flatnonzero(protocols[0].can_take_part(rated_counts, n_items, model))
     groups: dict[ConfiguredProtocol, list[int]] = {}

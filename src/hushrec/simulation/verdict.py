@@ -13,7 +13,7 @@ PAST_ITS_BEST = 0.002  # relative deterioration since the best round
 
 
 def verdict(record: Record) -> str:
-    """Return sentences on how the run compares with the best non-personal model on its split, and what to try.
+    """Return sentences that compare the run with the best non-personal model on its split, and advise what to try.
 
     The result is empty if nothing was measured.
     """
@@ -32,7 +32,7 @@ def verdict(record: Record) -> str:
 
 
 def _best_baseline(record: Record, measure: str) -> tuple[str, float]:
-    """Return the name and the metric of the best non-personal model."""
+    """Return the name of the best non-personal model, and its value of the metric `measure`."""
     known = {name: metrics[measure] for name, metrics in record["baselines"].items() if measure in metrics}
     name = max(known, key=lambda name: known[name] if HEADLINES[measure] else -known[name])
     return name, known[name]
@@ -57,7 +57,7 @@ def _lists(record: Record) -> str:
 
 
 def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
-    """Return advice from the curve and the comparisons; empty if the run wins and had converged."""
+    """Return advice from the learning curve and the comparisons; empty if the run wins and has converged."""
     values = [point[measure] for point in record["curve"]]
     best = max(values) if HEADLINES[measure] else min(values)
     before = values[-1 - len(values) // 10]
@@ -78,7 +78,7 @@ def _advice(record: Record, measure: str, *, wins: bool, theirs: float) -> str:
 
 
 def _advice_on_noise(record: Record) -> str:
-    """Return advice on how to tell noise from a lack of ratings, for a losing run without a non-private comparison."""
+    """Return advice for a losing run without a non-private comparison: how to find out whether noise is the cause."""
     epsilon = record.get("budget", {}).get("epsilon")
     if find_protocol(record["protocol"]).compared_with or epsilon is None:
         return ""

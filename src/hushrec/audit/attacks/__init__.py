@@ -1,7 +1,7 @@
-"""The attacks of an honest-but-curious server. Each is one small class that sees nothing but an `Observation`.
+"""The attacks of an honest-but-curious server. Each attack is one small class that sees only an `Observation`.
 
-A new attack declares its name, its target and the claim that it tests, and returns a guess for every victim; `judge`
-scores the guesses. These modules may import messages, public formulas and each other, which a test checks.
+A new attack declares its name, its target and the claim that it tests, and returns a guess for every victim. `judge`
+scores the guesses. A test checks that these modules import only messages, public formulas and each other.
 """
 
 from typing import Protocol, runtime_checkable
@@ -12,27 +12,30 @@ from hushrec.audit.observation import Observation
 
 @runtime_checkable
 class Attack(Protocol):
-    """An attack on an observed run, with its name, its target and the claim that it tests.
+    """An attack on a recorded run, with its name, its target and the privacy claim that it tests.
 
-    A guess has one row per victim. By target, a row holds: for existence, a score per item, higher for rated items; for
-    value, a rating per item; for model, a vector parallel to the user vector. For metadata, a row is one number that
-    increases with the guessed quantity.
+    `guess` returns an array with one row per victim. The content of a row depends on the target:
+
+    - existence (which items are rated): a score per item, higher for items that are more likely rated
+    - value: a rating per item
+    - model: a vector parallel to the person's user vector
+    - metadata: one number that increases with the guessed quantity, such as the number of ratings
     """
 
     @property
     def name(self) -> str:
-        """The name of the attack in findings."""
+        """The name of the attack in the audit's findings."""
 
     @property
     def target(self) -> str:
-        """What the attack tries to recover: existence, value, model or metadata."""
+        """What the attack tries to recover: "existence", "value", "model" or "metadata"."""
 
     @property
     def claim(self) -> str:
-        """The claim that the attack tests."""
+        """The privacy claim that the attack tests, in words."""
 
     def applies_to(self, observation: Observation) -> bool:
-        """Return whether this attack can attack such a run."""
+        """Return whether the attack works on the protocol and model of this observation."""
 
     def guess(self, observation: Observation) -> FloatArray:
-        """Return the guess of this attack."""
+        """Return the attack's guess, with one row per victim; the class docstring says what a row holds."""

@@ -1,4 +1,4 @@
-"""Attacks on existence combined with a prior, or restricted to items that were never reported."""
+"""Attacks that combine another attack on the rated items with a prior, or restrict it to items never reported."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -24,7 +24,7 @@ from hushrec.audit.observation import Observation
 
 @dataclass(frozen=True)
 class WithPopularity:
-    """An attack that adds another attack's evidence, in nats, to the log odds of the items' popularity."""
+    """An attack that adds the scores of another attack (log-likelihood ratios) to the log odds of item popularity."""
 
     base: Attack
     target: ClassVar[str] = "existence"
@@ -47,7 +47,7 @@ class WithPopularity:
 
 @dataclass(frozen=True)
 class LikeMinded(WithPopularity):
-    """An attack that adds another attack's evidence to log odds learned from people similar to the victim."""
+    """`WithPopularity`, with item popularity adjusted to what people similar to the victim have rated."""
 
     added: ClassVar[str] = " + like-minded people"
 
@@ -66,7 +66,7 @@ class LikeMinded(WithPopularity):
 
 @dataclass(frozen=True)
 class NeverReported(WithPopularity):
-    """Another attack, scored only on items that were never reported."""
+    """Another attack, scored only on the items that the victim never reported; all other items have the score NaN."""
 
     added: ClassVar[str] = ", items never reported"
 

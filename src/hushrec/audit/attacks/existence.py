@@ -1,4 +1,4 @@
-"""Attacks on existence: which items has this person rated?"""
+"""Attacks that recover which items a person has rated (target "existence")."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ SURE = 5.0  # largest evidence, in nats, of one report of an item, because direc
 
 @dataclass(frozen=True)
 class Popularity:
-    """A guess without any message, by the popularity of items; the baseline of all other attacks."""
+    """The baseline of all other attacks: it scores items by their popularity, without using any message."""
 
     name: str = "popularity"
     target: str = "existence"
@@ -34,7 +34,10 @@ class Popularity:
 
 @dataclass(frozen=True)
 class SelectionAverage:
-    """An attack by how often an item was reported: the likelihood ratio of the count over all rounds."""
+    """An attack that scores an item by the number of rounds in which it was reported.
+
+    With randomized selection the score is the log-likelihood ratio of "rated" to "unrated" given that number.
+    """
 
     name: str = "selection average"
     target: str = "existence"
@@ -59,9 +62,10 @@ class SelectionAverage:
 
 @dataclass(frozen=True)
 class ErrorSize:
-    """An attack by the size of errors, because fake errors lie within [−α, α].
+    """An attack that looks for large errors: fake errors lie within [−α, α], real errors may be larger.
 
-    The score of an item follows from its largest amplitude, relative to the typical amplitude of the round.
+    The score of an item increases with its largest amplitude (error times ‖u‖), relative to the typical amplitude of
+    the round.
     """
 
     name: str = "error size"
@@ -82,7 +86,10 @@ class ErrorSize:
 
 @dataclass(frozen=True)
 class ErrorLikelihood:
-    """An attack by the likelihood ratio of real errors, which are normal, and fake ones, which are truncated normal."""
+    """An attack that scores items by the log-likelihood ratio of "real error" to "fake error", added up over rounds.
+
+    Real errors are modelled as normal, and fake errors as truncated normal (`error_laws`).
+    """
 
     name: str = "error likelihood"
     target: str = "existence"
@@ -101,10 +108,10 @@ class ErrorLikelihood:
 
 @dataclass(frozen=True)
 class AveragedErrors:
-    """An attack that averages an item's gradients along one direction over many rounds, for strong noise.
+    """An attack for strong noise: it projects an item's gradients on one direction and averages them over all rounds.
 
-    The average of real errors stays; that of noise and fake errors vanishes. The score is half the squared mean,
-    in units of its variance.
+    Real errors have a mean that remains in the average, while noise and fake errors average out. The score is half the
+    squared average divided by its variance, minus `UNEXPLAINED`.
     """
 
     name: str = "averaged errors"
@@ -131,7 +138,7 @@ class AveragedErrors:
 
 @dataclass(frozen=True)
 class ConsistentRatings:
-    """An attack that checks whether an item's errors give the same rating in every round, as real errors do."""
+    """An attack that checks whether an item's errors imply the same rating in every round, as real errors do."""
 
     name: str = "consistent ratings"
     target: str = "existence"
@@ -146,7 +153,7 @@ class ConsistentRatings:
 
 @dataclass(frozen=True)
 class StepsOfTheVector:
-    """`ConsistentRatings` with evidence about items that were never reported, from the steps of the user vector."""
+    """`ConsistentRatings`, with evidence about never reported items from how the user vector moves between rounds."""
 
     name: str = "consistent ratings and steps"
     target: str = "existence"
@@ -168,9 +175,9 @@ class StepsOfTheVector:
 
 @dataclass(frozen=True)
 class OppositeDirections:
-    """An attack on model `bpr` by signs: gradients of rated items point along u, those of unrated items against u.
+    """An attack on model `bpr`: gradients of rated items point along the user vector, others point against it.
 
-    The score is the log odds of the signs over all uploads, or of the last upload if `last_only`.
+    The score is the log odds of the signs over all uploads or, with `last_only`, of the last upload.
     """
 
     name: str = "opposite directions"
@@ -192,7 +199,11 @@ class OppositeDirections:
 
 @dataclass(frozen=True)
 class PartnersOfPairs:
-    """`OppositeDirections` with evidence about items that were never reported, from the pairs of model `bpr`."""
+    """`OppositeDirections`, with evidence about items that were never reported (see `partners`).
+
+    Model `bpr` trains on pairs of a rated and an unrated item. The gradient of the unrated item depends on the rated
+    one.
+    """
 
     name: str = "partners of pairs"
     target: str = "existence"

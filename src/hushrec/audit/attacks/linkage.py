@@ -17,9 +17,9 @@ STRANGERS = 0.06  # standard deviation of a direction's components between two p
 
 @dataclass(frozen=True)
 class LinkRounds:
-    """An attack that links the uploads of two consecutive rounds, by their directions and their permanent bits.
+    """An attack that links a person's uploads of two consecutive rounds, by their directions and their items.
 
-    A score is the evidence, in nats, that two uploads are of the same person.
+    A score is the log-likelihood ratio of "same person" to "different people".
     """
 
     name: str = "linkage of rounds"
@@ -30,21 +30,21 @@ class LinkRounds:
         return observation.n_victims > 1 and all(len(trace.parts) > 1 for trace in observation.traces)
 
     def scores(self, observation: Observation) -> FloatArray:
-        """Return a score for each pair of a person's last upload (row) and a person's last but one (column)."""
+        """Return the score of each person's last upload (row) against each person's last but one (column)."""
         later, earlier = ([trace.parts[-back] for trace in observation.traces] for back in (1, 2))
         return np.array([[_same_direction(a, b) + _same_bits(a, b, observation) for b in earlier] for a in later])
 
 
 @dataclass(frozen=True)
 class LinkEnrolments:
-    """An attack that links two enrolments of one person, with new keys and new permanent bits, by the rated items.
+    """An attack that recognizes a person who enrols again with new keys and new permanent bits, by the rated items.
 
-    If a and b are the evidence, in nats, of the two enrolments that an item of popularity π is rated, the likelihood
-    ratio of "the same person" is, for each item,
+    Let a and b be the log-likelihood ratios, from the first and the second enrolment, that an item of popularity π is
+    rated. The likelihood ratio of "same person" to "different people" is the product over items of
 
         (π e^(a + b) + 1 − π) / ((π e^a + 1 − π) (π e^b + 1 − π)).
 
-    Neither user vectors nor permanent bits are compared, so runs of different models can be linked as well.
+    The attack compares neither user vectors nor permanent bits, so it can also link runs of different models.
     """
 
     name: str = "linkage after re-enrolment"
@@ -52,7 +52,7 @@ class LinkEnrolments:
     claim: str = "none: new bits are paid for once more; nothing says that they make a new person"
 
     def scores(self, before: Observation, after: Observation) -> FloatArray:
-        """Return the evidence, in nats, that a new device (row) is of the same person as one that left (column)."""
+        """Return the log-likelihood ratio that a new device (row) and one that left (column) have the same owner."""
         odds = before.popularity_odds
         known = [_evidence(seen) for seen in (after, before)]
         singles = [np.logaddexp(one + odds, 0.0).sum(axis=1) for one in known]
@@ -62,7 +62,11 @@ class LinkEnrolments:
 
 
 def _evidence(observation: Observation) -> FloatArray:
-    """Return the evidence, in nats, that each item is rated, by the quickest attack that applies."""
+    """Return the log-likelihood ratio that each item is rated, `(n_victims, n_items)`.
+
+    It comes from the first applicable attack of `ErrorSize` and `OppositeDirections`, or else from which items were
+    reported.
+    """
     for attack in (ErrorSize(), OppositeDirections()):
         if attack.applies_to(observation):
             return np.clip(observation.guessed_by(attack), -CERTAIN, CERTAIN)
@@ -70,7 +74,7 @@ def _evidence(observation: Observation) -> FloatArray:
 
 
 def _same_direction(one: UploadParts, other: UploadParts) -> float:
-    """Return the evidence, in nats, that two noisy directions are of the same person."""
+    """Return the log-likelihood ratio that the noisy directions of two uploads belong to the same person."""
     turn = 2 - 2 * abs(float(one.direction @ other.direction))
     variance = (one.noise / one.strength) ** 2 + (other.noise / other.strength) ** 2 + MOVED**2
     apart = variance + STRANGERS**2
@@ -78,6 +82,6 @@ def _same_direction(one: UploadParts, other: UploadParts) -> float:
 
 
 def _same_bits(one: UploadParts, other: UploadParts, observation: Observation) -> float:
-    """Return the evidence, in nats, that two uploads use the same permanent bits, by their number of common items."""
+    """Return the log-likelihood ratio that two uploads use the same permanent bits, from how many items they share."""
     shared = len(np.intersect1d(one.items, other.items, assume_unique=True))
     return shared * math.log(2) - len(one.items) * len(other.items) / observation.terms.n_items

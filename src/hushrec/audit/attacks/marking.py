@@ -1,8 +1,9 @@
-"""The marking attack of a malicious server: it marks items, and sees which of the marks a user vector moves along.
+"""The marking attack: a malicious server gives items special vectors and sees along which ones a user vector moves.
 
-A device learns from *all* its ratings, reported or not: u' = u + η N mean(e v). The server gives a few items vectors
-that are orthogonal to u and to each other. The direction of the next upload reveals along which of these vectors u has
-moved: those of the rated items, in proportion to the ratings. Permanent bits do not protect against this attack,
+A device learns from *all* its ratings, reported or not: its user vector u becomes u + η N mean(e v), the mean over
+rated items of error times item vector. The server gives a few items vectors (marks) that are orthogonal to u and to
+each other. The direction of the next upload then reveals along which marks u has moved. These are the marks of the
+rated items, and u moves along each in proportion to the rating. Permanent bits do not protect against this attack,
 because the marked items need not be reported.
 """
 
@@ -24,12 +25,12 @@ FEWEST = 3  # rounds (to find u, to mark, to read) and factors (two directions o
 
 
 def can_mark(terms: Terms) -> bool:
-    """Return whether the run has enough factors and rounds for the marking attack."""
+    """Return whether the run has enough factors and rounds (at least three of each) for the marking attack."""
     return terms.n_factors >= FEWEST and terms.max_rounds >= FEWEST
 
 
 class MarkingServer:
-    """A malicious server that marks a block of items in every even round and reads the marks in the next round."""
+    """A malicious server that marks a block of items in every even round, and reads their marks in the next round."""
 
     def __init__(self, terms: Terms, items: IntArray, *, rng: np.random.Generator) -> None:
         self.terms = terms
@@ -44,11 +45,11 @@ class MarkingServer:
 
     @property
     def n_rounds(self) -> int:
-        """The number of rounds after which the marks of all blocks are read."""
+        """The number of rounds that the server needs to mark all blocks of items and read their marks."""
         return 2 * len(self._blocks) + 1
 
     def announce(self, round_number: int) -> ItemVectors:
-        """Return the item vectors of a round, with marks on the next block of items in even rounds."""
+        """Return the item vectors to publish in a round; in even rounds the next block of items gets marks."""
         table = np.tile(QUIET * self._known[-1], (self.terms.n_items, 1))
         if round_number % 2 == 0:
             self._asked = self._blocks[round_number // 2 - 1]
@@ -57,7 +58,7 @@ class MarkingServer:
         return ItemVectors(self.terms, round_number, table)
 
     def receive(self, announcement: ItemVectors, upload: Upload) -> None:
-        """In odd rounds, compute the direction of u and its moves along the marks of the round before."""
+        """Take one upload; in odd rounds, measure how far u has moved along the marks of the round before."""
         if upload is None or announcement.round_number % 2 == 0:
             return
         part = take_apart(announcement, upload, self._seen.direction)
@@ -70,7 +71,7 @@ class MarkingServer:
         self._known = [self._known[-1], part.direction]
 
     def ratings(self, levels: RatingLevels) -> FloatArray:
-        """Return the ratings of items that count as rated, scaled to fit the levels best; NaN for all other items."""
+        """Return the ratings of the items that count as rated, scaled to fit `levels` best; NaN for other items."""
         found = np.where(self.scores > SURE, self.pulls, np.nan)
         if np.isnan(found).all():
             return found
@@ -86,7 +87,7 @@ class MarkingServer:
 
 
 def _across(directions: list[FloatArray], count: int) -> FloatArray:
-    """Return `count` unit vectors orthogonal to the given ones and to each other, one per row."""
+    """Return `count` unit vectors, one per row, that are orthogonal to the given directions and to each other."""
     return np.linalg.svd(np.array(directions), full_matrices=True)[2][len(directions) :][:count]
 
 

@@ -1,4 +1,4 @@
-"""Attacks on metadata: how many items has a person rated?"""
+"""Attacks that recover how many items a person has rated (target "metadata")."""
 
 from dataclasses import dataclass
 
@@ -12,9 +12,9 @@ from hushrec.audit.selection import likeliest_count
 
 @dataclass(frozen=True)
 class CountFromSelections:
-    """An attack that guesses the number of ratings with which the selections are most likely.
+    """An attack that guesses the number of ratings under which the reported items are most likely.
 
-    Without selection, it counts the items that were reported in every round.
+    Under a protocol without random selection, it counts the items that were reported in every round.
     """
 
     name: str = "count from selections"
@@ -34,7 +34,7 @@ class CountFromSelections:
 
 @dataclass(frozen=True)
 class CountFromValues:
-    """An attack that counts the items whose gradient values show that they are rated."""
+    """An attack that counts the items that gradient values reveal as rated (log odds above 3)."""
 
     name: str = "count from values"
     target: str = "metadata"
@@ -49,11 +49,11 @@ class CountFromValues:
 
 @dataclass(frozen=True)
 class FinishTiming:
-    """An attack by the time that a device needs for a report, which increases with its number of ratings.
+    """An attack that uses the time a device needs for a report, which increases with the number of ratings.
 
-    A device computes an error for every rated item, reported or not. The time for sending randomly selected items is
-    subtracted; its cost per item is estimated from the differences between the rounds of each person. The guess is the
-    lower quartile over the rounds.
+    A device computes an error for every rated item, reported or not. If the reported items are selected at random, the
+    attack subtracts the time that they cost. It estimates the cost per item from differences between rounds. The guess
+    is the lower quartile over the rounds.
     """
 
     name: str = "timing of finish"

@@ -1,4 +1,4 @@
-"""Attribute inference: gender, age and occupation, learned from people whose attributes the attacker knows."""
+"""Attribute inference: guess gender, age and occupation from uploads, trained on people with known attributes."""
 
 from dataclasses import dataclass
 
@@ -13,21 +13,21 @@ WEIGHT_OF_PULLS = 0.3  # the choice of items says more about a person than the r
 
 @dataclass(frozen=True)
 class PersonFromUploads:
-    """An attack by kernel ridge regression on the estimates of `crowd`: which items are rated, and how."""
+    """An attack by kernel ridge regression on the estimates of `crowd`: which items people rated, and how high."""
 
     name: str = "a few uploads"
     target: str = "person"
     claim: str = "none: what ratings say of their owner is not covered"
 
     def kernel(self, observation: Observation) -> FloatArray:
-        """Return the similarity of all pairs of people, `(n_crowd, n_crowd)`, by the items that they rated and how."""
+        """Return the similarity of all pairs of people, `(n_crowd, n_crowd)`, by which items they rated and how."""
         seen = observation.glance
         length = np.sqrt(seen.rated.sum(axis=1, keepdims=True)) + np.float32(1e-9)
         return np.asarray(alike(seen.rated / length) + WEIGHT_OF_PULLS * alike(seen.pulls))
 
 
 def alike(table: Table) -> FloatArray:
-    """Return the scalar products of all pairs of centred rows, scaled so that a row times itself is 1 on average."""
+    """Return the scalar products of all pairs of centred rows, scaled so that the diagonal has mean 1."""
     centered = (table - table.mean(axis=0)).astype(np.float64)
     products = centered @ centered.T
     return np.asarray(products / max(float(np.trace(products)) / len(products), 1e-12))

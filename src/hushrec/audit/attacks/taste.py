@@ -1,4 +1,4 @@
-"""Attacks on the model: the direction of a person's user vector."""
+"""Attacks that recover the direction of a person's user vector (target "model")."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from hushrec.audit.rank_one import stacked_direction
 
 @dataclass(frozen=True)
 class PublicTaste:
-    """A guess without any upload, the direction of an average person; the baseline of the other attacks."""
+    """The baseline of the other attacks: it guesses the direction of an average person, without using any upload."""
 
     name: str = "public item vectors"
     target: str = "model"
@@ -27,7 +27,7 @@ class PublicTaste:
 
 @dataclass(frozen=True)
 class RankOne:
-    """The rank-one attack on the last upload, or on the last `n_uploads` uploads together."""
+    """The rank-one attack (`rank_one`) on the last `n_uploads` uploads of a person."""
 
     name: str = "rank one, one upload"
     n_uploads: int = 1
@@ -45,7 +45,7 @@ class RankOne:
 
 @dataclass(frozen=True)
 class PooledRankOne:
-    """The rank-one attack on all uploads of the later half of the rounds, in which the user vector moves little."""
+    """The rank-one attack on all uploads of the second half of the rounds, in which the user vector moves little."""
 
     name: str = "rank one, later half pooled"
     target: str = "model"

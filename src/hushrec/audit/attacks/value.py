@@ -1,4 +1,4 @@
-"""Attacks on values: which ratings has this person given?"""
+"""Attacks that recover the values of a person's ratings (target "value")."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ from hushrec.scale import HIGHEST, LOWEST
 
 @dataclass(frozen=True)
 class OneUpload:
-    """An attack on the last upload: the rank-one attack recovers errors, and the most likely ‖u‖ gives ratings."""
+    """An attack on the last upload alone: `rank_one` gives the errors times ‖u‖, and the likeliest ‖u‖ the ratings."""
 
     name: str = "one upload"
     target: str = "value"
@@ -38,7 +38,10 @@ class OneUpload:
 
 @dataclass(frozen=True)
 class AllUploads:
-    """An attack on all uploads of a protocol without selection, with ‖u‖ from pairs of consecutive uploads."""
+    """An attack on all uploads of a protocol that reports every rated item.
+
+    It computes the norm of the user vector, ‖u‖, from pairs of consecutive uploads.
+    """
 
     name: str = "two consecutive uploads"
     target: str = "value"
@@ -55,7 +58,10 @@ class AllUploads:
 
 @dataclass(frozen=True)
 class GridRatings(AllUploads):
-    """An attack on all uploads of a protocol with selection: ratings must lie on levels and agree in all rounds."""
+    """An attack on all uploads of a protocol with random selection, by `rating_grid`.
+
+    The ratings that it recovers must be possible on the rating scale, and must be the same in all rounds.
+    """
 
     name: str = "consistent ratings"
 
@@ -65,7 +71,7 @@ class GridRatings(AllUploads):
 
 @dataclass(frozen=True)
 class GuessedByTaste(GridRatings):
-    """`GridRatings`, with predictions by the recovered user vector for items that were never reported."""
+    """`GridRatings` that also guesses items never reported, by the predictions of the recovered user vector."""
 
     name: str = "consistent ratings, the rest by taste"
 
@@ -80,7 +86,7 @@ class GuessedByTaste(GridRatings):
 
 
 def likeliest_ratings(noisy: FloatArray, epsilon: float, levels: RatingLevels) -> FloatArray:
-    """Return the most likely rating behind each noisy one, given the shares of the levels and Laplace noise.
+    """Return the most likely true rating behind each rating with Laplace noise, given how common each level is.
 
     On a continuous scale, return the posterior mean instead.
     """
@@ -94,9 +100,9 @@ VALUE: tuple[Attack, ...] = (OneUpload(), AllUploads(), GridRatings(), GuessedBy
 
 
 def read_last_upload(trace: Trace, protocol: GradientProtocol, terms: Terms, levels: RatingLevels) -> FloatArray:
-    """Return a rating per item from the last upload, or from all uploads under a protocol with selection.
+    """Return the ratings that an attack recovers, `(n_items,)`; NaN for items without a guess.
 
-    An item that was not reported has NaN.
+    Under a protocol with random selection all uploads of the trace are used, otherwise only the last one.
     """
     if protocol.selection is not None:
         return recover_ratings(trace, protocol, terms, levels=levels).ratings

@@ -1,4 +1,4 @@
-"""Attacks on attributes of people (gender, age, occupation) from the sums, and on their number of ratings by timing."""
+"""Attacks that guess people's attributes (gender, age, occupation) from sums, or their number of ratings by timing."""
 
 import numpy as np
 
@@ -22,9 +22,10 @@ TIMES = 5  # number of times that each device is timed
 
 
 def attack_attributes(run: Watched) -> list[Finding]:
-    """Return how well attributes of people are guessed from the sums, by an attacker who knows those of other people.
+    """Return how well an attacker guesses people's attributes from the sums, trained on people with known attributes.
 
-    The attacker subtracts everybody else's tables from the sums. What remains of each person has noise of its own.
+    For each person the attacker subtracts everybody else's tables from the sums. The remainder of each person has its
+    own noise. Return an empty list if the data set has no attributes.
     """
     if run.people is None:
         return []
@@ -44,7 +45,7 @@ def attack_attributes(run: Watched) -> list[Finding]:
 
 
 def attack_timing(run: Watched) -> list[Finding]:
-    """Return how well the time that a device needs for its tables reveals the number of ratings."""
+    """Return how well the time that a device needs for its tables reveals its number of ratings; empty if no clock."""
     if run.clock is None:
         return []
     _seconds(run, run.problem.profile(run.victims[0]), 0)  # compiles the code and fills the cache

@@ -1,4 +1,4 @@
-"""The audit of `masked`: one recorded run for each budget, and every attack on it."""
+"""The audit of `masked`: for each budget it records one training run and runs every attack on it."""
 
 import math
 from collections.abc import Callable
@@ -50,7 +50,7 @@ STEPS: tuple[tuple[str, Callable[[Watched], list[Finding]]], ...] = (
 def attack_masked(
     ratings: Ratings, settings: Settings, n_victims: int, people: People | None, clock: Clock | None, say: Say
 ) -> Outcome:
-    """Train once and attack the run; return the findings, and the other entries of the record about this budget."""
+    """Train once and attack the run; return the findings, and the other entries of the audit's record of this run."""
     say("training", 0)
     task = settings.make_task(ratings)
     problem = task_problem(task, settings)
@@ -67,7 +67,7 @@ def attack_masked(
 
 
 def _about(run: Watched) -> dict[str, Any]:
-    """Return the budget of the run, and how many items and people are exposed because only one person rated an item."""
+    """Return the run's budget, and how many items have a single rater and which share of people has such an item."""
     problem = run.problem
     raters = np.bincount(problem.items, minlength=problem.n_items)
     exposed = np.unique(owners(problem)[raters[problem.items] == 1])
@@ -86,7 +86,7 @@ def masked_settings(model: str | None, epsilon: float | None, seed: int) -> list
 
 
 def run_masked(task: Task) -> Outcome:
-    """Audit one budget without progress, in a worker process."""
+    """Audit one budget in a worker process, without progress messages."""
     return attack_masked(*task, lambda *_: None)
 
 
@@ -100,9 +100,9 @@ def audit_masked(
     progress: Callable[[str, str, int, int], None] | None = None,
     run_all: Callable[[list[Task]], list[Outcome]] | None = None,
 ) -> Audit:
-    """Attack `masked` with every budget of `settings`, and return all findings, with one column per budget.
+    """Attack `masked` with every budget of `settings`, and return all findings.
 
-    The same `n_victims` people are attacked with each budget, by default 100, or half of the people with at least two
+    The same `n_victims` people are attacked under each budget: by default 100, or half of the people with at least two
     ratings if that is fewer. The other arguments are those of `audit.run.audit`.
     """
     first = settings[0]

@@ -1,7 +1,4 @@
-"""One round of secure aggregation with the protocol's own device code.
-
-It gives the messages that the server sees of each device.
-"""
+"""Run one round of secure aggregation with the protocol's own device code, and record the server's view."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -30,8 +27,8 @@ CELLS = 256  # number of values of the leading byte of a number
 class SeenCohort(NamedTuple):
     """One attempt of a round as the server sees it: the roster with public keys, the masked tables, and their sum.
 
-    `pairings` and `secrets` are the secrets of each device; an attack uses those of devices that collude with the
-    server.
+    `pairings` and `secrets` hold the secrets of each device. An attack may use only those of devices that collude with
+    the server.
     """
 
     roster: Roster
@@ -44,7 +41,10 @@ class SeenCohort(NamedTuple):
 def watch_cohort(
     terms: MaskedTerms, uploads: Sequence[Table], *, attempts: int = 1, rng: RandomStream
 ) -> list[SeenCohort]:
-    """Run attempts of one round with real devices that send these uploads, and return what the server sees."""
+    """Run one or more attempts of a round in which devices send `uploads`; return what the server sees of each.
+
+    The devices run the protocol's own code, and `uploads` holds their tables before masking.
+    """
     server, *identities = (Ed25519PrivateKey.from_private_bytes(rng.bytes(32)) for _ in range(len(uploads) + 1))
     names = [number.to_bytes(DEVICE_BYTES, "big") for number in range(len(uploads))]
     table = digest(b"table")
@@ -71,9 +71,9 @@ def watch_cohort(
 def _attempt(
     server: ServerRound, devices: Mapping[bytes, DeviceRound], table_digest: bytes, rng: RandomStream
 ) -> SeenCohort:
-    """Run one attempt to its end, and return what the server sees.
+    """Run all phases of one attempt, and return what the server sees.
 
-    The names of the devices increase, so the devices are in the order of the roster.
+    The names of the devices increase, so their tables are in the order of the roster.
     """
     tables, secrets, sent = list[Table](), list[Secrets](), list[Sent]()
     while server.phase in EXPECTED:
@@ -92,10 +92,10 @@ def _attempt(
 
 
 def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
-    """Return the share of mask keys, channel keys and seed hashes that occur more than once in the attempts.
+    """Return the share of mask keys, channel keys and seed hashes that repeat an earlier one; 0 for fresh keys.
 
-    A device that used its keys twice would lose all masks: the server rebuilds its mask key if it drops out of one
-    attempt, and its seed if it survives another.
+    A device that used its keys in two attempts would lose all masks. The server rebuilds a device's mask key if the
+    device drops out of an attempt, and its seed if it survives.
     """
     every = [
         key
@@ -107,12 +107,12 @@ def keys_seen_twice(attempts: Sequence[SeenCohort]) -> float:
 
 
 def table_scores(tables: Sequence[Table], expected: FloatArray) -> FloatArray:
-    """Return the scalar product of each masked table with the table that is expected of one profile."""
+    """Return the scalar product of each masked table with the `expected` table of one profile."""
     return np.asarray([table.view(np.int32).astype(np.float64) @ expected for table in tables])
 
 
 def uniformity(tables: Sequence[Table]) -> float:
-    """Return the p-value of a chi-square test for uniformly distributed leading bytes of the numbers."""
+    """Return the p-value of a chi-square test that the leading bytes of all table entries are uniformly distributed."""
     leading = np.concatenate([table >> np.uint32(24) for table in tables]).astype(np.int64)
     counts = np.bincount(leading, minlength=CELLS)
     expected = len(leading) / CELLS

@@ -1,8 +1,9 @@
-"""Attacks on one round of real devices, by the server alone and in collusion with some devices.
+"""Attacks on one round of secure aggregation, by the server alone and in collusion with some devices.
 
-A colluding device, or helper, gives the server its table before masking, its noise and its secrets of the attempt. The
-server has rebuilt the seed of every survivor, which it needs for the sum. It can therefore remove from a victim's
-masked table the victim's own mask and the masks shared with helpers, but not the masks shared with honest devices.
+A colluding device (helper) gives the server its table before masking, its noise and its secrets of the attempt. The
+server has rebuilt the seed of every survivor, because it needs the seeds for the sum. It can therefore remove two kinds
+of masks from a victim's masked table: the victim's own mask, and the masks shared with helpers. The masks shared with
+honest devices remain.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,7 +33,7 @@ from hushrec.randomness import Purpose, RandomStream, SeededRandomness
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """One round: what the server sees, and the inputs of the devices."""
+    """One round of secure aggregation: what the server sees, and the tables of all devices before masking."""
 
     cohort: SeenCohort = field(repr=False)
     codes: Sequence[BlockCode] = field(repr=False)
@@ -43,9 +44,9 @@ class Scene:
 
 
 def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
-    """Run two attempts of the first round, in which half of the devices, drawn at random, have one victim's profile.
+    """Run two attempts of the first round; return both attempts, and the scene of the first.
 
-    The other half sends zeros. Return both attempts, and the scene of the first.
+    Half of the devices, drawn at random, hold the ratings of one victim. The other half sends zeros.
     """
     priced, plan = run.problem.terms.priced, run.problem.terms.priced.plan
     cohort = Cohort(cohorts.COHORT, 1.0, COLLUDING)
@@ -65,19 +66,19 @@ def set_scene(run: Watched) -> tuple[list[SeenCohort], Scene]:
 
 
 def _integers(codes: Sequence[BlockCode], blocks: Sequence[BlockValues], rounding: RandomStream) -> IntArray:
-    """Return the integers that `make_upload` computes before noise, given the same random numbers for rounding."""
+    """Return the integers of a device before noise, as `make_upload` computes them with the same rounding stream."""
     return np.concatenate(
         [encode_block(code, *own, rounding=rounding) for code, own in zip(codes, blocks, strict=True)]
     )
 
 
 def attack_tables(run: Watched) -> list[Finding]:
-    """Run two attempts of a round of real devices, and return the findings of all attacks on them."""
+    """Run two attempts of a round of secure aggregation, and return the findings of all attacks on them."""
     return attack_round(run, *set_scene(run))
 
 
 def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> list[Finding]:
-    """Return the findings of attacks on single tables and keys, by the server alone and in collusion with devices."""
+    """Return the findings of attacks on single masked tables and on keys, with and without colluding devices."""
     tables = scene.cohort.tables
     claim = f"a masked table is uniformly random (chi-square test: p = {uniformity(tables):.2f})"
     twice = keys_seen_twice(attempts)
@@ -89,7 +90,7 @@ def attack_round(run: Watched, attempts: Sequence[SeenCohort], scene: Scene) -> 
 
 
 def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Table:
-    """Return a victim's masked table without the masks that the server and the helpers know."""
+    """Return a victim's masked table after removing all masks that the server and the helpers know."""
     table, context = cohort.tables[victim].copy(), cohort.pairings[victim].context
     keystream = Keystream(len(table))
     keystream.subtract(table, derive(cohort.secrets[victim].seed, SELF_LABEL, context, victim))
@@ -101,9 +102,10 @@ def strip_table(cohort: SeenCohort, victim: int, helpers: Collection[int]) -> Ta
 
 
 def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
-    """Return the findings of the server in collusion with c_max devices, for which the noise is sized, and all but one.
+    """Return the findings of attacks by a server in collusion with c_max devices, and with all devices but one.
 
-    The attacks are on single tables without their known masks, and on the noise that is left in the sum.
+    The noise is sized for c_max colluding devices. The attacks look at single tables without the known masks, and at
+    the noise that remains in the sum.
     """
     everybody, most_corrupt = range(len(scene.uploads)), scene.most_corrupt
     helpers, honest = everybody[:most_corrupt], everybody[most_corrupt:]
@@ -121,7 +123,7 @@ def attack_with_helpers(run: Watched, scene: Scene) -> list[Finding]:
 
 
 def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: Scene, claim: str) -> Finding:
-    """Return how well the tables of the last devices reveal which of the devices have the profile."""
+    """Return how well the given tables, those of the last devices, reveal which devices hold the victim's ratings."""
     coins, expected = scene.coins[-len(tables) :], scene.integers[int(np.argmax(scene.coins))].astype(np.float64)
     scores = table_scores(tables, expected)
     measured, interval = auc(scores, coins), auc_interval(scores, coins, rng=run.draws(22))
@@ -130,7 +132,10 @@ def _told(run: Watched, name: str, metric: str, tables: Sequence[Table], scene: 
 
 
 def _noise_left(run: Watched, name: str, scene: Scene, helpers: Sequence[int]) -> list[Finding]:
-    """Return the ratio of measured to claimed variance of the noise in the sum, without the noise of the helpers."""
+    """Return the ratio of measured to claimed variance of the noise that honest devices add to the sum.
+
+    Return an empty list for a run without noise.
+    """
     honest = [place for place in range(len(scene.uploads)) if place not in helpers]
     known = np.zeros(len(scene.cohort.total), np.uint32)
     for place in helpers:

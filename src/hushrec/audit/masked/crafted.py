@@ -1,4 +1,4 @@
-"""Public tables of a malicious server, which devices accept because every entry is finite and within range."""
+"""Public tables that a malicious server could publish. Devices accept them: every entry is finite and in range."""
 
 from dataclasses import replace
 from typing import Any
@@ -12,10 +12,10 @@ MIDDLE = 3.0  # middle of the scale 1 to 5; residuals below and above it have op
 
 
 def aim_at(table: Any, item: int) -> Any:
-    """Return the table with all weight on one item, so that every block with rows holds this item alone, at the clip.
+    """Return a public table with all weight on one item, so that in blocks of rows only this item counts, at the clip.
 
-    Under `gp`, rows of zeros remove the taste, and offsets in the middle of the scale give low and high ratings
-    opposite signs, so that the tables for a rating of 1 and of 5 differ by twice the clip.
+    Under model `gp`, rows of zeros remove the person's taste. Offsets in the middle of the scale give low and high
+    ratings opposite signs, so that the reports for a rating of 1 and of 5 differ by twice the clip.
     """
     one = np.zeros(table.n_items)
     one[item] = LARGEST_ENTRY
@@ -31,7 +31,7 @@ def aim_at(table: Any, item: int) -> Any:
 
 
 def lengthen(table: Any) -> Any:
-    """Return the table with the largest weights on all items, so that every block with rows reaches its clip."""
+    """Return a public table with the largest weights on all items, so that every block with rows reaches its clip."""
     heavy = np.full(table.n_items, LARGEST_ENTRY)
     if isinstance(table, AudienceTable):
         return replace(table, weights=heavy)

@@ -1,4 +1,4 @@
-"""Lower bounds on ε: how well the sums of a run distinguish two inputs of one device, compared with the claimed ε."""
+"""Lower bounds on ε, to compare with the claimed ε: how well the sums of a run distinguish two inputs of a device."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ COLLUDING = 0.1  # share of colluding devices for which the noise is sized
 
 
 class Unit(NamedTuple):
-    """The unit of a claimed ε, which defines which two inputs of a device are compared."""
+    """The unit of a claimed ε: it defines which two inputs of a device are compared."""
 
     words: str
     budget: str  # entry of the run's statement with the claimed ε
@@ -40,9 +40,9 @@ NOT_COVERED = Unit("not covered; whole profile", "epsilon", 1.0, "_not_covered")
 def tell_pair(
     run: Watched, name: str, seen: SeenRun, difference: PersonTables, part: int, *, unit: Unit, **more: Any
 ) -> list[Finding]:
-    """Return lower bounds on ε and a measured μ of two inputs of a device that differ by `difference`.
+    """Return lower bounds on ε, and a measured μ, for two inputs of a device whose tables differ by `difference`.
 
-    `more` are further arguments of `trials.draw_scores`.
+    `more` holds further arguments of `trials.draw_scores`.
     """
     scores = trials.draw_scores(seen, difference, rng=run.draws(part), **more)
     delta, name = run.budget["delta"], f"{name}, {trials.TRIALS:,} runs"
@@ -63,10 +63,10 @@ def tell_pair(
 
 
 def contradictions(findings: Sequence[Finding], budget: Mapping[str, Any]) -> list[str]:
-    """Return the findings that contradict a claim, in words: a larger ε than claimed, too little noise, repeated keys.
+    """Return a sentence for each finding that contradicts a claim: ε above the claim, too little noise, repeated keys.
 
-    All bounds of one column hold together with 95 % confidence, so a run that keeps its claims is accused in at most
-    one of twenty audits.
+    All bounds of one audited run hold together with 95 % confidence. A run that keeps its claims is therefore wrongly
+    accused in at most one of twenty audits.
     """
     limits = {f"epsilon_{kind}{unit.suffix}": budget[unit.budget] for kind in KINDS for unit in (PROFILE, RATING)}
     found = []
@@ -81,7 +81,7 @@ def contradictions(findings: Sequence[Finding], budget: Mapping[str, Any]) -> li
 
 
 def measure_noise(run: Watched) -> list[Finding]:
-    """Return the ratio of measured to claimed variance of the noise in the sums of the run."""
+    """Return the ratio of measured to claimed variance of the noise in the sums; empty for a run without noise."""
     if run.budget["mu"] == math.inf:
         return []
     squares = [(block.noise.astype(float) ** 2).sum() / block.variance for block in run.seen.blocks]
@@ -91,18 +91,19 @@ def measure_noise(run: Watched) -> list[Finding]:
 
 
 def variance_ratio(squares: float, numbers: int) -> tuple[float, Interval]:
-    """Return the mean of `numbers` squares of noise that add up to `squares`, and its confidence interval.
+    """Return the ratio of measured to claimed variance of `numbers` draws of noise, and its confidence interval.
 
-    The squares are in units of the claimed variance.
+    `squares` is the sum of the squared draws, each divided by the claimed variance.
     """
     most, least = chi2.ppf(1 - trials.ERROR, numbers), chi2.ppf(trials.ERROR, numbers)
     return squares / numbers, (float(squares / most), float(squares / least))
 
 
 def attack_profiles(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε of a profile against zeros, with the run's public tables and with crafted ones.
+    """Return lower bounds on ε for distinguishing a device that sends a whole profile from one that sends zeros.
 
-    The crafted tables make all blocks reach their clips.
+    The first bounds are for the public tables of the run, the others for crafted tables that make blocks reach their
+    clips.
     """
     found = tell_pair(run, "profile or nothing", run.seen, _longest(run), 10, unit=PROFILE)
     heavy = run.seen.with_tables(lengthen)
@@ -115,10 +116,10 @@ def _longest(run: Watched) -> PersonTables:
 
 
 def attack_ratings(run: Watched) -> list[Finding]:
-    """Return how well the existence of one rating is recovered by an attacker who knows all other ratings.
+    """Return how well an attacker who knows all other ratings recovers whether one rating exists.
 
-    The AUC is over one rating of every victim, the lower bounds on ε are for the rating with the largest effect, and
-    for one with a crafted public table.
+    The AUC is over one rating of every victim. The lower bounds on ε are for the rating with the largest effect, and
+    for one rating under a crafted public table.
     """
     rng, first, second = run.draws(12), list[float](), list[float]()
     longest, most = _longest(run), -1.0
@@ -149,9 +150,9 @@ def attack_ratings(run: Watched) -> list[Finding]:
 
 
 def _crafted(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε for one rating, 1 or 5 stars, with a public table that is crafted for its item.
+    """Return lower bounds on ε for a rating of 1 or of 5 stars, under a public table that is crafted for its item.
 
-    Under a model without rating values, the rating exists or not.
+    Under a model without rating values, the two inputs are the rating and no rating.
     """
     items, values = run.problem.profile(run.victims[run.longest])
     position = int(run.draws(14).integers(len(items)))
@@ -167,9 +168,9 @@ def _crafted(run: Watched) -> list[Finding]:
 
 
 def attack_cohorts(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε from the difference of two cohorts, and from collusion with devices.
+    """Return lower bounds on ε from two cohorts that differ in one device, and from collusion with devices.
 
-    Cohorts differ in one device. Colluding devices reveal their noise: as many as the noise allows for, or all but one.
+    Colluding devices reveal their noise. Either as many devices collude as the noise is sized for, or all but one.
     """
     found = tell_pair(
         run, "difference of two cohorts, nobody's ratings known", run.seen, _longest(run), 16, unit=PROFILE, sums=2
@@ -187,9 +188,10 @@ def attack_cohorts(run: Watched) -> list[Finding]:
 
 
 def attack_one_run(run: Watched) -> list[Finding]:
-    """Return lower bounds on ε from canaries in two real runs, whose public tables depend on the sums.
+    """Return lower bounds on ε from canaries (people whose input a coin decides) in two complete training runs.
 
-    In the first run coins decide which canaries send zeros, and in the second which canaries leave out one rating.
+    In the first run a coin decides whether a canary sends its profile or zeros. In the second, a coin decides whether
+    it leaves out one rating. Unlike in `trials`, the public tables of later rounds depend on the sums.
     """
     rng = run.draws(19)
     rated = np.flatnonzero(run.problem.rated_counts > 1)
@@ -211,7 +213,7 @@ def attack_one_run(run: Watched) -> list[Finding]:
 def _one_run(
     run: Watched, name: str, seen: SeenRun, canaries: list[PersonTables], coins: BoolArray, unit: Unit
 ) -> Finding:
-    """Return the lower bound on ε from guessing the coins of one run, with the claim for the unit."""
+    """Return the lower bound on ε that follows from guessing the coins of one run."""
     told = trials.tell_coins(seen, canaries, coins, run.budget["delta"])
     claim = f"{unit.words}: ε = {run.budget[unit.budget]:.3g} ({told.correct} of {told.guesses} coins right)"
     metric = f"epsilon_ruled_out{unit.suffix}"

@@ -1,4 +1,4 @@
-"""Attacks on people from the sums of a run: their items, ratings, taste, number of ratings, and identity."""
+"""Attacks on people, from the sums of a run: their items, ratings, taste, number of ratings, and identity."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ SUMS = "sums, everybody else known"
 
 
 def attack_people(run: Watched) -> list[Finding]:
-    """Return the findings of all attacks on the victims, each by an attacker who knows everybody else's ratings."""
+    """Return the findings of all attacks on the victims, by an attacker who knows everybody else's ratings."""
     left = _left(run)
     return [
         *_existence(run, left),
@@ -36,7 +36,7 @@ def attack_people(run: Watched) -> list[Finding]:
 def attack_sums(
     settings: Settings, problem: AnyProblem, victims: IntArray, others: IntArray, rng: np.random.Generator
 ) -> list[Finding]:
-    """Train once, and return the findings of the attacks on items, ratings and taste only."""
+    """Train once, and return the findings of the quick attacks on items, ratings and taste."""
     run = Watched(settings, problem, watch(problem)[0], victims)
     left = _left(run)
     return _existence(run, left) + _taste(run, left) + _values(run, left)
@@ -61,7 +61,7 @@ def _existence(run: Watched, left: list[readings.Left]) -> list[Finding]:
 
 
 def truth_of(run: Watched) -> Truth:
-    """Return the ratings of the victims, which only the judge knows."""
+    """Return the victims' ratings, which only the scoring of attacks uses; the vectors in the result are empty."""
     ratings = rating_matrix(run.problem, run.victims)
     nothing = np.zeros((len(run.victims), 0))
     return Truth(~np.isnan(ratings), ratings, nothing, nothing)
@@ -92,7 +92,7 @@ def _count(run: Watched, left: list[readings.Left]) -> list[Finding]:
 
 
 def _known_again(run: Watched, left: list[readings.Left]) -> Finding:
-    """Return how often people are recognized in a second run, by the same profile with other noise."""
+    """Return how often people are recognized in a second run, in which they have the same profile but other noise."""
     place, rng = readings.place_of(run.seen.blocks, COUNTS), run.draws(5)
     before = np.array([one[place] for one in left])
     after = np.array([readings.left_of(run.seen, one, rng=rng)[place] for one in run.victims_tables])
@@ -118,7 +118,10 @@ def _cosines(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def _values(run: Watched, left: list[readings.Left]) -> list[Finding]:
-    """Return the share of exact guesses of a few ratings of each victim, by an attacker who knows all other ratings."""
+    """Return the share of ratings that an attacker who knows all other ratings guesses exactly.
+
+    A few ratings of each victim are guessed. The list is empty for continuous ratings and for models without values.
+    """
     levels = RatingLevels.of(run.problem.values)
     if not run.predicts_values or levels.continuous:
         return []
@@ -152,7 +155,10 @@ def _ratings_of_others(run: Watched, item: int, user: int) -> FloatArray:
 
 
 def _rare_items(run: Watched) -> list[Finding]:
-    """Return how often the one rater of an item is identified among all people with such an item."""
+    """Return how often an attacker identifies the only rater of an item, among all people who are only raters.
+
+    The list is empty if fewer than two people are the only rater of an item.
+    """
     problem, rng = run.problem, run.draws(7)
     raters = np.bincount(problem.items, minlength=problem.n_items)
     rows = rng.permutation(np.flatnonzero(raters[problem.items] == 1))[:RARE_ITEMS]

@@ -1,4 +1,4 @@
-"""Poisoning attacks on `masked`: some devices promote one item, and nobody sees an individual table.
+"""Poisoning attacks on `masked`: some devices promote one item, and the server sees no individual table.
 
 Clipping limits the influence of a device that runs the software with made-up ratings, or that writes its own table
 within the clip. The influence of a device that exceeds the clip is limited only by the server's checks of the sums.
@@ -33,7 +33,7 @@ Write = Callable[["PoisonedEngine", Round, Any, list[Table]], list[IntArray]]  #
 
 
 class PoisonedEngine(CpuMaskedEngine):
-    """The training engine of `masked`, with promoters' integers added to every sum."""
+    """The training engine of `masked`, with the promoters' integers added to every sum."""
 
     def __init__(self, problem: AnyProblem, write: Write) -> None:
         super().__init__(problem)
@@ -50,7 +50,7 @@ class PoisonedEngine(CpuMaskedEngine):
         return codes
 
     def passes(self, one: Round, totals: list[Table]) -> bool:
-        """Return whether the sums pass the server's checks of their length and of their fit to what was learned."""
+        """Return whether the sums pass the server's checks: their norm, and their fit to what was learned before."""
         devices = self.problem.n_users
         if not all(is_plausible(code, total, devices) for code, total in zip(self.codes, totals, strict=True)):
             return False
@@ -60,13 +60,13 @@ class PoisonedEngine(CpuMaskedEngine):
 
 
 def added(totals: list[Table], more: list[IntArray]) -> list[Table]:
-    """Return the sums with the promoters' integers added."""
+    """Return the sums of all blocks after adding the promoters' integers."""
     return [total + own.astype(np.uint32) for total, own in zip(totals, more, strict=True)]
 
 
 @dataclass(frozen=True, eq=False)
 class Promotion:
-    """An attack by promoters (`liars`) for one item (`target`), and the honest people whose recommendations count."""
+    """An attack by promoters (`liars`) who push one item (`target`), measured on recommendations to `honest` people."""
 
     run: Watched = field(repr=False)
     liars: IntArray = field(repr=False)
@@ -75,38 +75,38 @@ class Promotion:
     counts: bool = True  # whether own tables raise the item's count as well, which helps its rank but not its rating
 
     def train(self, write: Write) -> Predictor:
-        """Return the predictor after a run in which `write` computes what the promoters add to the sums."""
+        """Train with promoters, whose integers `write` computes in every round, and return the predictor."""
         engine = PoisonedEngine(without_profiles(self.run.problem, self.liars), write)
         for _ in range(self.run.problem.terms.max_rounds):
             engine.run_round()
         return engine.predictor()
 
     def exposed(self, predictor: Predictor) -> int:
-        """Return the number of honest people who get the item recommended."""
+        """Return the number of honest people who get the item recommended in their top ten."""
         scores = predictor.scores(self.honest)
         for row, user in enumerate(self.honest):
             scores[row, self.run.problem.profile(user)[0]] = -np.inf
         return int((scores[:, [self.target]] > np.sort(scores, axis=1)[:, -TOP - 1, None]).sum())
 
     def stars(self, predictor: Predictor) -> float:
-        """Return the mean of the ratings that are predicted for honest people and the item."""
+        """Return the item's predicted rating, averaged over honest people."""
         return float(predictor.predict(self.honest, np.full(len(self.honest), self.target)).mean())
 
     def rate(self, engine: PoisonedEngine, one: Round, table: Any, _: list[Table]) -> list[IntArray]:
-        """Return what promoters add to the sums if they run the real software with a made-up profile."""
+        """Return the integers that promoters add to the sums if they run the real software with a made-up profile."""
         entries = self.run.seen.learning.entries(one.blocks, table, *made_up_profile(self.run, self.target))
         rng = self.run.draws(24)
         integers = (encode_block(code, *own, rounding=rng) for code, own in zip(engine.codes, entries, strict=True))
         return [len(self.liars) * own for own in integers]
 
     def clip(self, engine: PoisonedEngine, one: Round, *_: Any) -> list[IntArray]:
-        """Return what promoters add to the sums if they write their own tables for the item, as long as the clip."""
+        """Return the integers that promoters add to the sums if they send tables for the item at the full clip."""
         return self._pushes(engine, one, len(self.liars))
 
     def exceed(self, engine: PoisonedEngine, one: Round, _: Any, totals: list[Table]) -> list[IntArray]:
-        """Return the longest table for the item that passes the server's checks, by bisection.
+        """Return the longest table for the item with which the sums still pass the server's checks, by bisection.
 
-        The promoter knows the sum of the other tables.
+        The promoter is assumed to know the sum of the other tables.
         """
         passing, failing = 0.0, float(2 * self.run.problem.n_users)  # clips
         for _step in range(BISECTIONS):
@@ -116,14 +116,17 @@ class Promotion:
         return self._pushes(engine, one, passing)
 
     def _pushes(self, engine: PoisonedEngine, one: Round, clips: float) -> list[IntArray]:
-        """Return tables for the item whose blocks are as long as this many clips."""
+        """Return a table for the item, one array per block, whose blocks have the norm of `clips` clips."""
         return [
             self._push(block.name, code, int(clips * code.clip_units))
             for block, code in zip(one.blocks, engine.codes, strict=True)
         ]
 
     def _push(self, name: str, code: BlockCode, units: int) -> IntArray:
-        """Return one block of a table for the item: a residual, or a count if `counts`; zeros in other blocks."""
+        """Return one block of a table for the item, with a single entry of size `units` if the block is about ratings.
+
+        In the block of counts the entry is set only if `counts`. All other blocks are zero.
+        """
         found = np.zeros(code.size, np.int64)
         if name == COUNTS and self.counts:
             found[self.target] = units
@@ -133,7 +136,7 @@ class Promotion:
 
 
 def made_up_profile(run: Watched, target: int) -> Profile:
-    """Return a profile with the best rating for the item, and the rounded mean ratings for popular items."""
+    """Return a made-up profile: five stars for the promoted item, and rounded mean ratings for popular items."""
     counts = np.bincount(run.problem.items, minlength=run.problem.n_items)
     popular = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)]
     items = np.sort([target, *popular[popular != target][:FILLERS]])
@@ -146,9 +149,10 @@ def _usual(run: Watched, item: int) -> float:
 
 
 def attack_integrity(run: Watched) -> list[Finding]:
-    """Return the exposure of a promoted item, and by how many stars one device raises its predicted rating.
+    """Return the exposure of a promoted item, and by how many stars each promoter raises its predicted rating.
 
-    The item is the one that people like least.
+    The item is the one that people like least. Its exposure is the share of honest people with the item in their top
+    ten.
     """
     people = run.draws(25).permutation(np.flatnonzero(run.problem.rated_counts > 0))
     honest = np.sort(people[-min(PEOPLE, len(people) // 2) :])
@@ -169,7 +173,10 @@ def attack_integrity(run: Watched) -> list[Finding]:
 
 
 def _by_aim(group: Promotion) -> list[tuple[Promotion, str]]:
-    """Return the attack on the item's rating, if the model predicts ratings, and on its rank, with words for each."""
+    """Return the variants of an attack, each with a suffix for its name.
+
+    If the model predicts ratings, one variant raises the item's rating only, and the other its count as well.
+    """
     if not group.run.predicts_values:
         return [(group, "")]
     return [(replace(group, counts=False), ""), (group, ", counts too")]

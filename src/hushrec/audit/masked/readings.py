@@ -1,7 +1,8 @@
 """Guesses about one person from the sums of a run, after everybody else's tables are subtracted.
 
-`left` is what remains of every block: one person's integers plus noise. The noise is drawn for each person anew,
-because people who are compared with each other must not share it. No function of this module sees the truth.
+The argument `left` is what remains of every block: the person's integers plus noise. The noise is drawn anew for each
+person, because people who are compared with each other must not share noise. No function of this module sees the
+person's true ratings.
 """
 
 import math
@@ -23,7 +24,7 @@ ROWS = (AUDIENCE, BIAS, FACTORS)  # blocks with one row per item
 
 
 def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> Left:
-    """Return what remains of the sums of a run after everybody else's tables are subtracted: one table plus noise."""
+    """Return what remains of a run's sums after subtracting everybody else's tables: `tables` plus new noise."""
     found = []
     for block, places, integers in zip(run.blocks, tables.places, tables.integers, strict=True):
         law = summed_noise(block.code.share_variance, block.survivors)
@@ -36,8 +37,9 @@ def left_of(run: SeenRun, tables: PersonTables, *, rng: np.random.Generator) -> 
 def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> FloatArray:
     """Return the log-likelihood ratio of "rated" to "not rated" for every item.
 
-    A rated item has the number min(1, C/√h) in the block of counts; in a block with rows of k numbers, each number of
-    its row has a variance of about C²/(hk). `usual_count` stands for the unknown h.
+    Let C be the clip of a block and h the person's number of ratings, for which `usual_count` stands. A rated item has
+    the entry min(1, C/√h) in the block of counts. In a block with a row of k entries per item, each entry of a rated
+    item's row has a variance of about C²/(hk).
     """
     found: FloatArray | float = 0.0
     for block, numbers in zip(blocks, left, strict=True):
@@ -55,7 +57,7 @@ def item_scores(blocks: Sequence[SeenBlock], left: Left, usual_count: float) -> 
 
 
 def taste_numbers(blocks: Sequence[SeenBlock]) -> tuple[int, int]:
-    """Return the place of the block that reveals a person's taste best, and how many of its first numbers hold it.
+    """Return the index of the block that reveals a person's taste best, and the number of its first entries that do.
 
     The last prior block of `gp` begins with twice the taste vector, and the last moments block of `audience` with the
     vector that describes the person.
@@ -66,20 +68,21 @@ def taste_numbers(blocks: Sequence[SeenBlock]) -> tuple[int, int]:
 
 
 def place_of(blocks: Sequence[SeenBlock], name: str) -> int:
-    """Return the place of the last block with this name."""
+    """Return the index of the last block with this name."""
     return max(place for place, block in enumerate(blocks) if block.block.name == name)
 
 
 def read_count(blocks: Sequence[SeenBlock], left: Left, popularity: FloatArray) -> float:
-    """Return a number that increases with the person's number of ratings: the counts, weighted by popularity."""
+    """Return a number that increases with the person's number of ratings: the counts, weighted by item popularity."""
     return float(left[place_of(blocks, COUNTS)] @ popularity)
 
 
 def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[PersonTables], prior: FloatArray) -> int:
-    """Return the most likely level of one rating, given the person's tables with each level and a prior of the levels.
+    """Return the index of the most likely level of one rating.
 
-    The log-likelihood of tables z is ⟨z, left⟩/variance − ‖z‖²/2 variance. Each level is compared with the first one,
-    so that only the numbers that differ are computed.
+    `levels` holds the person's tables for each possible level of the rating, and `prior` the probability of each level.
+    The log-likelihood of tables z is ⟨z, left⟩/variance − ‖z‖²/(2 variance). Each level is compared with the first one,
+    so that only entries that differ are computed.
     """
     scores = np.log(prior)
     for level, tables in enumerate(levels):
@@ -94,7 +97,7 @@ def read_rating(blocks: Sequence[SeenBlock], left: Left, levels: Sequence[Person
 def level_tables(
     run: SeenRun, profile: Profile, position: int, levels: RatingLevels, *, rng: RandomStream
 ) -> list[PersonTables]:
-    """Return the tables of a profile for every level of the rating at `position`."""
+    """Return a device's tables for every possible level of the rating at `position` of the profile."""
     items, values = profile
     found = []
     for level in levels.values:
@@ -105,16 +108,16 @@ def level_tables(
 
 
 def level_prior(ratings: FloatArray, levels: RatingLevels) -> FloatArray:
-    """Return the prior probability of each level, from other people's ratings of the item and the levels' shares."""
+    """Return the prior probability of each level, from other people's ratings of the item and the expected shares."""
     counts = np.bincount(levels.places(ratings), minlength=len(levels)) if len(ratings) else np.zeros(len(levels))
     return np.asarray((counts + 2 * levels.shares) / (counts.sum() + 2))
 
 
 def name_rater(run: SeenRun, left: Left, item: int, candidates: Sequence[Profile], *, rng: RandomStream) -> int:
-    """Return the candidate who most likely rated an item that only one person rated.
+    """Return the index of the candidate who most likely rated an item that only one person rated.
 
-    In the sums, the row of such an item is one device's row plus noise, without anything to subtract. The attacker
-    knows all other ratings of each candidate. Blocks that depend on the rating itself are left out.
+    In the sums, the row of such an item is one device's row plus noise. The attacker knows all other ratings of each
+    candidate. Blocks that depend on the value of the rating are not used.
     """
     rows = [place for place, block in enumerate(run.blocks) if block.block.name in (COUNTS, AUDIENCE)]
     fits = np.zeros(len(candidates))

@@ -1,4 +1,4 @@
-"""The counterparts under `masked` of the attacks on the gradient protocols, and why some attacks have none."""
+"""A list of the attacks on the gradient protocols, each with its counterpart under `masked` or the reason for none."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ from hushrec.audit.attacks.value import VALUE
 
 
 class Applied(NamedTuple):
-    """Attacks on the gradient protocols, and their counterparts under `masked`, with a reason.
+    """Some attacks on the gradient protocols, their counterparts under `masked`, and the reason for this mapping.
 
-    `findings` are the beginnings of the names of the counterparts; it is empty if there is none.
+    `findings` holds the first words of the counterparts' names. It is empty if the attacks have no counterpart.
     """
 
     attacks: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A recorded run of `masked`: the public tables and the noisy sums that the server sees."""
+"""Record a training run of `masked`: the public tables that the server publishes, and the noisy sums that it sees."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Profile = tuple[IntArray, FloatArray]  # items in increasing order, and ratings 
 
 
 class SeenBlock(NamedTuple):
-    """One block of one round: its encoding (`code`), and the noise in its sum."""
+    """One block of one round: its encoding (`code`), the noise in its sum, and the number of devices in the sum."""
 
     round_number: int
     block: Block
@@ -34,7 +34,7 @@ class SeenBlock(NamedTuple):
 
 
 class SeenRound(NamedTuple):
-    """One round: the public table that devices received, and the blocks of the sum."""
+    """One round: its plan (`one`), the public table that devices received, and the blocks of the sum."""
 
     one: Round
     table: Any
@@ -43,27 +43,30 @@ class SeenRound(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SeenRun:
-    """All rounds of one run, with `learning`, the public algorithm by which devices compute their tables."""
+    """All rounds of one recorded run.
+
+    `learning` is the public algorithm with which devices compute their tables.
+    """
 
     rounds: tuple[SeenRound, ...] = field(repr=False)
     learning: Learning = field(repr=False)
 
     @property
     def blocks(self) -> list[SeenBlock]:
-        """Every block of every round."""
+        """All blocks of all rounds, in order."""
         return [block for one in self.rounds for block in one.blocks]
 
     def only(self, *names: str) -> "SeenRun":
-        """Return the run with only the rounds that have at least one block with these names."""
+        """Return the run restricted to the rounds that have at least one block with one of these names."""
         kept = [one for one in self.rounds if {block.name for block in one.one.blocks} & set(names)]
         return SeenRun(tuple(kept), self.learning)
 
     def with_tables(self, change: Callable[[Any], Any]) -> "SeenRun":
-        """Return the run with changed public tables, as a malicious server could publish them."""
+        """Return the run with `change` applied to every public table, as a malicious server could publish them."""
         return SeenRun(tuple(one._replace(table=change(one.table)) for one in self.rounds), self.learning)
 
     def with_codes(self, codes: Sequence[Sequence[BlockCode]]) -> "SeenRun":
-        """Return the run with other encodings of its blocks, one sequence per round."""
+        """Return the run with other encodings of its blocks; `codes` has one sequence per round."""
         rounds = [
             one._replace(blocks=tuple(b._replace(code=code) for b, code in zip(one.blocks, own, strict=True)))
             for one, own in zip(self.rounds, codes, strict=True)
@@ -71,24 +74,24 @@ class SeenRun:
         return SeenRun(tuple(rounds), self.learning)
 
     def tables(self, profile: Profile, *, rng: RandomStream) -> "PersonTables":
-        """Return the integers of a device with this profile in every block, before noise."""
+        """Return the tables of a device with this profile in all rounds, rounded to integers and without noise."""
         return tables_of(self.rounds, self.learning, profile, rng=rng)
 
 
 class PersonTables(NamedTuple):
-    """The non-zero integers of one device in every block, and their places."""
+    """The tables of one device in a run, in sparse form: for each block, the indices and values of non-zero entries."""
 
     places: tuple[IntArray, ...]
     integers: tuple[IntArray, ...]
 
     def dense(self, place: int, size: int) -> IntArray:
-        """Return one block as a dense array."""
+        """Return the block with index `place` as a dense array of length `size`."""
         found = np.zeros(size, np.int64)
         found[self.places[place]] = self.integers[place]
         return found
 
     def minus(self, other: "PersonTables") -> "PersonTables":
-        """Return the difference of these tables and another device's tables."""
+        """Return these tables minus `other`, block by block."""
         places, integers = [], []
         for mine, own, theirs, their in zip(self.places, self.integers, other.places, other.integers, strict=True):
             both = np.union1d(mine, theirs)
@@ -102,7 +105,7 @@ class PersonTables(NamedTuple):
 
 
 def tables_of(rounds: Sequence[SeenRound], learning: Learning, profile: Profile, *, rng: RandomStream) -> PersonTables:
-    """Return the integers of a device with this profile in these rounds, encoded as on a device."""
+    """Return the tables of a device with this profile in the given rounds, rounded to integers and without noise."""
     places, integers = [], []
     for seen in rounds:
         entries = learning.entries(seen.one.blocks, seen.table, *profile)
@@ -114,7 +117,7 @@ def tables_of(rounds: Sequence[SeenRound], learning: Learning, profile: Profile,
 
 
 class _WatchedEngine(CpuMaskedEngine):
-    """The training engine of `masked`, which also records what the server publishes and receives."""
+    """The training engine of `masked`, which also records each round's public table and the noise in its sums."""
 
     def __init__(self, problem: AnyProblem) -> None:
         super().__init__(problem)
@@ -134,12 +137,12 @@ class _WatchedEngine(CpuMaskedEngine):
 
 
 def _centred(total: Table, exact: IntArray) -> IntArray:
-    """Return total − exact modulo 2³², as signed numbers from −2³¹ to 2³¹ − 1."""
+    """Return total − exact modulo 2³², as signed integers from −2³¹ to 2³¹ − 1."""
     return np.asarray((total - exact.astype(np.uint32)).view(np.int32), dtype=np.int64)
 
 
 def watch(problem: AnyProblem) -> tuple[SeenRun, CpuMaskedEngine]:
-    """Train to the end of the plan; return the recorded run, and the trained engine."""
+    """Run all rounds of the plan; return the recorded run and the trained engine."""
     engine = _WatchedEngine(problem)
     for _ in range(problem.terms.max_rounds):
         engine.run_round()

@@ -1,12 +1,12 @@
 """Likelihood-ratio tests between two inputs of one device, from the noisy sums of a whole run.
 
 Two inputs of a device have tables z and z' that differ by d. After everybody else's integers are subtracted, a sum is z
-or z' plus noise of known variance, and the test statistic is ⟨d, sum − z'⟩/variance, added over all blocks. It is
-normal with mean 0 or μ² and variance μ², where μ² = Σ ‖d_b‖²/variance_b.
+or z' plus noise of known variance. The test statistic is ⟨d, sum − z'⟩/variance, added over all blocks. It is normal
+with variance μ², where μ² = Σ ‖d_b‖²/variance_b, and with mean μ² for the input z or 0 for z'.
 
-All trials of one pair of inputs have the same public tables: those of a real run, or crafted ones. A server may publish
-any table, whatever the sums are, and the guarantee covers this. In every trial the noise of every block is drawn anew,
-by the sampler of the protocol. Everything else in the sums cancels, because the attacker knows it.
+All trials of one pair of inputs use the same public tables, those of a real run or crafted ones. This is valid because
+the guarantee holds for any table that a server publishes. In every trial the noise of every block is drawn anew, by the
+sampler of the protocol. Everything else in the sums cancels, because the attacker knows it.
 """
 
 import math
@@ -31,19 +31,19 @@ GUESSED = 1 / 3  # share of the coins of one run that are guessed, those with th
 
 
 class Scores(NamedTuple):
-    """The test statistic in trials with the first input, and in as many with the second."""
+    """The test statistic in trials with the first input, and in the same number of trials with the second."""
 
     first: FloatArray
     second: FloatArray
 
     @property
     def auc(self) -> float:
-        """The AUC of distinguishing the two inputs."""
+        """The AUC of distinguishing the two inputs by the test statistic."""
         return auc(*self._pooled())
 
     @property
     def rate(self) -> float:
-        """The true-positive rate at 1 % false positives."""
+        """The true-positive rate at a false-positive rate of 1 %."""
         return rate_at(*self._pooled())
 
     def _pooled(self) -> tuple[FloatArray, BoolArray]:
@@ -59,9 +59,9 @@ def weights_of(blocks: Sequence[SeenBlock]) -> list[float]:
 
 
 def distance(run: SeenRun, tables: PersonTables) -> float:
-    """Return μ of Gaussian privacy for two inputs whose tables differ by this, with the claimed noise.
+    """Return μ, the Gaussian-privacy parameter, of two inputs of a device; `tables` is the difference of their tables.
 
-    Without noise, μ is infinite.
+    It is computed from the claimed variance of the noise. Without noise, μ is infinite.
     """
     total = 0.0
     for block, integers in zip(run.blocks, tables.integers, strict=True):
@@ -80,10 +80,10 @@ def draw_scores(
     honest: float = 1.0,
     sums: int = 1,
 ) -> Scores:
-    """Return the test statistic in `trials` simulated runs with each of two inputs.
+    """Return the test statistic in `trials` simulated runs with each of two inputs that differ by `difference`.
 
     `honest` is the share of devices whose noise the attacker does not know. `sums` is the number of independent sums
-    that the attacker must combine, each with noise of its own.
+    that the attacker must combine, each with its own noise.
     """
     trials = TRIALS if trials is None else trials
     signal, found = 0.0, [np.zeros(trials), np.zeros(trials)]
@@ -102,7 +102,7 @@ def draw_scores(
 
 
 def measured_mu(scores: Scores) -> tuple[float, Interval]:
-    """Return the difference of the two means in units of the scores' deviation, and its 95 % interval.
+    """Return the measured μ with its 95 % interval: the difference of the two means in units of the scores' deviation.
 
     The scores are approximately normal, as sums of many independent terms. Without noise, the result is infinite.
     """
@@ -116,12 +116,12 @@ def measured_mu(scores: Scores) -> tuple[float, Interval]:
 
 
 def _mu_error(mu: float, trials: int) -> float:
-    """Return the standard error of a measured μ."""
+    """Return the standard error of a μ measured with `trials` trials per input."""
     return math.sqrt(2 / trials + mu**2 / (4 * trials))
 
 
 def epsilon_of_scores(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at δ from normal scores; without noise, that of `epsilon_counted`."""
+    """Return a lower bound on ε at this δ, assuming normal scores; without noise, use `epsilon_counted` instead."""
     found, _ = measured_mu(scores)
     if found == math.inf:
         return epsilon_counted(scores, delta)
@@ -130,11 +130,11 @@ def epsilon_of_scores(scores: Scores, delta: float) -> float:
 
 
 def epsilon_counted(scores: Scores, delta: float) -> float:
-    """Return a lower bound on ε at δ by counting, without an assumption about the distribution of the scores.
+    """Return a lower bound on ε at this δ by counting, without assumptions about the distribution of the scores.
 
-    Under (ε, δ)-privacy, the true-positive rate is at most e^ε · (false-positive rate) + δ at every threshold, and the
-    same holds for the true-negative and false-negative rates. The threshold and the side are chosen on the first half
-    of the trials and counted on the second half, with Clopper–Pearson bounds on both rates.
+    Under (ε, δ)-privacy, the true-positive rate is at most e^ε · (false-positive rate) + δ at every threshold. The same
+    holds for the true-negative and false-negative rates. The first half of the trials chooses the threshold and which
+    of the two inequalities to use. The second half is counted, with Clopper–Pearson bounds on both rates.
     """
     half = len(scores.first) // 2
     sides = [(scores.first, scores.second), (-scores.second, -scores.first)]
@@ -148,7 +148,7 @@ def epsilon_counted(scores: Scores, delta: float) -> float:
 
 
 def _counted(more: FloatArray, less: FloatArray, thresholds: FloatArray, delta: float) -> FloatArray:
-    """Return a lower confidence bound of ln((P(more > t) − δ) / P(less > t)) at every threshold t."""
+    """Return a lower confidence bound on ln((P(more > t) − δ) / P(less > t)) for every threshold t."""
     hits, alarms = ((side[:, None] > thresholds).sum(axis=0) for side in (more, less))
     low = np.where(hits > 0, beta.ppf(ERROR / 2, np.maximum(hits, 1), len(more) - hits + 1), 0.0)
     high = np.where(alarms < len(less), beta.ppf(1 - ERROR / 2, alarms + 1, np.maximum(len(less) - alarms, 1)), 1.0)
@@ -164,11 +164,12 @@ class Coins(NamedTuple):
 
 
 def tell_coins(run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray, delta: float) -> Coins:
-    """Guess from one run which canaries' devices sent their profile and which sent zeros; return a lower bound on ε.
+    """Guess each canary's coin from one run, and return the number of correct guesses and a lower bound on ε.
 
-    Only the third of the coins with the clearest evidence is guessed. By Theorem 5.2 of [Steinke2023], the number of
-    correct guesses is at most Binomial(guesses, e^ε/(1 + e^ε)), except with a probability of 2 · canaries · δ, which
-    reduces the allowed error of the bound.
+    `coins` says which devices sent the tables of `canaries`; the others sent zeros. Only the third of the coins with
+    the clearest evidence is guessed. By Theorem 5.2 of [Steinke2023], the number of correct guesses is stochastically
+    at most Binomial(guesses, e^ε/(1 + e^ε)), except with probability 2 · canaries · δ. This probability is subtracted
+    from the allowed error of the bound.
     """
     lead = coin_leads(run, canaries, coins)
     guessed = np.argsort(-np.abs(lead), kind="stable")[: max(1, int(GUESSED * len(canaries)))]
@@ -178,11 +179,11 @@ def tell_coins(run: SeenRun, canaries: Sequence[PersonTables], coins: BoolArray,
 
 
 def coin_leads(run: SeenRun, canaries: Sequence[PersonTables], sent: BoolArray) -> FloatArray:
-    """Return the evidence of each coin for "sent the profile" (positive) against "sent zeros" (negative).
+    """Return the evidence for each coin: positive for "sent the tables", negative for "sent zeros".
 
-    The attacker knows every canary's profile, but no coin: `sent` is only used to compute the sums. The sums are linear
-    in the coins. If the coins were normal with mean and deviation ½, their posterior mean would be a least-squares
-    solution, which is returned minus ½.
+    The attacker knows every canary's tables, but no coin; `sent` is used only to compute the sums. The sums are linear
+    in the coins. If coins were normal variables with mean and standard deviation ½, their posterior mean would be a
+    least-squares solution. The result is this solution minus ½.
     """
     system, target = 4 * np.eye(len(canaries)), np.full(len(canaries), 2.0)
     for place, (block, weight) in enumerate(zip(run.blocks, weights_of(run.blocks), strict=True)):

@@ -1,4 +1,4 @@
-"""The context of the attacks on one run of `masked`: the recorded run, its victims, and its claims."""
+"""The context of the attacks on one run of `masked`: the recorded run, its victims, and its privacy claims."""
 
 import math
 from collections.abc import Mapping
@@ -32,9 +32,10 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """One recorded run with one budget, and its victims.
+    """One recorded run with one budget, its victims, and what the attacks on it share.
 
-    The ratings of the problem are for the judge; an attack uses `seen`, and the knowledge that its docstring names.
+    `problem` holds the true ratings, which only the scoring of attacks may use. An attack uses `seen`, and the
+    knowledge that its docstring names.
     """
 
     settings: Settings
@@ -46,23 +47,23 @@ class Watched:
 
     @property
     def label(self) -> str:
-        """The name of this run's column in an audit, with its protocol and budget."""
+        """The protocol and budget as the name of this run in an audit, such as "masked ε=8"."""
         return label_of(self.settings)
 
     @cached_property
     def budget(self) -> dict[str, Any]:
-        """The statement of the run's privacy budget."""
+        """The privacy budget of the run by name: "epsilon", "delta", "item_level", "mu" and others."""
         statement: dict[str, Any] = self.problem.terms.priced.statement()
         return statement
 
     @property
     def profile_claim(self) -> str:
-        """The claim for a whole profile, in words."""
+        """The privacy claim for a whole profile, in words."""
         return f"whole profile: ε = {self.budget['epsilon']:g}"
 
     @property
     def rating_claim(self) -> str:
-        """The claim for one rating, in words."""
+        """The privacy claim for one rating, in words."""
         return f"one rating: ε = {self.budget['item_level']:.3g}"
 
     @property
@@ -71,23 +72,24 @@ class Watched:
         return find_model(self.settings.model).predicts != "ranking"
 
     def draws(self, part: int) -> np.random.Generator:
-        """Return the random generator of one attack, so that a new attack changes no other's numbers."""
+        """Return the random generator for one attack, so that attacks do not change each other's results."""
         return np.random.default_rng([self.settings.seed, 9, part])
 
     def tables(self, profile: Profile, run: SeenRun | None = None) -> PersonTables:
-        """Return the integers of a device with this profile, in this run or in one with other public tables."""
+        """Return the tables of a device with this profile, without noise, in this run or in `run`."""
         return (run or self.seen).tables(profile, rng=self.draws(0))
 
     @cached_property
     def victims_tables(self) -> list[PersonTables]:
-        """The integers of the device of every victim."""
+        """The tables of every victim's device, without noise."""
         return [self.tables(self.problem.profile(user)) for user in self.victims]
 
     @cached_property
     def longest(self) -> int:
-        """The position of the victim to attack with single profiles, chosen without looking at any noise.
+        """The index of the victim for attacks on a single profile, chosen without looking at any noise.
 
-        Of the victims whose tables are nearly the longest, it is the one with the fewest numbers, for speed.
+        Of the victims whose tables have nearly the largest norm, it is the one with the fewest non-zero entries, for
+        speed. In a run without noise, it is the victim with the most ratings.
         """
         distances = np.array([trials.distance(self.seen, tables) for tables in self.victims_tables])
         if math.isinf(distances.max()):
@@ -102,18 +104,18 @@ class Watched:
 
     @cached_property
     def popularity(self) -> FloatArray:
-        """The share of the others who rated each item."""
+        """The share of the people other than victims who rated each item, `(n_items,)`."""
         return item_popularity(self.problem, self.others)
 
     @cached_property
     def usual_count(self) -> float:
-        """The median number of ratings of the others."""
+        """The median number of ratings of the people who are not victims."""
         return float(np.median(self.problem.rated_counts[self.others]))
 
     def finding(
         self, name: str, target: str, metric: str, value: float, claim: str, *, rate: float | None = None, **more: Any
     ) -> Finding:
-        """Return a finding about this run; `rate` is the true-positive rate at 1 % false positives."""
+        """Return a finding about this run; `rate` is the true-positive rate at a false-positive rate of 1 %."""
         return Finding(
             protocol=self.label,
             name=name,
@@ -127,22 +129,22 @@ class Watched:
 
 
 def label_of(settings: Settings) -> str:
-    """Return the name of a column in an audit, with its protocol and budget."""
+    """Return the protocol and budget as the name of a run in an audit, such as "masked ε=8"."""
     return f"{settings.protocol} ε={settings.options['epsilon']:g}"
 
 
 def owners(problem: AnyProblem) -> IntArray:
-    """Return the user of each rating."""
+    """Return the user of each rating, in the order of `problem.items`."""
     return np.repeat(np.arange(problem.n_users), problem.rated_counts)
 
 
 def without_profiles(problem: AnyProblem, users: IntArray) -> AnyProblem:
-    """Return the problem without the ratings of these users, whose devices still take part."""
+    """Return the problem without the ratings of these users; their devices still take part."""
     return without_ratings(problem, np.flatnonzero(np.isin(owners(problem), users)))
 
 
 def without_ratings(problem: AnyProblem, rows: IntArray) -> AnyProblem:
-    """Return the problem without these ratings; all devices still take part."""
+    """Return the problem without the ratings at these positions; all devices still take part."""
     counts = np.bincount(np.delete(owners(problem), rows), minlength=problem.n_users)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     return replace(problem, starts=starts, items=np.delete(problem.items, rows), values=np.delete(problem.values, rows))
