@@ -86,10 +86,10 @@ def test_an_operator_acts_with_the_token_and_after_saying_yes(browser: Any, tmp_
         page.click("#confirm-yes")
         page.wait_for_selector("#codes")
         assert len(page.inner_text("#codes").split()) == 3
-        page.click("text=Export item vectors")
+        page.click("text=Export the public table")
         with page.expect_download() as download:
             page.click("#confirm-yes")
-        assert download.value.suggested_filename == "item-vectors-round-0.msgpack"
+        assert download.value.suggested_filename == "public-table-round-0.msgpack"
         page.click("text=Open a round")
         page.click("#confirm-yes")
         page.wait_for_selector("#state:has-text('Round 1 is open')")
@@ -215,7 +215,7 @@ def test_the_dashboard_is_for_everyone(browser: Any, watched: Live, size: str, s
     page.click("summary")
     assert violations(page) == []
     page.fill("#token", "anything")
-    page.click("text=Export item vectors")
+    page.click("text=Export the public table")
     page.wait_for_selector("#confirm[open]")
     assert page.evaluate("document.activeElement.id") == "confirm-no"
     assert violations(page, "#confirm") == []

@@ -44,7 +44,7 @@ class Budgets:
         for name in ("epsilon", "epsilon_i", "epsilon_p", "epsilon_g"):
             given = getattr(self, name)
             object.__setattr__(self, name, given if given is None else as_number(name, given))
-        object.__setattr__(self, "epsilon_p", self._selecting().selection_limit)
+        object.__setattr__(self, "epsilon_p", self._configured_sdcf().selection_limit)
         if self.max_value_rho is not None:
             object.__setattr__(self, "max_value_rho", as_number("max_value_rho", self.max_value_rho))
         object.__setattr__(self, "scale", _as_scale(self.scale))
@@ -54,7 +54,7 @@ class Budgets:
             raise ParameterError(f"epsilon must be finite and not negative, got {self.epsilon:g}.")
         self.new_ledger()  # checks max_value_rho
 
-    def _selecting(self) -> Any:
+    def _configured_sdcf(self) -> Any:
         """Return protocol `sdcf`, configured with these budgets; raise if a budget is invalid."""
         protocol = next(
             one for one in PROTOCOLS.values() if set(SELECTION) <= {o.name for o in one.options if o.personal}
@@ -83,7 +83,7 @@ class Budgets:
         wanted = personal_options(protocol, model)
         for name in wanted:
             if name not in chosen:
-                raise ParameterError(f"{name} of protocol {protocol} must be set. Give its value in `options`.")
+                raise ParameterError(f"{name} of protocol {protocol} must be set. Give its value in `Budgets.options`.")
         return {name: option.checked(chosen[name]) for name, option in wanted.items()}
 
     def with_selection(self, epsilon_i: float) -> "Budgets":

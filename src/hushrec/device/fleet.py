@@ -52,7 +52,7 @@ class Orders:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a fleet, or of one process of it."""
+    """The totals of all members of a fleet, or of the members in one process."""
 
     reports: int
     held_out: int  # number of held-out ratings
@@ -149,7 +149,7 @@ def _take_part(drivers: list[BlockingDriver], orders: Orders, pool: ThreadPoolEx
 
 
 def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
-    """Return the errors on held-out ratings, `(2, n_held_out)`: of shown predictions, and of trained user vectors."""
+    """Return prediction errors on held-out ratings, `(2, n_held_out)`: first as shown, then by trained user vectors."""
     first = drivers[0].session
     drivers[0].run(first.refresh_public())
     public = first.predictions.public()
@@ -166,7 +166,7 @@ def _errors(members: list[Member], drivers: list[BlockingDriver]) -> FloatArray:
 
 
 def _trained(client: Client, public: Arrays) -> FloatArray:
-    """Return the predictions of the user vector that rounds trained; without one, the predictions that are shown."""
+    """Return predictions by the user vector that rounds trained; if the protocol trains none, those that are shown."""
     vectors = public.get("item_vectors")
     return client.predict(public) if vectors is None else np.asarray(vectors @ client.private_state()["user_vector"])
 

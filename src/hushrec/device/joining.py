@@ -33,7 +33,9 @@ class Joining:
         """Enrol with a new key. The key is stored before it is sent, so that it is not lost in a crash."""
         session = self._session
         if session.is_enrolled:
-            raise LocalProtocolError("this device has joined a run already. Leave that run first, or enrol again.")
+            raise LocalProtocolError(
+                "this device has joined a run already. Leave that run first with `hushrec device leave`."
+            )
         offer = yield from self.fetch_offer()
         self._allowed(offer)  # raises before the server learns of this device
         if session.key is None or session.offer is None or not offer.keeps(session.offer):
@@ -58,7 +60,7 @@ class Joining:
             yield from session.look_at_public()
 
     def _allowed(self, offer: Offer) -> Ledger:
-        """Return the ledger, its limits raised for this run; not raised if this device joined the run before."""
+        """Return the ledger. Its limits are raised for this run, unless this device joined the run before."""
         session = self._session
         ledger = session.ledger()
         if session.store.get("private_state") is None:

@@ -74,7 +74,7 @@ class Kept:
             return None if value is None else value.decode()
 
     def private_state(self) -> State:
-        """Return the client's private state. Must never leave the device."""
+        """Return the `Client`'s private state: user vector, permanent bits, secrets. Must never leave the device."""
         packed = self.required("private_state")
         with self.store.intact("the private state"):
             return unpack_arrays(packed)

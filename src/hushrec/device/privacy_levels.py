@@ -24,7 +24,7 @@ LEVELS = (Level("Strict", 0.25), Level("Middle", 1.0), Level("Usual", 4.0))
 
 
 def level_of(epsilon_i: float) -> Level:
-    """Return the level in `LEVELS` with this budget; raise `ParameterError` if there is none."""
+    """Return the level in `LEVELS` with this `epsilon_i`; raise `ParameterError` if there is none."""
     found = [level for level in LEVELS if level.epsilon_i == epsilon_i]
     if not found:
         offered = ", ".join(f"{level.epsilon_i:g}" for level in LEVELS)

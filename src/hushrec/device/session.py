@@ -72,7 +72,7 @@ class Session:
         self.reload()
 
     def reload(self) -> None:
-        """Read budgets, offer, key and id from the store: at the start, and when the run changes."""
+        """Read budgets, offer, key and id from the store, at the start and when the run changes."""
         self.budgets = self.kept.budgets()
         self.offer = self.kept.offer()
         self.key = self.kept.key()
@@ -99,7 +99,7 @@ class Session:
         if self.ledger()["selection"].permanent_draws:
             raise LocalProtocolError(
                 "the budget must not change after the first round, because the permanent bits of this device depend on"
-                " it. Forget this store to start again."
+                " it. To start again, erase the store with `hushrec device forget`."
             )
         self.start(self.store, budgets)
         self.budgets = budgets
@@ -147,7 +147,7 @@ class Session:
         return self.store.get("over") is not None
 
     def forget_client(self) -> None:
-        """Discard the client, after ratings changed or a write failed; the next use reads the store again."""
+        """Discard the cached `Client`, after ratings changed or a write failed; the next use reads the store again."""
         self._client = None
 
     # Signing ---------------------------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ _TABLES = (
 
 
 def default_folder() -> Path:
-    """Return the folder of a store unless one is given: $XDG_DATA_HOME/hushrec, or ~/.local/share/hushrec."""
+    """Return the default folder of a device's store: $XDG_DATA_HOME/hushrec, or ~/.local/share/hushrec."""
     return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "hushrec"
 
 

@@ -60,7 +60,7 @@ class _Attempts:
         self._delay = FIRST_DELAY
 
     def next_delay(self, asked: int | None = None) -> float | None:
-        """Return the seconds to wait before the next attempt, or None to give up; `asked` is the Retry-After."""
+        """Return the seconds until the next attempt, or None to give up; `asked` is the server's Retry-After."""
         delay = self._delay * (0.5 + secrets.randbelow(1000) / 1000)
         self._delay = min(2 * self._delay, LONGEST_DELAY)
         delay = max(delay, min(asked or 0, LONGEST_ASKED))

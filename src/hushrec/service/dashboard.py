@@ -1,7 +1,7 @@
 """The operator's dashboard at `/`: one page, its server-sent events, and the history of all rounds.
 
-The page shows the run and never a single device: the numbers of `/metrics`, the public terms, and how far the public
-item vectors moved. Everyone who can reach the server can see the page; its actions need the admin token.
+The page shows the run and never a single device: the numbers of `/metrics`, the public terms, and how much the public
+table changed. Everyone who can reach the server can see the page; its actions need the admin token.
 """
 
 import asyncio
@@ -112,8 +112,8 @@ class Dashboard:
     async def past(self, after: int) -> dict[str, Any]:
         """Return the closed rounds above `after`, and facts about the run so far.
 
-        The facts are the number of devices by state, the bytes of all reports, and the items whose vectors moved most
-        in the last round.
+        The facts are the number of devices by state, the bytes of all reports, and the items whose numbers changed
+        most in the last round.
         """
 
         def read(connection: sa.Connection) -> dict[str, Any]:

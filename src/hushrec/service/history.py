@@ -50,7 +50,7 @@ def movement(before: Arrays, after: Arrays) -> float:
 
 
 def most_moved(before: FloatArray, after: FloatArray, count: int = MOST_MOVED) -> list[tuple[int, float]]:
-    """Return (position, Euclidean distance) of the items whose vectors moved furthest, in descending order."""
+    """Return (position, Euclidean distance) of the items whose rows changed most, in descending order."""
     distances = np.linalg.norm(after - before, axis=1)
     best = np.argsort(-distances, kind="stable")[:count]
     return [(int(item), float(distances[item])) for item in best if distances[item] > 0]
@@ -91,7 +91,7 @@ def read_rounds(connection: sa.Connection, after: int) -> dict[str, list[Any]]:
 
 
 def read_most_moved(connection: sa.Connection) -> list[dict[str, Any]]:
-    """Return titles and distances of the items that moved furthest in the last round."""
+    """Return titles and distances of the items that changed most in the last round."""
     query = sa.select(history.c.most_moved).order_by(history.c.round.desc()).limit(1)
     found: list[tuple[int, float]] = json.loads(connection.execute(query).scalar() or "[]")
     named = sa.select(items.c.position, items.c.title).where(items.c.position.in_([item for item, _ in found]))

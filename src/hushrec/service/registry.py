@@ -69,7 +69,7 @@ class Registry:
         self._open_enrolment = open_enrolment
         self._clock = clock
         self._wall_clock = wall_clock
-        self.round_number = 0  # the open round, or the last one; set by `Standing`
+        self.round_number = 0  # the open round, or the last one; set by `RunCopy`
         self.admin_digest = storage.at_once(lambda c: bytes(c.execute(sa.select(run.c.admin_digest)).scalar_one()))
         rows = storage.at_once(lambda c: c.execute(sa.select(devices)).all())
         self._devices: dict[str, Device] = {}

@@ -51,7 +51,8 @@ class Service:
                     chunks.append(chunk)
         except TimeoutError:
             raise Refusal(
-                f"the body of a request must arrive within {self.limits.body_seconds:g} seconds.", code="too-slow"
+                f"the body of a request must arrive within {self.limits.body_seconds:g} seconds. Try again.",
+                code="too-slow",
             ) from None
         return b"".join(chunks)
 

@@ -31,9 +31,9 @@ from hushrec.service.partial_sums import read_given
 from hushrec.service.problems import Refusal
 from hushrec.service.registry import Device
 from hushrec.service.reports import NewReport, count_reports, delete_reports
+from hushrec.service.run_copy import RunCopy
 from hushrec.service.schema import ACTIVE
 from hushrec.service.settings import Settings
-from hushrec.service.standing import Standing
 from hushrec.service.storage import Storage
 from hushrec.service.stored import (
     Stored,
@@ -63,7 +63,7 @@ def parse_last_report(text: str) -> LastReport:
     return round_number, attempt, phase
 
 
-class Rounds(Standing):
+class Rounds(RunCopy):
     """A worker's view of the run, with the operations that open, fill and close its rounds."""
 
     def __init__(self, storage: Storage, settings: Settings, monitor: Monitor, **clocks: Callable[[], float]) -> None:
@@ -179,7 +179,9 @@ class Rounds(Standing):
 
     def _check_place(self, device: Device, run_id: str, address: Address) -> None:
         if run_id != self.offer.run_id:
-            raise Refusal("the report must name this server's run, but names another.", code="wrong-run")
+            raise Refusal(
+                "the report must name this server's run, but names another. Join this run first.", code="wrong-run"
+            )
         if self._is_closing:
             sentence = f"the phase is closing and takes no more reports ({address}). Fetch the inbox again."
             raise Refusal(sentence, code="phase-closed", last_round=device.last_round)

@@ -41,7 +41,10 @@ class Items:
 
     @classmethod
     def of(cls, ids: list[str], titles: list[str], facts: Mapping[str, Any]) -> "Items":
-        """Return the catalogue with the columns in `facts`, which are a model's keyword arguments about items."""
+        """Return the catalogue with the columns from which a model learns.
+
+        `facts` has either `attributes`, or `columns`: its `taste` columns are sent to devices, its `details` are not.
+        """
         columns = facts.get("columns")
         if columns is None:
             return cls(ids, titles, facts.get("attributes"))

@@ -144,7 +144,7 @@ function showPast(news) {
     say("#latency-note", `median of the last round; slowest ${seconds(past.latency_slowest[last])}`);
   }
   fill("#moved", past.moved[last] == null ? "–" : percent(past.moved[last]));
-  say("#moved-note", `of their length in the last round; ${percent(past.moved.find((value) => value != null) ?? 0)} in the first`);
+  say("#moved-note", `of its norm in the last round; ${percent(past.moved.find((value) => value != null) ?? 0)} in the first`);
   showMovers(news.most_moved);
   showTable();
   showCharts();
@@ -186,7 +186,7 @@ const HEIGHT = 150, LEFT = 52, RIGHT = 12, TOP = 10, BOTTOM = 22;
 
 function showCharts() {
   chart("#chart-reports", "Reports and devices asked per round", [past.reports, past.devices], count);
-  chart("#chart-moved", "How far item vectors moved per round", [past.moved], percent);
+  chart("#chart-moved", "Change of the public table per round", [past.moved], percent);
   chart("#chart-bytes", "Bytes received per round", [past.bytes], bytes);
   chart("#chart-latency", "Latency per round", [past.latency_median, past.latency_slowest], seconds);
 }
@@ -250,7 +250,7 @@ const ACTIONS = {
   close: ["Close the round now?", () => `Devices that have not reported are left out: ${plural(now.asked - now.reports, "device", "devices")}.`, "Close", () => ask("POST", "/v1/admin/close"), "Closed."],
   invite: ["Create invitations?", () => `This creates ${plural(invitations(), "code", "codes")}, each for one device. Codes are shown only once; the server stores only their hashes.`, "Create", invite, "Copy the codes now: they are not shown again."],
   devices: [null, null, null, listDevices, "Listed."],
-  export: ["Export item vectors?", () => "Item vectors are public, and no person’s vector is among them. The file is in MessagePack format.", "Export", exportVectors, "Exported."],
+  export: ["Export the public table?", () => "It holds what the server has learned about the items, and every device downloads it too. The file is in MessagePack format.", "Export", exportTable, "Exported."],
 };
 
 const POSSIBLE = {
@@ -308,9 +308,9 @@ async function revoke(id) {
   }
 }
 
-async function exportVectors() {
+async function exportTable() {
   const address = URL.createObjectURL(await (await ask("GET", "/v1/admin/public")).blob());
-  make("a", { href: address, download: `item-vectors-round-${now.closed}.msgpack` }).click();
+  make("a", { href: address, download: `public-table-round-${now.closed}.msgpack` }).click();
   URL.revokeObjectURL(address);
 }
 

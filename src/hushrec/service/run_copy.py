@@ -31,7 +31,7 @@ from hushrec.signing import Request
 RESUMED_SECONDS = 60.0  # an open phase stays open at least this long after a restart, so that devices can reconnect
 
 
-class Standing:
+class RunCopy:
     """A worker process's copy of the run: its devices, its catalogue and its `Server`."""
 
     def __init__(
@@ -133,7 +133,7 @@ class Standing:
 
     @property
     def deadline_seconds(self) -> float:
-        """Seconds after which an open phase closes without a quorum."""
+        """Seconds after which an open phase closes even without a quorum."""
         return float(self._settings.deadline_seconds)
 
     @property
