@@ -1,7 +1,7 @@
-"""Privacy accountants, which add up the cost of events. Each one has its own unit, and keeps totals instead of events.
+"""Privacy accountants, which add up the privacy cost of events. An accountant keeps totals, not the events.
 
-An accountant refuses an event that it cannot price, and does not depend on the mechanism that caused the event. A
-protocol with events of its own registers an accountant for their unit with `@prices`.
+Each accountant has one unit, the kind of release that it prices, such as `selection` or `table`. It refuses an event
+that it cannot price. A protocol with new kinds of events registers an accountant for them with `@prices`.
 """
 
 import math
@@ -23,7 +23,10 @@ from hushrec.errors import ParameterError, UnknownEvent
 
 
 class Accountant(ABC):
-    """The total privacy cost in one unit; subclasses are dataclasses whose fields are numbers that never decrease."""
+    """The total privacy cost of all events of one unit, such as `selection`.
+
+    Subclasses are dataclasses whose fields are the totals, as finite numbers that are not negative.
+    """
 
     unit: ClassVar[str]
     measure: ClassVar[str] = "epsilon"  # the quantity that the limit bounds
@@ -36,10 +39,10 @@ class Accountant(ABC):
 
     @abstractmethod
     def charged(self) -> float:
-        """Return the total that the limit applies to."""
+        """Return the total cost that the ledger compares with the person's limit."""
 
     def spent(self) -> float:
-        """Return the cost of what was released so far, which can be less than the charged total."""
+        """Return the cost of the releases so far, which can be less than the charged total."""
         return self.charged()
 
     def copy(self) -> Self:
@@ -47,7 +50,7 @@ class Accountant(ABC):
         return replace(self)  # type: ignore[type-var]
 
     def is_sound(self) -> bool:
-        """Return whether every total has its declared type, is finite and not negative, and fits the other totals."""
+        """Return whether every total has its declared type, is finite and not negative, and agrees with the others."""
         totals = [(getattr(self, total.name), total.type) for total in fields(self)]  # type: ignore[arg-type]
         return all(type(number) is kind and 0 <= number < math.inf for number, kind in totals)
 
@@ -58,7 +61,7 @@ Kind = TypeVar("Kind", bound=type[Accountant])
 
 
 def prices(accountant: Kind) -> Kind:
-    """Register an accountant class for its unit (a class decorator)."""
+    """Register an accountant class in `ACCOUNTANTS` under its unit. Used as a class decorator."""
     ACCOUNTANTS[accountant.unit] = accountant
     return accountant
 
@@ -66,12 +69,12 @@ def prices(accountant: Kind) -> Kind:
 @prices
 @dataclass(slots=True, repr=False)
 class SelectionAccountant(Accountant):
-    """The total cost of the item selections of all rounds (protocol sdcf).
+    """The total cost, as epsilon, of the item selections of all rounds (protocol sdcf).
 
-    Unit (profile level): the epsilon between two profiles of the same number h of ratings, with the same calibration;
-    with a public cap H, between any two profiles of up to H ratings. Every selection S is drawn from the permanent bits
-    B' alone, so the selections of one permanent epoch cost at most min(Σ epsilon_i, epsilon_p). The costs of epochs add
-    up (docs/proofs.md).
+    The epsilon is at profile level: it compares two profiles with the same number h of ratings. With a public cap H, it
+    compares any two profiles of up to H ratings. Every selection is drawn from the permanent bits alone, so the
+    selections of one permanent epoch cost at most min(Σ epsilon_i, epsilon_p). The costs of epochs add up
+    (docs/proofs.md).
 
     If 2h exceeds the number of items m, two profiles differ in only 2(m − h) bits: the bound holds, but is not tight.
     """
@@ -92,7 +95,7 @@ class SelectionAccountant(Accountant):
         if type(event) is SelectionSent:
             if not self.permanent_draws:
                 raise UnknownEvent(
-                    "a SelectionSent must follow a PermanentDraw, whose bits it is drawn from. Charge that first."
+                    "a SelectionSent must follow the PermanentDraw whose bits it uses. Charge the PermanentDraw first."
                 )
             self.rounds += 1
             self.epoch_sent += event.epsilon
@@ -110,7 +113,7 @@ class SelectionAccountant(Accountant):
         self.epoch_sent = 0.0
 
     def charged(self) -> float:
-        """Return Σ epsilon_p: each permanent draw is charged in full, so its selections can never exceed the charge."""
+        """Return Σ epsilon_p: a draw of permanent bits is charged in full, so that all selections from it are paid."""
         return self.committed()
 
     def is_sound(self) -> bool:
@@ -124,7 +127,7 @@ class SelectionAccountant(Accountant):
         )
 
     def committed(self) -> float:
-        """Return the largest cost of any selections from the permanent bits drawn so far: Σ epsilon_p."""
+        """Return the largest possible cost of all selections from the permanent bits drawn so far: Σ epsilon_p."""
         return self.closed_committed + self.epoch_epsilon
 
     def spent(self) -> float:
@@ -132,16 +135,19 @@ class SelectionAccountant(Accountant):
         return self.closed_spent + min(self.epoch_sent, self.epoch_epsilon)
 
     def item_level(self) -> float:
-        """Return the cost for one rating replaced by another: Σ over epochs of cost / number of protected ratings."""
+        """Return the cost at item level, for one rating replaced by another.
+
+        It is the sum over epochs of min(Σ epsilon_i, epsilon_p)/h, or /H with a public cap H.
+        """
         return self.closed_item_level + min(self.epoch_sent, self.epoch_epsilon) / self.epoch_protected
 
 
 @prices
 @dataclass(slots=True, repr=False)
 class ValueAccountant(Accountant):
-    """The total cost of the gradient values sent, compared with zero gradients: the realized Σ rho of zCDP.
+    """The total privacy loss of the gradient values sent: Σ rho, in zero-concentrated differential privacy (zCDP).
 
-    zCDP is zero-concentrated differential privacy. The total depends on the ratings and is not a guarantee.
+    Each rho compares the gradients really sent with zero gradients. It depends on the ratings and is not a guarantee.
     """
 
     unit: ClassVar[str] = "value"
@@ -169,7 +175,10 @@ class ValueAccountant(Accountant):
 @prices
 @dataclass(slots=True, repr=False)
 class RatingAccountant(Accountant):
-    """The total cost of noisy rating values (protocol isgld). Unit: the value of one rating, but not its existence."""
+    """The total cost, as epsilon, of noisy rating values (protocol isgld).
+
+    The epsilon covers the value of one rating, but not the fact that the rating exists.
+    """
 
     unit: ClassVar[str] = "rating"
     needs_limit: ClassVar[bool] = False
@@ -190,11 +199,11 @@ class RatingAccountant(Accountant):
 @prices
 @dataclass(slots=True, repr=False)
 class TableAccountant(Accountant):
-    """The total cost of masked tables. Unit: one person's whole profile, compared with a device that sends zeros.
+    """The total cost of masked tables: one person's whole profile, compared with a device that sends zeros.
 
-    The total is Σ μ² over all tables, which is exact for Gaussian mechanisms even if a table depends on earlier sums.
-    `rho` is the total in zero-concentrated differential privacy. `distance` is the statistical distance of the discrete
-    noise from the Gaussian noise that μ² assumes.
+    `mu_squared` is Σ μ² of Gaussian differential privacy over all tables, which is exact for Gaussian noise even if a
+    table depends on earlier sums. `rho` is the total in zero-concentrated differential privacy. `distance` is the
+    statistical distance of the discrete noise from the Gaussian noise that μ² assumes.
     """
 
     unit: ClassVar[str] = "table"
@@ -223,17 +232,20 @@ class TableAccountant(Accountant):
         return self.mu_squared
 
     def epsilon(self, delta: float) -> float:
-        """Return ε at `delta` of all tables sent so far, for one profile against a device that sends zeros."""
+        """Return ε at `delta` of all tables sent so far, for one profile compared with a device that sends zeros."""
         return self._epsilon(math.sqrt(self.mu_squared), delta)
 
     def replaced_epsilon(self, delta: float) -> float:
-        """Return ε at `delta` for one profile replaced by another: the tables differ by a norm of up to 2Δ."""
+        """Return ε at `delta` for one profile replaced by another.
+
+        Each of the two tables has a norm of at most Δ, so they differ by up to 2Δ, which doubles μ.
+        """
         return self._epsilon(2 * math.sqrt(self.mu_squared), delta)
 
     def zcdp_epsilon(self, delta: float) -> float:
-        """Return ε at `delta` by zero-concentrated differential privacy.
+        """Return ε at `delta`, computed from `rho` by zero-concentrated differential privacy.
 
-        The result is larger than that of `epsilon`, and needs no theorem that is not published.
+        The result is larger than that of `epsilon`, but its proof uses published theorems only.
         """
         return epsilon_at_distance(lambda kept: zcdp_epsilon(self.rho, kept), delta, self.distance)
 
@@ -242,7 +254,7 @@ class TableAccountant(Accountant):
 
 
 def gaussian_epsilon(rho: float, delta: float) -> float:
-    """Return the smallest epsilon at `delta` of a Gaussian mechanism with rho = μ²/2 in zero-concentrated privacy."""
+    """Return the smallest epsilon at `delta` of a Gaussian mechanism whose cost in zCDP is `rho` = μ²/2."""
     if not (0 <= rho < math.inf and 0 < delta < 1):
         raise ParameterError(f"rho must be finite and not negative, and delta must be in (0, 1), got delta {delta}.")
     return epsilon_of_mu(math.sqrt(2 * rho), delta)

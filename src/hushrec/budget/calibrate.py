@@ -1,8 +1,8 @@
 """Calibration of the mechanisms of [SDCF]: their parameters for a given privacy budget.
 
 `calibrate_selection` computes the probabilities of the two-stage randomized response (Theorems 1 and 2), and
-`fake_error_bound` the interval of the fake errors (Theorem 3). Both are exact up to rounding, accept numbers (one
-client) or arrays (many clients), and refuse a budget that no parameter satisfies; they never clamp a value.
+`fake_error_bound` the interval of the fake errors (Theorem 3). Both are exact up to rounding, and accept numbers (one
+device) or arrays (many devices). They raise an error for a budget that no parameter satisfies, and never clamp a value.
 
 Letters: h = n_rated, m = n_items, z = reports_per_client.
 """
@@ -32,9 +32,9 @@ _log_ndtr: Callable[[float], float] = cython_special.log_ndtr  # compiled for fl
 
 @dataclass(frozen=True, repr=False)  # no repr: the values reveal how many items are rated
 class SelectionProbabilities(Generic[FloatOrArray]):
-    """The probabilities of the two-stage randomized response, for one client (floats) or many (arrays).
+    """The probabilities of the two-stage randomized response, for one device (floats) or many (arrays).
 
-    They never leave the device.
+    Real devices keep them private, because they reveal how many items a person has rated.
     """
 
     prob_randomize: FloatOrArray  # f: a permanent bit is replaced by a fair coin
@@ -59,10 +59,11 @@ def calibrate_selection(
 def calibrate_selection(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
 ) -> SelectionProbabilities[float] | SelectionProbabilities[FloatArray]:
-    """Return the selection probabilities that spend exactly epsilon_p and epsilon_i, and send z items on average.
+    """Return the selection probabilities that cost exactly epsilon_p and epsilon_i, and send z items on average.
 
-    epsilon_p is the budget of the permanent bits B', and epsilon_i that of each round's selection S. Theorem 1 of
-    [SDCF] gives f, Theorem 2 with h q* + (m − h) p* = z gives p* and q*::
+    epsilon_p is the budget of the permanent bits, and epsilon_i the budget of each round's selection. Write h, m and z
+    for `n_rated`, `n_items` and `reports_per_client`. Theorem 1 of [SDCF] gives f; Theorem 2 with h q* + (m − h) p* = z
+    gives p* and q*::
 
         epsilon_p = 2h ln((1 − f/2) / (f/2))              epsilon_i = h ln(q*(1 − p*) / (p*(1 − q*)))
         p* = (1 − f/2) p + (f/2) q                        q* = (f/2) p + (1 − f/2) q
@@ -73,11 +74,11 @@ def calibrate_selection(
         p = p* (1 − exp(−(y − (x − L)))) / (1 − exp(−y))      q = q* (1 − exp(−(y + (x − L)))) / (1 − exp(−y))
                                                       1 − q = (1 − q*) (1 − exp(−(y − L))) / (1 − exp(−y))
 
-    which lie in [0, 1] exactly if y ≥ max(x − L, L). Any other budget is refused with the smallest epsilon_p
-    that works; epsilon_p = 2 epsilon_i always does.
+    These lie in [0, 1] exactly if y ≥ max(x − L, L). Otherwise, `ImpossibleBudget` names the smallest epsilon_p that
+    works; epsilon_p = 2 epsilon_i always works.
 
-    To protect how many items are rated as well, pass a public cap H as n_rated: the same cost then holds for
-    all profiles of up to H ratings, adding and removing included.
+    To protect also how many items are rated, pass a public cap H as n_rated: the cost then holds between any two
+    profiles of up to H ratings, including those with different numbers of ratings.
     """
     h, x, epsilon_p = _checked(n_rated, n_items, reports_per_client, epsilon_i, epsilon_p)
     unrated, log_unsent = _solve_selection(h, n_items, reports_per_client, x)
@@ -89,7 +90,10 @@ def calibrate_selection(
     not_one = (1 - unrated) * np.exp(-log_unsent) * np.expm1(log_unsent - y) / np.expm1(-y)
     one = np.where(one <= 0.5, one, 1 - not_one)
     if not np.all(np.isfinite(zero + one)):
-        raise ParameterError("epsilon_i and epsilon_p must be large enough for double precision. Raise them.")
+        raise ParameterError(
+            "epsilon_i and epsilon_p must be large enough to compute selection probabilities in double precision. "
+            "Raise them."
+        )
     return _packed(2 * expit(-y), unrated, rated, zero, one)
 
 
@@ -106,9 +110,10 @@ def smallest_epsilon_p(
 def smallest_epsilon_p(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers
 ) -> float | FloatArray:
-    """Return the smallest epsilon_p for which p and q exist: 2h max(ln(q*/p*), ln((1 − p*)/(1 − q*))), rounded up.
+    """Return the smallest epsilon_p that `calibrate_selection` accepts with these arguments, rounded up.
 
-    It lies between epsilon_i and 2 epsilon_i, near 2 max(s, 1 − s) epsilon_i with s = z/m.
+    It is 2h max(ln(q*/p*), ln((1 − p*)/(1 − q*))), which lies between epsilon_i and 2 epsilon_i, near
+    2 max(s, 1 − s) epsilon_i with s = reports_per_client/n_items.
     """
     h, x, _ = _checked(n_rated, n_items, reports_per_client, epsilon_i, 1.0)
     _, log_unsent = _solve_selection(h, n_items, reports_per_client, x)
@@ -117,10 +122,11 @@ def smallest_epsilon_p(
 
 
 def _solve_selection(h: FloatArray, m: int, z: float, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return p* and L = ln((1 − p*)/(1 − q*)) from h q* + (m − h) p* = z and q* = p*(1 + A)/(1 + A p*), A = exp(x) − 1.
+    """Return p* and L = ln((1 − p*)/(1 − q*)), with the letters of `calibrate_selection`.
 
-    p* is the positive root of (m − h) A p*² + b p* − z = 0 with b = m + (h − z) A. Everything is divided by
-    1 + A, so that a large x does not overflow, and the root is taken in the form without cancellation.
+    They solve h q* + (m − h) p* = z and q* = p*(1 + A)/(1 + A p*) with A = exp(x) − 1. So p* is the positive root of
+    (m − h) A p*² + b p* − z = 0 with b = m + (h − z) A. The equation is divided by 1 + A, so that a large x does not
+    overflow, and the root is computed in the form without cancellation.
     """
     decay, growth = np.exp(-x), -np.expm1(-x)  # 1/(1 + A), A/(1 + A)
     b = m * decay + (h - z) * growth
@@ -138,7 +144,10 @@ def _smallest_epsilon_p(h: FloatArray, x: FloatArray, log_unsent: FloatArray) ->
 def _checked(
     n_rated: int | IntArray, n_items: int, reports_per_client: float, epsilon_i: Numbers, epsilon_p: Numbers
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return h, epsilon_i/h and epsilon_p as arrays of one shape; raise `ParameterError` for values out of range."""
+    """Return n_rated, epsilon_i/n_rated and epsilon_p as arrays of one shape.
+
+    Raise `ParameterError` if an argument is out of range.
+    """
     if not 0 < reports_per_client < n_items:
         raise ParameterError(f"reports_per_client must be in (0, n_items = {n_items}), got {reports_per_client}.")
     h = np.asarray(n_rated, dtype=np.float64)
@@ -146,7 +155,7 @@ def _checked(
     if outside:
         raise ParameterError(
             f"n_rated must be a whole number in [1, n_items - 1 = {n_items - 1}], and {outside} of {h.size} "
-            "given values are not. Leave out clients that rated nothing or everything."
+            "given values are not. Leave out people who rated nothing or everything."
         )
     limits = (("epsilon_i", epsilon_i, LARGEST_EPSILON_I), ("epsilon_p", epsilon_p, LARGEST_EPSILON_P))
     for name, epsilon, largest in limits:
@@ -160,7 +169,7 @@ def _checked(
 
 
 def _extreme(values: FloatArray) -> float:
-    """Return the value to name in an error: NaN if there is one, the largest if all are positive, else the smallest."""
+    """Return the value that an error names: NaN if any is NaN, the largest if all are positive, else the smallest."""
     return float(values.max() if np.all(values > 0) else values.min())
 
 
@@ -169,7 +178,7 @@ def _refuse_impossible(epsilon_p: FloatArray, smallest: FloatArray) -> None:
     if not too_small:
         return
     needed = float(smallest.max())
-    of_many = f" for {too_small} of {smallest.size} clients" if smallest.ndim else ""
+    of_many = f" for {too_small} of {smallest.size} devices" if smallest.ndim else ""
     raise ImpossibleBudget(
         f"epsilon_p must be at least {_digits_up(needed)} for this epsilon_i and reports_per_client, "
         f"got {float(epsilon_p.min()):g}, which is too small{of_many}. "
@@ -179,7 +188,7 @@ def _refuse_impossible(epsilon_p: FloatArray, smallest: FloatArray) -> None:
 
 
 def _digits_up(value: float) -> decimal.Decimal:
-    """Return the number with six digits, rounded up, so that a user can type in the value that an error names."""
+    """Return the number rounded up to six digits, so that a user can type in the value that an error names."""
     return decimal.Context(prec=6, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)
 
 
@@ -198,13 +207,14 @@ def fake_error_bound(mean: FloatArray, deviation: Numbers, epsilon_g: Numbers) -
 
 
 def fake_error_bound(mean: Numbers, deviation: Numbers, epsilon_g: Numbers) -> float | FloatArray:
-    """Return α of Theorem 3 of [SDCF]: P(|X| < α) = exp(−epsilon_g) for X ~ N(mean, deviation²), rounded up.
+    """Return the bound α of the fake errors, which are drawn from [−α, α], rounded up.
 
-    epsilon_g = 0 gives ∞ (fake errors are distributed like real errors), epsilon_g = ∞ gives 0 (fake errors are zero).
-    A deviation of 0 (one rating) gives |mean|: the fake error is the mean.
+    Theorem 3 of [SDCF]: P(|X| < α) = exp(−epsilon_g) for X ~ N(mean, deviation²), where mean and deviation are those of
+    the person's real errors. epsilon_g = 0 gives ∞ (fake errors are distributed like real errors), and epsilon_g = ∞
+    gives 0 (fake errors are zero). A deviation of 0 (one rating) gives |mean|: the fake error is the mean.
 
     Departs from Theorem 3: epsilon_g is a parameter, not a guarantee. It bounds the ratio of the densities of fake and
-    real errors, but a real error outside [−α, α] cannot be fake at all (docs/proofs.md).
+    real errors, but an error outside [−α, α] is certainly a real one (docs/proofs.md).
     """
     if np.ndim(mean) == np.ndim(deviation) == np.ndim(epsilon_g) == 0:
         return _fake_error_bound(cast(float, mean), cast(float, deviation), cast(float, epsilon_g))
@@ -229,10 +239,10 @@ _fake_error_bounds = np.frompyfunc(_fake_error_bound, 3, 1)
 
 
 def _half_width(center: float, epsilon_g: float) -> float:
-    """Return the s with ln F(s) = −epsilon_g, F(s) = P(|center + Z| < s) for a standard normal Z; rounded up by 1e-11.
+    """Return the s with P(|center + Z| < s) = exp(−epsilon_g) for a standard normal Z, multiplied by 1 + 1e-11.
 
-    F is log-concave in s, so Newton's method on ln F converges from any s below the root. Two such starting points
-    follow from F(s) ≤ 2 s φ(0) and F(s) ≤ Φ(s − center); the larger one is used.
+    F(s) = P(|center + Z| < s) is log-concave in s, so Newton's method on ln F(s) = −epsilon_g converges from any s
+    below the root. F(s) ≤ 2 s φ(0) and F(s) ≤ Φ(s − center) give two such starting points; the larger one is used.
     """
     below = math.exp(-epsilon_g) * math.sqrt(math.pi / 2)
     s = max(below, center + float(ndtri_exp(-epsilon_g)), 1e-300)
@@ -246,7 +256,10 @@ def _half_width(center: float, epsilon_g: float) -> float:
 
 
 def _log_mass(center: float, s: float) -> float:
-    """Return ln F(s) = ln(Φ(s − c) − Φ(−s − c)); for small s by the series F = 2 s φ(c) (1 + (c² − 1) s²/6 + …)."""
+    """Return ln F(s) = ln(Φ(s − c) − Φ(−s − c)) for c = `center`: the log probability that N(c, 1) is in [−s, s].
+
+    For small s, use the series F(s) = 2 s φ(c) (1 + (c² − 1) s²/6 + …), which does not cancel.
+    """
     if s * max(center, 1.0) < 1e-4:
         series = math.log1p((center**2 - 1) * s**2 / 6)
         return math.log(2 * s) - math.log(2 * math.pi) / 2 - center**2 / 2 + series

@@ -1,4 +1,4 @@
-"""Privacy events, which record what a device has released. The accountant of an event's unit computes its cost.
+"""Privacy events, which record what a device releases. The accountant of the event's unit computes the cost.
 
 Events stay on the device. Their reprs leave out every field that depends on the ratings.
 """
@@ -14,7 +14,7 @@ from hushrec.errors import ParameterError
 
 
 class Event(Protocol):
-    """A release of data by the device; `unit` names its accountant in `accountants.ACCOUNTANTS`."""
+    """One release of data by a device; `unit` is the key of the event's accountant in `accountants.ACCOUNTANTS`."""
 
     unit: ClassVar[str]
 
@@ -23,8 +23,8 @@ class Event(Protocol):
 class PermanentDraw:
     """A draw of the permanent bits B' from the rated items, with budget epsilon_p: Theorem 1 of [SDCF].
 
-    `n_protected` is the number of ratings from which f was calibrated: a public cap if `capped`, else the person's own
-    number of ratings, which is private.
+    `n_protected` is the number of ratings that `prob_randomize` was calibrated for: a public cap if `capped`, else the
+    person's own number of ratings, which is private.
     """
 
     unit: ClassVar[str] = "selection"
@@ -36,14 +36,17 @@ class PermanentDraw:
     def __post_init__(self) -> None:
         _set_positive(self, "epsilon")
         if not self.n_protected >= 1:
-            raise ParameterError("n_protected must be at least 1: a client without ratings draws no permanent bits.")
+            raise ParameterError("n_protected must be at least 1: a device without ratings draws no permanent bits.")
         object.__setattr__(self, "n_protected", int(self.n_protected))
         object.__setattr__(self, "capped", bool(self.capped))
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionSent:
-    """One round's item selection S, drawn from the permanent bits B' with budget epsilon_i: Theorem 2 of [SDCF]."""
+    """The list of items that one report names, drawn from the permanent bits with budget epsilon_i.
+
+    Theorem 2 of [SDCF] gives the cost.
+    """
 
     unit: ClassVar[str] = "selection"
 
@@ -55,7 +58,7 @@ class SelectionSent:
 
 @dataclass(frozen=True, slots=True)
 class GradientsSent:
-    """A report of noised gradients; `rho` is their realized zero-concentrated privacy loss, from `gradient_rho`."""
+    """The gradient values of one report; `rho` is their privacy loss, which `gradient_rho` computes."""
 
     unit: ClassVar[str] = "value"
 
@@ -71,7 +74,7 @@ class GradientsSent:
 
 @dataclass(frozen=True, slots=True)
 class RatingsPerturbed:
-    """A perturbation of every rating value by Laplace noise, after which only the noisy values are used (isgld)."""
+    """Laplace noise added to rating values, once; the device then uses only the noisy values (protocol isgld)."""
 
     unit: ClassVar[str] = "rating"
 
@@ -113,7 +116,7 @@ class TableSent:
 
 @dataclass(frozen=True, slots=True)
 class TablesElsewhere:
-    """Masked tables that a copy of this device's store may have sent, priced at the rest of the run's budget."""
+    """Masked tables that a copy of this device's store may have sent, for all that is left of the run's budget."""
 
     unit: ClassVar[str] = "table"
 
@@ -126,11 +129,12 @@ class TablesElsewhere:
 
 
 def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
-    """Return the zero-concentrated privacy loss of sending these gradients rather than zeros: Σ ‖η N e u‖² / 2η.
+    """Return the privacy loss of sending these gradients instead of zeros, as rho of zero-concentrated DP.
 
-    `data_terms` (n_gradients, width) holds η N e u, without prior and noise; the noise has variance η = `step_size`.
-    The result is the realized loss, not a guarantee. It depends on the ratings and must stay on the device. It is
-    infinite if the squares overflow.
+    rho = Σ ‖d‖² / 2η over the rows d of `data_terms`, `(n_gradients, width)`. A row is step size × data weight × error
+    × user vector, without prior and noise; the noise that is added later has variance η = `step_size`. The result is
+    the loss of these gradients, not a guarantee. It depends on the ratings and must stay on the device. It is infinite
+    if the squares overflow.
     """
     with np.errstate(over="ignore"):
         return float(np.sum(np.square(data_terms))) / (2 * step_size)
@@ -139,8 +143,7 @@ def gradient_rho(data_terms: FloatArray, step_size: float) -> float:
 def as_number(name: str, value: Any) -> float:
     """Return a number of any type (int, Fraction, NumPy) as a float; raise `ParameterError` for any other value.
 
-    Text and Booleans are refused. Totals are stored and read back by their type, so every number becomes a float where
-    it enters. The error names only the type of the value, because the value may be private.
+    Text and Booleans are refused. The error names only the type of the value, because the value may be private.
     """
     try:
         if isinstance(value, str | bytes | bytearray | bool | np.bool_):

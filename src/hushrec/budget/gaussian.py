@@ -1,14 +1,15 @@
-"""Gaussian differential privacy, in one number μ: conversion to (ε, δ), composition, and the noise for a budget.
+"""Gaussian differential privacy, measured by a number μ: conversion to (ε, δ), composition and the noise for a budget.
 
-A sum with Gaussian noise of deviation σ that one device moves by at most Δ is μ-Gaussian private with μ = Δ/σ
-[Dong2022]. Mechanisms compose as Σ μ², also when later ones depend on the results of earlier ones. δ(ε) is Theorem 8 of
-[Balle2018]::
+If one device changes a sum by at most Δ, and the sum has Gaussian noise of deviation σ, then μ = Δ/σ [Dong2022].
+Mechanisms compose by adding their μ², also when later ones depend on the results of earlier ones. Theorem 8 of
+[Balle2018] gives δ(ε)::
 
     δ(ε) = Φ(μ/2 − ε/μ) − exp(ε) Φ(−μ/2 − ε/μ)
 
-Devices add *discrete* Gaussian noise to integers. The sum of h honest shares of integer variance V ≥ 16 is priced as
-continuous noise of variance hV − 8: up to a statistical distance below `summing_distance`, the noisy sum can be
-computed from that Gaussian mechanism's output (docs/proofs.md, "Discrete noise"). Costs are rounded up, budgets down.
+Devices add *discrete* Gaussian noise to integers. The summed noise of h honest devices, each of integer variance
+V ≥ 16, is priced as continuous noise of variance hV − 8: up to a statistical distance of `summing_distance`, the noisy
+sum can be computed from the output of that continuous mechanism (docs/proofs.md, "Discrete noise"). Costs are rounded
+up and budgets down.
 """
 
 import math
@@ -29,9 +30,9 @@ LARGEST_EPSILON = 100.0
 def epsilon_of_mu(mu: float, delta: float) -> float:
     """Return the smallest ε for which μ-Gaussian privacy is (ε, δ)-differential privacy, rounded up.
 
-    Found by bisection below μ²/2 + μ √(2 ln(1/δ)), which always suffices. ε is infinite if μ is infinite.
+    ε is found by bisection below μ²/2 + μ √(2 ln(1/δ)), which is always large enough. It is infinite if μ is infinite.
     """
-    _require(mu >= 0, "mu", "not negative", mu)
+    _require(mu >= 0, "mu", "at least 0", mu)
     _require(0 < delta < 1, "delta", "above 0 and below 1", delta)
     if mu == 0 or mu == math.inf:
         return mu
@@ -43,7 +44,7 @@ def epsilon_of_mu(mu: float, delta: float) -> float:
 
 def mu_of_epsilon(epsilon: float, delta: float) -> float:
     """Return the largest μ that (ε, δ) allows, rounded down: the inverse of `epsilon_of_mu`."""
-    _require(epsilon >= 0, "epsilon", "not negative", epsilon)
+    _require(epsilon >= 0, "epsilon", "at least 0", epsilon)
     _require(0 < delta < 1, "delta", "above 0 and below 1", delta)
     if epsilon == math.inf:
         return math.inf
@@ -76,15 +77,24 @@ def bisect_upper(holds: Callable[[float], bool], lower: float, upper: float) -> 
 
 
 def run_mu(epsilon: float, delta: float) -> float:
-    """Return the μ of a whole run that guarantees (ε, δ), with a thousandth of δ reserved for `epsilon_at_distance`."""
-    _require(0 < epsilon <= LARGEST_EPSILON or epsilon == math.inf, "epsilon", "above 0 and at most 100", epsilon)
+    """Return the μ of a whole run that guarantees (ε, δ), or ∞ for ε = ∞.
+
+    A thousandth of δ is left unused, to pay for the statistical distance of discrete noise (`epsilon_at_distance`).
+    """
+    _require(
+        0 < epsilon <= LARGEST_EPSILON or epsilon == math.inf,
+        "epsilon",
+        f"above 0 and at most {LARGEST_EPSILON:g}, or infinite for no noise",
+        epsilon,
+    )
     return mu_of_epsilon(epsilon, delta * (1 - DELTA_RESERVED))
 
 
 def epsilon_at_distance(curve: Callable[[float], float], delta: float, distance: float) -> float:
-    """Return ε at δ for a mechanism within statistical distance η of one with ε = curve(δ).
+    """Return ε at `delta` for a mechanism within a statistical `distance` of one whose ε at any δ is curve(δ).
 
-    The distance adds at most (1 + exp(ε)) η to δ(ε). If that exceeds the reserved part of δ, ε is infinite.
+    The distance adds at most (1 + exp(ε)) · distance to δ. A thousandth of `delta` is reserved for it; ε is infinite if
+    that is not enough.
     """
     epsilon = curve(delta * (1 - DELTA_RESERVED))
     if distance > 0 and epsilon + math.log(2 * distance) > math.log(delta * DELTA_RESERVED):
@@ -93,13 +103,13 @@ def epsilon_at_distance(curve: Callable[[float], float], delta: float, distance:
 
 
 def zcdp_epsilon(rho: float, delta: float) -> float:
-    """Return ε at δ of a zero-concentrated privacy loss ρ: Proposition 12 of [Canonne2020] (arXiv v4).
+    """Return the smallest ε at `delta` that follows from ρ-zero-concentrated differential privacy.
 
-    δ(ε) ≤ min over α > 1 of exp((α − 1)(αρ − ε)) (1 − 1/α)^α / (α − 1), solved for ε at each α. By published theorems
-    alone, discrete Gaussian noise of variance V has ρ = Δ²/2V. The result is larger than that of `epsilon_of_mu`, and
-    is printed beside it as an independent bound.
+    Proposition 12 of [Canonne2020] (arXiv v4) gives δ(ε) ≤ exp((α − 1)(αρ − ε)) (1 − 1/α)^α / (α − 1) for each α > 1;
+    the function solves it for ε and minimizes over α. Discrete Gaussian noise of variance V has ρ = Δ²/2V by published
+    theorems alone. The result is larger than that of `epsilon_of_mu`, and is printed beside it as a second bound.
     """
-    _require(rho >= 0, "rho", "not negative", rho)
+    _require(rho >= 0, "rho", "at least 0", rho)
     _require(0 < delta < 1, "delta", "above 0 and below 1", delta)
     if rho == 0 or rho == math.inf:
         return rho
@@ -121,10 +131,10 @@ def zcdp_epsilon(rho: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Cohort:
-    """The devices whose tables are summed: their number, the share that must survive, the share that may be corrupt.
+    """The number of devices whose tables are summed, the share that must survive and the share that may be corrupt.
 
-    A sum is revealed only if at least `smallest` devices survive, of which at most `most_corrupt` may add no noise. The
-    noise of each device is sized for the remaining `honest` devices.
+    A sum is revealed only if the tables of at least `smallest` devices arrive. At most `most_corrupt` of these devices
+    may add no noise, so the noise of each device is sized for the other `honest` devices.
     """
 
     devices: int
@@ -143,7 +153,7 @@ class Cohort:
 
     @property
     def smallest(self) -> int:
-        """The smallest number of surviving devices of a revealed sum: n_min = ⌈survivors · devices⌉."""
+        """The smallest number of devices that a revealed sum has: n_min = ⌈survivors · devices⌉."""
         return math.ceil(_decimal(self.survivors) * self.devices)
 
     @property
@@ -158,10 +168,10 @@ class Cohort:
 
 
 def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -> int:
-    """Return V, the integer variance of one device's noise with which one block costs at most share · μ².
+    """Return V, the smallest variance of one device's noise with which a block costs at most share · μ².
 
-    V is the smallest integer, at least 16, with hV − 8 ≥ Δ²/(μ² share), where Δ² = `norm_squared` is in squared grid
-    units. V is 0 for a run without noise (μ = ∞).
+    V is an integer of squared grid units: the smallest from 16 on with hV − 8 ≥ Δ²/(share · μ²), for h = cohort.honest
+    and Δ² = `norm_squared`. V is 0 for a run without noise (μ = ∞).
     """
     _require(norm_squared >= 1, "norm_squared", "at least 1", norm_squared)
     _require(mu > 0, "mu", "above 0", mu)
@@ -173,9 +183,9 @@ def share_variance(norm_squared: int, mu: float, share: float, cohort: Cohort) -
 
 
 def block_mu_squared(norm_squared: int, variance: int, honest: int) -> float:
-    """Return the cost of one block: μ² = Δ²/(hV − 8), rounded up.
+    """Return the cost of one block: μ² = norm_squared/(honest · variance − 8), rounded up.
 
-    The cost is 0 if Δ = 0, and infinite if the variance V is below `SMALLEST_SHARE_VARIANCE`.
+    The cost is 0 if `norm_squared` is 0, else infinite if the variance is below `SMALLEST_SHARE_VARIANCE`.
     """
     if norm_squared == 0:
         return 0.0
@@ -185,7 +195,10 @@ def block_mu_squared(norm_squared: int, variance: int, honest: int) -> float:
 
 
 def block_rho(norm_squared: int, variance: int, honest: int) -> float:
-    """Return the zero-concentrated privacy loss of one block: ρ = Δ²/(2hV), rounded up [Canonne2020]."""
+    """Return the cost of one block in zCDP: ρ = norm_squared/(2 · honest · variance), rounded up [Canonne2020].
+
+    The cost is 0 if `norm_squared` is 0, else infinite if the variance is below `SMALLEST_SHARE_VARIANCE`.
+    """
     if norm_squared == 0:
         return 0.0
     if variance < SMALLEST_SHARE_VARIANCE:
@@ -194,42 +207,49 @@ def block_rho(norm_squared: int, variance: int, honest: int) -> float:
 
 
 def summing_distance(variance: int, honest: int) -> float:
-    """Return the statistical distance, per number, of h summed shares of noise from the priced Gaussian: 4h θ(8).
+    """Return the statistical distance of the summed discrete noise from the Gaussian noise of `block_mu_squared`.
 
-    The sum of two discrete Gaussians of variances V₁ and V₂ has probabilities within a factor (1 + θ)/(1 − θ) of one
-    discrete Gaussian of variance V₁ + V₂, with θ at V₁V₂/(V₁ + V₂). Adding up h shares takes h − 1 such steps at
-    kV/(k + 1) ≥ V/2 ≥ 8. Rounding a continuous Gaussian of variance hV − 8 by a discrete one of variance 8 takes one
-    more at 8. A factor (1 + θ)/(1 − θ) is a distance of at most 4θ (docs/proofs.md).
+    It is 4h θ(8) for one entry of a table, with h = `honest` and θ = `smoothing_error`. The sum of two discrete
+    Gaussians of variances V₁ and V₂ has probabilities within a factor (1 + θ)/(1 − θ) of one discrete Gaussian of
+    variance V₁ + V₂, with θ taken at V₁V₂/(V₁ + V₂). Adding up the noise of h devices takes h − 1 such steps at kV/(k +
+    1) ≥ V/2 ≥ 8. Rounding a continuous Gaussian of variance hV − 8 by a discrete one of variance 8 is one more step at
+    8. A factor (1 + θ)/(1 − θ) is a distance of at most 4θ (docs/proofs.md).
     """
     _require(variance >= SMALLEST_SHARE_VARIANCE, "variance", f"at least {SMALLEST_SHARE_VARIANCE}", variance)
     return 4 * honest * smoothing_error(SMOOTHING_VARIANCE)
 
 
 def smoothing_error(variance: float) -> float:
-    """Return an upper bound of θ(v) = 2 Σⱼ exp(−2π²vj²); Σₖ exp(−(k − c)²/2v) is √(2πv) (1 ± θ) for every c."""
+    """Return an upper bound of θ(v) = 2 Σⱼ exp(−2π²vj²), j = 1, 2, …, for v = `variance`.
+
+    For every real c, the sum of exp(−(k − c)²/2v) over all integers k is within √(2πv) (1 ± θ(v)).
+    """
     decay = math.exp(-2 * math.pi**2 * variance)
     return 2 * decay / (1 - decay)
 
 
 def own_fraction(own_epsilon: float, epsilon: float, delta: float) -> float:
-    """Return k = μ(own ε)/μ(ε): the share of the run's norm bound that a person with a smaller budget may use.
+    """Return the share of the run's norm bound that a person with a smaller ε may use: μ(own_epsilon)/μ(epsilon).
 
-    k is 1 if the person's own ε is at least that of the run, and 0 (the device sends zeros) if the own ε is 0.
+    The share is 1 if the person's ε is at least that of the run, and 0 (the device sends zeros) if it is 0.
     """
-    _require(own_epsilon >= 0, "own_epsilon", "not negative", own_epsilon)
+    _require(own_epsilon >= 0, "own_epsilon", "at least 0", own_epsilon)
     if own_epsilon >= epsilon:
         return 1.0
     if own_epsilon == 0:
         return 0.0
     if epsilon == math.inf:
         raise ParameterError(
-            f"own_epsilon must be infinite, or 0 to send zeros, in a run without noise, got {own_epsilon}."
+            f"own_epsilon must be 0 or infinite in a run without noise, got {own_epsilon}. Give 0 to send zeros only."
         )
     return min(run_mu(own_epsilon, delta) / run_mu(epsilon, delta), 1.0)
 
 
 def own_norm_squared(norm_squared: int, fraction: float) -> int:
-    """Return ⌊k²Δ²⌋, the squared norm bound of a person with fraction k; the block then costs at most k² as much."""
+    """Return ⌊fraction² · norm_squared⌋, the squared norm bound of a person who uses this fraction of the norm.
+
+    The block then costs at most fraction² times its full cost.
+    """
     _require(0 <= fraction <= 1, "fraction", "from 0 to 1", fraction)
     return math.floor(Fraction(fraction) ** 2 * norm_squared)
 
@@ -240,7 +260,10 @@ def default_delta(devices: int) -> float:
 
 
 def require_delta(delta: float, devices: int) -> None:
-    """Raise `ParameterError` if δ is above 1/(10 · devices): publishing one random profile of n satisfies δ = 1/n."""
+    """Raise `ParameterError` if δ is above 1/(10 · devices).
+
+    A larger δ would promise little: publishing the profile of one random person of n already satisfies δ = 1/n.
+    """
     limit = 1 / (10 * devices)
     if not 0 < delta <= limit:
         raise ParameterError(
@@ -249,7 +272,7 @@ def require_delta(delta: float, devices: int) -> None:
 
 
 def _decimal(fraction: float) -> Fraction:
-    """Return the nearest simple fraction, 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7."""
+    """Return the nearest fraction with a denominator up to 10⁶: 7/100 for the float 0.07, so that ⌈0.07 · 100⌉ is 7."""
     return Fraction(fraction).limit_denominator(10**6)
 
 

@@ -1,8 +1,8 @@
-"""The privacy ledger of a device, which is charged *before* anything is sent: one accountant for each unit.
+"""The privacy ledger of a device, which is charged *before* anything is sent.
 
-A unit is the part of the data that a guarantee covers, such as `selection` or `value`. A ledger enforces the limits
-that the person has set for each unit. Without a limit, an accountant that needs one allows no
-release; other accountants only record their totals. Protocols put the totals into words.
+A ledger has one accountant for each unit. A unit is a kind of release, such as `selection` or `table`. The ledger
+enforces the limit that the person has set for each unit. If a unit has no limit, an accountant with `needs_limit`
+refuses every release; other accountants only record their totals.
 """
 
 import math
@@ -19,7 +19,10 @@ _SLACK = 1 + 1e-12  # so that 0.1 + 0.1 + 0.1 fits into a limit of 0.3
 
 
 class Ledger:
-    """The totals and limits of one device, by unit. Limits are keyword arguments: `Ledger(selection=8.0)`."""
+    """The privacy cost of one device's releases, and the person's limits on it, by unit.
+
+    The arguments are the limits, as in `Ledger(selection=8.0)`.
+    """
 
     def __init__(self, **limits: float | None) -> None:
         given = {unit: limit for unit, limit in limits.items() if limit is not None}
@@ -30,7 +33,7 @@ class Ledger:
         return f"Ledger({', '.join(f'{unit}={limit:g}' for unit, limit in self._limits.items())})"
 
     def __getitem__(self, unit: str) -> Any:
-        """Return the accountant of a unit with its totals, which are private and must stay on the device."""
+        """Return the accountant of a unit. Its totals are private and must stay on the device."""
         return self._accountants.get(unit) or _accountant_of(unit)()
 
     def limit(self, unit: str) -> float | None:
@@ -38,7 +41,7 @@ class Ledger:
         return self._limits.get(unit)
 
     def charge(self, events: Iterable[Event]) -> None:
-        """Add the cost of all events, or raise `BudgetExceeded` and add none. Must be called before sending."""
+        """Add the cost of all events, or raise `BudgetExceeded` and add none. Call this before sending anything."""
         self._accountants |= self._after(events)
 
     def can_pay(self, events: Iterable[Event]) -> bool:
@@ -50,12 +53,12 @@ class Ledger:
         return True
 
     def _after(self, events: Iterable[Event]) -> dict[str, Accountant]:
-        """Return the changed accountants after these events; raise `BudgetExceeded` if one passes its limit."""
+        """Return, by unit, copies of the accountants with these events added; raise `BudgetExceeded` above a limit."""
         after: dict[str, Accountant] = {}
         for event in events:
             unit = getattr(event, "unit", None)
             if not isinstance(unit, str):
-                raise UnknownEvent(f"a ledger cannot price a {type(event).__name__}.")
+                raise UnknownEvent(f"a ledger cannot price a {type(event).__name__}: an event must have a unit.")
             after.setdefault(unit, self[unit].copy()).compose(event)
         for unit, accountant in after.items():
             self._check(unit, self[unit].charged(), accountant)
@@ -74,26 +77,26 @@ class Ledger:
         )
 
     def raise_limit(self, unit: str, limit: float) -> None:
-        """Raise the limit of a unit, or set the first one; raise `ParameterError` for a lower limit."""
+        """Raise the limit of a unit, or set its first limit; raise `ParameterError` if the limit would become lower."""
         limit, current = _checked_limit(unit, limit), self._limits.get(unit, 0.0)
         if limit < current:
-            raise ParameterError(f"{limit_name(unit)} can only be raised: it is {current:g}, got {limit:g}.")
+            raise ParameterError(f"{limit_name(unit)} must not be lowered: the limit is {current:g}, got {limit:g}.")
         self._limits[unit] = limit
 
     def to_record(self) -> dict[str, Any]:
-        """Return limits and totals as plain numbers, for the device's own store. They are private."""
+        """Return the limits and totals as plain numbers, for the device's own store. The totals are private."""
         totals = {unit: asdict(accountant) for unit, accountant in self._accountants.items()}  # type: ignore[call-overload]
         return {"version": RECORD_VERSION, "limits": dict(self._limits), "totals": totals}
 
     @classmethod
     def from_record(cls, record: object) -> "Ledger":
-        """Return the ledger of a record that `to_record` made; raise `LedgerError` if the record is damaged."""
+        """Return the ledger that `to_record` stored in this record; raise `LedgerError` if the record is damaged."""
         if isinstance(record, Mapping) and record.get("version") == 1:
             record = _from_version_1(record)
         if not isinstance(record, Mapping) or record.get("version") != RECORD_VERSION:
             raise LedgerError(
-                f"the ledger record must have version 1 or {RECORD_VERSION}, and has another or none. Restore the store"
-                " from a backup."
+                f"the ledger record must have version 1 or {RECORD_VERSION}, got another version or none. Restore the"
+                " store from a backup."
             )
         try:
             ledger = cls(**record["limits"])
@@ -109,18 +112,18 @@ class Ledger:
 
 
 def limit_name(unit: str) -> str:
-    """Return the name of a unit's limit in messages, as in max_selection_epsilon."""
+    """Return the name of a unit's limit for error messages, such as `max_selection_epsilon`."""
     return f"max_{unit}_{_accountant_of(unit).measure}"
 
 
 def _accountant_of(unit: str) -> type[Accountant]:
     if unit not in ACCOUNTANTS:
-        raise UnknownEvent(f"unit must be one with an accountant ({', '.join(ACCOUNTANTS)}), got {unit}.")
+        raise UnknownEvent(f"unit must be one of {', '.join(ACCOUNTANTS)}, got {unit}.")
     return ACCOUNTANTS[unit]
 
 
 def _from_version_1(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record of version 1, which had three units with a named limit each, in the current version."""
+    """Convert a record of version 1, which had a named limit for each of three units, to the current version."""
     try:
         limits = {unit: record[limit_name(unit)] for unit in ("selection", "value", "rating")}
         totals = {unit: record[unit] for unit in limits if any(record[unit].values())}
@@ -131,7 +134,7 @@ def _from_version_1(record: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _as_stored(accountant: type[Accountant], stored: Mapping[str, Any]) -> dict[str, Any]:
-    """Return stored totals with whole numbers converted to floats for float fields: 8 and 8.0 are the same total."""
+    """Return the stored totals, with an integer in a float field converted to a float: 8 and 8.0 are the same total."""
     floats = {total.name for total in fields(accountant) if total.type is float}  # type: ignore[arg-type]
     return {name: float(value) if name in floats and type(value) is int else value for name, value in stored.items()}
 

@@ -1,7 +1,7 @@
 """Fake prediction errors for items that a device reports without having rated them: Theorem 3 of [SDCF].
 
-Theorem 3 bounds the probability ratio in one direction only, so fake errors carry no privacy guarantee
-(docs/proofs.md).
+Fake errors carry no privacy guarantee: Theorem 3 bounds the ratio of the densities of fake and real errors, but not the
+ratio of real and fake errors (docs/proofs.md).
 """
 
 import math
@@ -19,13 +19,14 @@ _NARROW = 1e-4  # standard deviations; across a narrower interval the normal den
 def fake_errors(count: int, mean: float, deviation: float, bound: float, *, rng: RandomStream) -> FloatArray:
     """Return `count` draws from N(mean, deviation²) truncated to [−bound, bound].
 
-    `bound` comes from `budget.calibrate.fake_error_bound`: ∞ gives the untruncated normal, 0 gives zeros. A deviation
-    of 0 (a person with one rating), or one below the rounding of the mean, gives the mean, clipped to the bounds.
-    Every other case inverts the CDF in log space, with the sign flipped where the mean is negative::
+    `bound` comes from `budget.calibrate.fake_error_bound`: ∞ gives the untruncated normal, 0 gives zeros. If the
+    deviation is 0 (a person with one rating) or below 1e-15 |mean|, every draw is the mean, clipped to the bounds.
+    Otherwise, a finite bound inverts the CDF in log space, for uniform u in [0, 1) and a mean that is not negative (a
+    negative mean flips the sign)::
 
         ln Φ(x) = ln Φ(b) + ln(1 − u (1 − Φ(a)/Φ(b))),   a, b = (∓bound − mean)/deviation,   error = mean + deviation x
 
-    Rejection sampling would stall when the interval is narrow or far from the mean.
+    Rejection sampling would need too many draws when the interval is narrow or far from the mean.
     """
     if not (math.isfinite(mean) and 0 <= deviation < math.inf and bound >= 0):
         raise ParameterError("mean and deviation must be finite, and deviation and bound must not be negative.")
@@ -45,9 +46,10 @@ def _wide_errors(center: float, half_width: float, uniform: FloatArray) -> Float
 
 
 def _narrow_errors(center: float, half_width: float, uniform: FloatArray) -> FloatArray:
-    """Map uniform draws as `_wide_errors` does, for an interval so narrow that the density is ∝ exp(center x).
+    """Map uniform draws to draws of N(center, 1) truncated to a narrow interval [−half_width, half_width].
 
-    With s = `half_width` and k = center s: x = s + ln(1 − u (1 − exp(−2 k)))/center, or uniform where k is tiny.
+    Across a narrow interval the density at x is proportional to exp(center x). With s = `half_width` and k = center s,
+    the inverse CDF is x = s + ln(1 − u (1 − exp(−2k)))/center; for k below 1e-9 the draws are uniform.
     """
     slope = center * half_width
     if slope < 1e-9:

@@ -12,14 +12,14 @@ from hushrec.randomness import RandomStream
 def perturb_ratings(
     ratings: FloatArray, low: float, high: float, epsilon: float, *, clamp: bool, rng: RandomStream
 ) -> FloatArray:
-    """Return the ratings plus Laplace noise of scale (high − low)/epsilon; `clamp` clips the sums to [low, high].
+    """Return the ratings plus Laplace noise of scale (high − low)/epsilon; `clamp` clips the results to [low, high].
 
     The density of one noisy value changes by at most a factor exp(epsilon) when its rating changes within
-    [low, high]. This protects the value of a rating, not the fact that it exists. Clipping is post-processing and
-    costs no budget.
+    [low, high]. This protects the value of a rating, not the fact that the rating exists. Clipping is post-processing
+    and costs no budget.
 
-    Use it as a baseline only, not as a defence: the lowest bits of a floating-point sum can reveal the rating
-    ([Mironov2012]).
+    Use this function for the baseline only, not as a defence: the lowest bits of a floating-point sum can reveal the
+    rating ([Mironov2012]).
     """
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
         raise ParameterError(f"the rating scale must be finite with low < high, got {low} and {high}.")

@@ -1,7 +1,7 @@
 """Two-stage randomized response, by which a device selects the items that it reports in a round.
 
-[SDCF], section on the existence of ratings, after RAPPOR [Erlingsson2014]. docs/proofs.md derives the privacy of both
-stages; `budget.calibrate` computes the probabilities.
+The method is that of [SDCF], section on the existence of ratings, which adapts RAPPOR [Erlingsson2014]. docs/proofs.md
+derives the privacy cost of both stages; `budget.calibrate` computes their probabilities.
 """
 
 import numpy as np
@@ -17,11 +17,11 @@ BoolArray = npt.NDArray[np.bool_]
 def permanent_bits(rated_items: IntArray, n_items: int, prob_randomize: float, *, rng: RandomStream) -> BoolArray:
     """Return the permanent bits B', `(n_items,)`: bit j says whether item j is rated, after randomized response.
 
-    Theorem 1: with probability f = `prob_randomize` a fair coin replaces the bit, which is the same as flipping the bit
-    with probability f/2. Uniform draws are multiples of 2^-53, so the real flip probability is f/2 rounded *up* to such
-    a multiple, and the cost never exceeds that of the theorem.
+    Theorem 1 of [SDCF]: with probability f = `prob_randomize` a fair coin replaces the bit, which is the same as
+    flipping the bit with probability f/2. Uniform draws are multiples of 2^-53, so the real flip probability is f/2
+    rounded *up* to a multiple of 2^-53, and the privacy cost is at most that of the theorem.
 
-    Step 2 of docs/data-flow.md, once per permanent epoch. The bits never leave the device.
+    Step S2 of docs/data-flow.md, once per permanent epoch. The bits never leave the device.
     """
     if not 0 <= prob_randomize <= 1:
         raise ParameterError(f"prob_randomize must be in [0, 1], got {prob_randomize}.")
@@ -35,9 +35,9 @@ def permanent_bits(rated_items: IntArray, n_items: int, prob_randomize: float, *
 def instantaneous_items(bits: BoolArray, prob_send_zero: float, prob_send_one: float, *, rng: RandomStream) -> IntArray:
     """Return the items S^t that a device reports in one round, in ascending order.
 
-    Theorem 2: each item is selected independently, with probability q = `prob_send_one` where its permanent bit is 1
-    and p = `prob_send_zero` where the bit is 0. Step 2 of docs/data-flow.md, every round. The selected items leave the
-    device; the permanent bits do not.
+    Theorem 2 of [SDCF]: each item is selected independently, with probability q = `prob_send_one` if its permanent bit
+    is 1 and p = `prob_send_zero` if the bit is 0. Step S2 of docs/data-flow.md, in every round. The selected items
+    leave the device; the permanent bits do not.
     """
     if not (0 <= prob_send_zero <= 1 and 0 <= prob_send_one <= 1):
         raise ParameterError("prob_send_zero and prob_send_one must be in [0, 1].")  # both may depend on the profile
